@@ -155,7 +155,7 @@ type parts struct {
 	statuses *podstatus.Store
 	events   *event.Recorder
 	wake     func(types.UID)
-	workers  *podworker.Set
+	workers  *podworker.Workers
 	cluster  *cluster                                    // nil on a board alone
 	usage    func(context.Context) (*local.Usage, error) // nil where nobody measures
 	nodeName string
@@ -171,13 +171,13 @@ type parts struct {
 	systemd              *sdnotify.Notifier // nil where systemd does not want to be notified
 
 	syncer  *podsync.Syncer
-	volumes *volume.Volumes
+	volumes *volume.Manager
 	objects *objects.Folder
 	probes  *probe.Manager
 	rotator *logrotate.Rotator
 	images  *image.GC
 	preload *preload.Preloader  // nil without an importer
-	lost    *reaper.Finder      // nil without cgroups
+	lost    *reaper.Reaper      // nil without cgroups
 	poller  *cgroups.Poller     // nil without cgroups
 	cpus    *cpumanager.Manager // nil where nobody has CPUs alone
 	cgroups *podcgroup.Driver   // nil without cgroups
@@ -239,22 +239,22 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		return nil, err
 	}
 	if guard != nil {
-		p.evictions.protected, p.evictions.keep = guard.Cgroup(), guard.Keep
+		p.evictions.protected, p.evictions.keep = guard.Cgroup(), guard.LockRehearsed
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
 	if p.syncer.OOM != nil {
-		p.evictions.signs.killed = p.syncer.OOM.Look
+		p.evictions.signs.killed = p.syncer.OOM.Check
 	}
-	p.workers = podworker.NewSet(p.workSyncer(), log)
-	p.workers.Finished = p.finished
+	p.workers = podworker.NewWorkers(p.workSyncer(), log)
+	p.workers.OnTerminated = p.finished
 	view.workers = p.workers
 	p.loop = syncloop.New(syncloop.Config{
-		Updates: p.mux.Updates(), Seen: p.seen, Reconciled: p.syncer.Reconciled,
+		Updates: p.mux.Updates(), MarkSeen: p.seen, OnStatusReconciled: p.syncer.OnStatusReconciled,
 		// Who configured no source at all made a mistake, and does not want
 		// everything that runs to be removed for it.
 		Ready:   func() bool { return len(p.sources) > 0 && p.mux.Ready() },
 		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
-		Workers: p.workers, Leftovers: p.syncer.Leftovers, Log: log,
+		Workers: p.workers, ListOrphans: p.syncer.ListOrphans, Log: log,
 	})
 	p.assembleSystemd(log)
 	return p, p.assembleDoors(cfg, runtime, calls, view, log)
@@ -267,16 +267,16 @@ func (p *parts) seen(source string) {
 		p.syncer.SourcesReady()
 	}
 	if p.cluster != nil {
-		p.cluster.reporter.Look("") // mirror pods nobody wants can be told now
+		p.cluster.reporter.Trigger("") // mirror pods nobody wants can be told now
 	}
 }
 
 // finished is told of each pod of which nothing runs any more.
 func (p *parts) finished(uid types.UID) {
-	p.shutdown.Look()
+	p.shutdown.Notify()
 	p.evictions.gone(uid)
 	if p.cluster != nil {
-		p.cluster.reporter.Look(uid)
+		p.cluster.reporter.Trigger(uid)
 	}
 }
 
@@ -287,7 +287,7 @@ func (p *parts) workSyncer() podworker.Syncer {
 	}
 	p.cluster.journaled = &journaled{
 		Syncer: p.syncer, store: p.cluster.journal, statuses: p.statuses, events: p.events,
-		tellable: p.cluster.reporter.Look, unkept: make(map[types.UID]bool),
+		tellable: p.cluster.reporter.Trigger, unkept: make(map[types.UID]bool),
 	}
 	return p.cluster.journaled
 }

@@ -274,12 +274,12 @@ func TestOrphansGoOnlyWhenSourcesAreReady(t *testing.T) {
 		if len(l.running()) != 1 {
 			t.Fatalf("running before the sources are ready: %v", l.running())
 		}
-		l.agent.mux.Set(t.Context(), "http", source.Wanted{Partial: true})
+		l.agent.mux.Set(t.Context(), "http", source.PodSet{Partial: true})
 		l.settle(time.Hour)
 		if len(l.running()) != 1 {
 			t.Fatalf("running while a part of a source is unread: %v", l.running())
 		}
-		l.agent.mux.Set(t.Context(), "http", source.Wanted{})
+		l.agent.mux.Set(t.Context(), "http", source.PodSet{})
 		l.settle(10 * time.Second)
 		if s, c := l.objects(); s+c != 0 {
 			t.Errorf("%d sandboxes and %d containers are left", s, c)

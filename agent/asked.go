@@ -78,12 +78,12 @@ func (v *view) newest(name streaming.Name) (found podstatus.Entry, ok bool) {
 
 // runningIn is the ID of a pod's container that runs.
 func runningIn(e podstatus.Entry, name streaming.Name) (string, error) {
-	if c, _ := pod.Find(&e.Pod.Spec, name.Container); c == nil {
+	if c, _ := pod.FindContainer(&e.Pod.Spec, name.Container); c == nil {
 		return "", fmt.Errorf("container %q of pod %s/%s: %w", name.Container, name.Namespace, name.Pod, streaming.ErrNotFound)
 	}
 	c, ok := e.RunningOf(name.Container)
 	if !ok {
-		word := wordFor(pod.StatusOf(e.Status, name.Container))
+		word := wordFor(pod.FindContainerStatus(e.Status, name.Container))
 		return "", fmt.Errorf("container %q of pod %s/%s is %s: %w", name.Container, name.Namespace, name.Pod, word, streaming.ErrNotRunning)
 	}
 	return c.ID, nil
@@ -156,7 +156,7 @@ func (v *view) plannedLog(q server.LogQuery) string {
 	if c, runs := e.RunningOf(q.Container); runs && c.ID == q.ID {
 		return v.logPath(e.Pod, node, c.Name, c.Restarts)
 	}
-	c := pod.StatusOf(e.Status, q.Container)
+	c := pod.FindContainerStatus(e.Status, q.Container)
 	if c == nil || idOf(c) != q.ID {
 		return ""
 	}

@@ -127,7 +127,7 @@ func TestSessionWaitsForTheFirstObservation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v := &view{statuses: podstatus.NewStore()}
-				v.statuses.Submit(p, tt.first)
+				v.statuses.SetPod(p, tt.first)
 				time.AfterFunc(tt.observed, func() { v.set(p, observed, "s") })
 				begun := time.Now()
 				got, err := v.found(t.Context(), tt.name)

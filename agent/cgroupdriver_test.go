@@ -26,7 +26,7 @@ func told(t *testing.T) *nodeFacts {
 func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 	statuses := podstatus.NewStore()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a-b", Name: "p", Namespace: "default"}}
-	statuses.Submit(pod, v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+	statuses.SetPod(pod, v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
 		{Name: "c", ContainerID: "containerd://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
 		{Name: "d", ContainerID: "containerd://2"},
 	}})

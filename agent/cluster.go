@@ -39,7 +39,7 @@ type cluster struct {
 	objects   *apiobjects.Objects
 	pods      *source.API
 	registrar *registration.Registrar
-	reporter  *statusmanager.Reporter
+	reporter  *statusmanager.Manager
 	inputs    *nodeInputs
 	events    *eventsink.Sink
 	keeping   *keeping
@@ -63,10 +63,10 @@ func joins(cfg *config.Config) bool { return cfg.Kubeconfig != "" }
 // assembleCluster builds what speaks to the API server. It comes before all
 // that asks for objects.
 func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *nodeFacts, log *slog.Logger) (err error) {
-	pace := cfg.Pace()
+	pace := cfg.UpdateIntervals()
 	c := &cluster{
 		metered: cfg.Tinylet.Metered, log: log, news: make(chan struct{}, 1),
-		clock: clock.New(clock.Config{Floor: version.Built(), Log: log}),
+		clock: clock.New(clock.Config{LowerBound: version.BuildTime(), Log: log}),
 	}
 	c.identity, err = identity.New(identity.Config{
 		Kubeconfig:          cfg.Kubeconfig,
@@ -81,7 +81,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.hostIPs()) },
 		Clock:               c.clock,
 		NewClient: func(config apiclient.Config) (*apiclient.Client, error) {
-			config.Meter, config.PingAfter = &c.meter, pace.Ping
+			config.Meter, config.PingAfter = &c.meter, pace.PingAfter
 			return apiclient.New(config)
 		},
 		Events:    p.events,
@@ -101,39 +101,39 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		return err
 	}
 	if c.journal = c.keeping.store; c.journal != nil {
-		c.clock.Raise(c.journal.Newest())
+		c.clock.RaiseLowerBound(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
 	}
 	c.services = services
 	c.inputs = newNodeInputs(cfg, rt, node)
-	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
+	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.RecordResponse
 	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
 	c.inputs.under = func() evictionapi.Conditions { return p.evictions.under() }
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, func() { p.moved(c) }
 	c.registrar = registration.New(registration.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
-		Looked: func() { // each nodeStatusUpdateFrequency
+		BeforeUpdate: func() { // each nodeStatusUpdateFrequency
 			p.looked()
 			c.inputs.checkAddresses()
 		},
-		Inputs: c.inputs.get,
-		Look:   cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
-		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
-		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
-		Renew:  pace.Renew,
+		Inputs:               c.inputs.get,
+		StatusUpdateInterval: cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
+		StatusReportInterval: cfg.Kubelet.NodeStatusReportFrequency.Duration,
+		LeaseDuration:        time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
+		RenewInterval:        pace.LeaseRenewal,
 
-		VolumesLeft: func() (bool, error) { return p.volumes.ForeignLeft() },
-		Registered: func(n *v1.Node) {
+		HasKubeletVolumes: func() (bool, error) { return p.volumes.HasForeign() },
+		NodeChanged: func(n *v1.Node) {
 			node.registered(n)
 			if p.network != nil {
 				p.network.Assigned(n.Spec.PodCIDRs)
 			}
-			c.reporter.Look("")
+			c.reporter.Trigger("")
 		},
 		Recovered: c.recovered, Events: p.events, Log: log,
 	})
-	c.inputs.changed = c.registrar.Look
+	c.inputs.changed = c.registrar.Trigger
 	c.reporter = statusmanager.New(statusmanager.Config{
 		API: api, NodeName: cfg.NodeName, NodeUID: c.registrar.UID,
 		List: p.reportable, Changed: p.statuses.Changed(),
@@ -142,13 +142,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			return ok && state == podworker.Terminated
 		},
 		StaticGone: p.staticGone,
-		Coalesce:   pace.Statuses,
+		Coalesce:   pace.StatusDelay,
 		Recovered:  c.recovered,
 		Log:        log,
 	})
 	c.events, err = eventsink.New(eventsink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
-		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
+		Coalesce: pace.EventInterval, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
 		Recovered: c.recovered, Log: log,
 	})
 	if err != nil {
@@ -157,8 +157,8 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.pods, err = source.NewAPI(source.APIConfig{
 		API: api, NodeName: cfg.NodeName,
 		All: func(pods []*v1.Pod) {
-			c.objects.Refer(pods)
-			c.reporter.Pods(pods)
+			c.objects.SetReferencingPods(pods)
+			c.reporter.SetPods(pods)
 			c.heard(pods)
 		},
 		Recovered: c.recovered, Events: p.events, Log: log,
@@ -223,7 +223,7 @@ func (c *cluster) told() *local.Cluster {
 	}
 	answered, failure := client.Contact()
 	if !answered.IsZero() {
-		out.Answered = &answered
+		out.LastResponse = &answered
 	}
 	if failure != nil {
 		out.Failure = failure.Error()
@@ -240,11 +240,11 @@ func (c *cluster) follow(p *parts, log *slog.Logger) func(context.Context) error
 		if c.journal != nil && !told {
 			remembered := c.journal.Pods()
 			log.Info("pods are restored from the journal", "pods", len(remembered))
-			p.mux.Set(ctx, pod.SourceRestore, source.Wanted{Pods: remembered})
+			p.mux.Set(ctx, pod.SourceRestore, source.PodSet{Pods: remembered})
 		}
 		handedOver()
-		return c.pods.Run(ctx, func(ctx context.Context, wanted source.Wanted) {
-			wanted.InsteadOf = pod.SourceRestore
+		return c.pods.Run(ctx, func(ctx context.Context, wanted source.PodSet) {
+			wanted.Replaces = pod.SourceRestore
 			p.mux.Set(ctx, pod.SourceAPI, wanted)
 			if !told && ctx.Err() == nil {
 				told = true
@@ -278,7 +278,7 @@ func (c *cluster) forgetOthers(ctx context.Context, p *parts, log *slog.Logger) 
 // objectChanged has the pods looked at again that refer to an object.
 func (p *parts) objectChanged(kind, namespace, name string) {
 	for _, e := range p.statuses.List() {
-		if objects.Refers(e.Pod, kind, namespace, name) {
+		if objects.PodReferences(e.Pod, kind, namespace, name) {
 			p.wake(e.Pod.UID)
 		}
 	}

@@ -47,7 +47,7 @@ func TestLabelsAreReadAnewBeforeAPodIsRefused(t *testing.T) {
 				p := shell(t, "web", "Always", "sleep 100000")
 				delete(p.Annotations, pod.AnnotationSource)
 				p.Spec.NodeSelector = map[string]string{"room": "cellar"}
-				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}}) })
 				l.settle(30 * time.Second)
 				if got := l.status(p.UID); got.Phase != v1.PodPending || asked.Load() < 2 {
 					t.Errorf("without an answer the pod is %s (%s), asked %d times", got.Phase, got.Reason, asked.Load())

@@ -41,7 +41,7 @@ func (p *parts) placesOfPods(ctx context.Context, view *view) []diskusage.Pod {
 	for i := range entries {
 		e := &entries[i]
 		d := diskusage.Pod{UID: string(e.Pod.UID), Namespace: e.Pod.Namespace}
-		d.Volumes, d.Other = p.syncer.Volumes.Places(e.Pod, func(claim string) string {
+		d.Volumes, d.Other = p.syncer.Volumes.UsagePaths(e.Pod, func(claim string) string {
 			c, err := p.reader().PersistentVolumeClaim(limited, e.Pod.Namespace, claim)
 			if err != nil {
 				return "" // its figures are missing until it is known
@@ -50,7 +50,7 @@ func (p *parts) placesOfPods(ctx context.Context, view *view) []diskusage.Pod {
 		})
 		for c := range pod.Containers(&e.Pod.Spec) {
 			of := diskusage.Container{Name: c.Name}
-			if st := pod.StatusOf(e.Status, c.Name); st != nil && st.State.Running != nil {
+			if st := pod.FindContainerStatus(e.Status, c.Name); st != nil && st.State.Running != nil {
 				of.ID = idOf(st)
 			}
 			if told {

@@ -50,7 +50,7 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 		HealthzAddress: healthzAddress(cfg),
 		Pods:           view.pods,
 		Events:         p.events.Recent,
-		Drain:          local.Drain{Begin: p.goDown, Cancel: p.shutdown.Cancel, Left: func() int { return len(p.notOver()) }},
+		Drain:          local.Drain{Begin: p.goDown, Cancel: p.shutdown.Cancel, Remaining: func() int { return len(p.notOver()) }},
 		Watch:          p.events.Watch,
 		Usage:          p.usage,
 		Page:           page,
@@ -66,7 +66,7 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 	if problem := cfg.ExposedCredentials(); problem != "" {
 		log.Warn("credentials are readable by other users", "remedy", problem)
 	}
-	p.local.TellProblem(problems(plainURL(cfg), cfg.ExposedCredentials))
+	p.local.SetProblem(problems(plainURL(cfg), cfg.ExposedCredentials))
 	return nil
 }
 

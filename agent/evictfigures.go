@@ -162,7 +162,7 @@ func (e *evictions) pods(ctx context.Context, s evictionapi.Signal) []policy.Pod
 	measure := func(entry *podstatus.Entry) policy.Pod { return e.onDisk(ctx, entry) }
 	if len(policy.Reclaims(s, policy.OneFs)) == 0 { // it is not of a disk
 		measure = e.inGroups(n)
-	} else if err := e.parts.disks.Thorough(ctx); err != nil && ctx.Err() == nil {
+	} else if err := e.parts.disks.MeasureFully(ctx); err != nil && ctx.Err() == nil {
 		e.log.Warn("what pods have on disks is not known to the full, and one has to go", "error", err)
 	}
 	out := make([]policy.Pod, len(entries))
@@ -176,7 +176,7 @@ func (e *evictions) pods(ctx context.Context, s evictionapi.Signal) []policy.Pod
 // those that never go. One that has come to its own end runs no more, though
 // its sandbox may.
 func (e *evictions) evictable() (out []podstatus.Entry) {
-	states := e.workers.Known()
+	states := e.workers.States()
 	for _, entry := range e.statuses.List() {
 		state := states[entry.Pod.UID]
 		ends := state == podworker.Terminating && !terminal(entry.Status.Phase)
@@ -211,9 +211,9 @@ func (e *evictions) inGroups(n *criconfig.Node) func(entry *podstatus.Entry) pol
 
 // limitedPods are those that have a limit on the node's disk and do not end.
 func (e *evictions) limitedPods(ctx context.Context) (out []policy.Pod) {
-	states := e.workers.Known()
+	states := e.workers.States()
 	for _, entry := range e.statuses.List() {
-		if state := states[entry.Pod.UID]; policy.Limited(entry.Pod) && (state == podworker.Waiting || state == podworker.Syncing) {
+		if state := states[entry.Pod.UID]; policy.HasLimit(entry.Pod) && (state == podworker.Waiting || state == podworker.Syncing) {
 			out = append(out, e.onDisk(ctx, &entry))
 		}
 	}
@@ -263,15 +263,15 @@ func taken(s *statsapi.FsStats) (d policy.Disk) {
 }
 
 // both adds figures of which either may not be known.
-func both(a, b policy.Figure) policy.Figure {
+func both(a, b policy.Measurement) policy.Measurement {
 	if !a.Known || !b.Known {
-		return policy.Figure{Value: a.Value + b.Value, Known: a.Known || b.Known}
+		return policy.Measurement{Value: a.Value + b.Value, Known: a.Known || b.Known}
 	}
 	return policy.Measured(a.Value + min(b.Value, math.MaxInt64-a.Value))
 }
 
-func figure(f cgroups.Figure) policy.Figure {
-	return policy.Figure{Value: number(f.Value), Known: f.Known}
+func figure(f cgroups.Figure) policy.Measurement {
+	return policy.Measurement{Value: number(f.Value), Known: f.Known}
 }
 
 func number(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

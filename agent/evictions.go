@@ -44,7 +44,7 @@ type evictions struct {
 	// memory; nil is that nothing is kept.
 	keep func(rehearse func())
 
-	limits *eviction.Limits // nil where nobody asks for them
+	limits *eviction.LocalStorage // nil where nobody asks for them
 	loop   atomic.Pointer[eviction.Loop]
 	fs     atomic.Pointer[layout] // nil until the runtime has told
 	signs  signs
@@ -69,7 +69,7 @@ func newEvictions(cfg *config.Config, images container.Images, view *view, p *pa
 		e.signs.hear(p.poller, view.tree)
 	}
 	if isolates := cfg.Kubelet.LocalStorageCapacityIsolation; isolates == nil || *isolates {
-		e.limits = eviction.NewLimits(eviction.LimitsConfig{Layout: e.kind, Pods: e.limitedPods, Evict: e.evict, Looked: e.look})
+		e.limits = eviction.NewLocalStorage(eviction.LocalStorageConfig{Layout: e.kind, Pods: e.limitedPods, Evict: e.evict, AfterCheck: e.look})
 	}
 	return e, nil
 }
@@ -101,11 +101,11 @@ func (e *evictions) run(ctx context.Context) error {
 		Thresholds: thresholds, Layout: l.kind, Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace: seconds(k.EvictionMaxPodGracePeriod),
 		Observe:  observe, Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
-		Kill:    func(p *v1.Pod) error { return e.syncer.Kill(p.UID) },
-		DryRun:  e.dryRun,
-		Keep:    e.keep,
-		Changed: e.changed,
-		Met: func(s evictionapi.Signal) {
+		Kill:                func(p *v1.Pod) error { return e.syncer.KillProcesses(p.UID) },
+		DryRun:              e.dryRun,
+		ProtectPages:        e.keep,
+		OnConditionsChanged: e.changed,
+		OnThresholdMet: func(s evictionapi.Signal) {
 			e.events.Warning(pod.Ref{}, policy.ReasonThresholdMet, policy.MessageThresholdMet+string(s.Resource()))
 		},
 		Log: e.log,
@@ -113,7 +113,7 @@ func (e *evictions) run(ctx context.Context) error {
 	e.loop.Store(loop)
 	// A container that starts or ends, and an image that was pulled for one,
 	// show in a status.
-	cancel := e.statuses.Notify(loop.Sign())
+	cancel := e.statuses.Notify(loop.TriggerChannel())
 	defer cancel()
 	defer e.signs.close()
 	return loop.Run(ctx)
@@ -124,7 +124,7 @@ func (e *evictions) run(ctx context.Context) error {
 func (e *evictions) tellBeyond(o evictionapi.Observations) {
 	for i := range e.thresholds {
 		t, seen := &e.thresholds[i], &o[e.thresholds[i].Signal]
-		least := t.Value.Of(seen.Capacity)
+		least := t.Value.ForCapacity(seen.Capacity)
 		if !seen.Known || least < seen.Capacity || t.Signal.Resource() == v1.ResourceMemory {
 			continue
 		}
@@ -141,7 +141,7 @@ func (e *evictions) tellBeyond(o evictionapi.Observations) {
 // disks nor process IDs give a sign of their own. It does not block.
 func (e *evictions) look() {
 	if loop := e.loop.Load(); loop != nil {
-		loop.Look()
+		loop.Trigger()
 	}
 }
 
@@ -152,7 +152,7 @@ func (p *parts) looked() { p.evictions.look() }
 // under are the pressures that the node is under.
 func (e *evictions) under() evictionapi.Conditions {
 	if loop := e.loop.Load(); loop != nil {
-		return loop.Under()
+		return loop.NodeConditions()
 	}
 	return evictionapi.Conditions{}
 }
@@ -160,7 +160,7 @@ func (e *evictions) under() evictionapi.Conditions {
 // arrived is told of each pod that is wanted.
 func (e *evictions) arrived(p *v1.Pod) {
 	if e.limits != nil {
-		e.limits.Arrived(p)
+		e.limits.PodAdded(p)
 	}
 }
 
@@ -168,7 +168,7 @@ func (e *evictions) arrived(p *v1.Pod) {
 func (e *evictions) changed(under evictionapi.Conditions) {
 	e.log.Warn("the node's conditions have changed", "under", under.String())
 	if e.cluster != nil {
-		e.cluster.registrar.Look()
+		e.cluster.registrar.Trigger()
 	}
 }
 
@@ -182,9 +182,9 @@ func (e *evictions) evict(p *v1.Pod, why policy.Eviction) (gone <-chan struct{})
 		return nil
 	}
 	if first {
-		e.syncer.EvictAs(p.UID, evictionOf(&why))
+		e.syncer.EvictWith(p.UID, evictionOf(&why))
 	}
-	if !e.workers.End(p.UID, why.Grace) && !first {
+	if !e.workers.TerminatePod(p.UID, why.Grace) && !first {
 		return nil // it has had its time
 	}
 	return gone
@@ -195,7 +195,7 @@ func (e *evictions) dryRun(why policy.Eviction) {
 	nobody := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "00000000-0000-0000-0000-000000000000"}}
 	evictionOf(&why)
 	e.evict(nobody, why)
-	if err := e.syncer.Kill(nobody.UID); err != nil {
+	if err := e.syncer.KillProcesses(nobody.UID); err != nil {
 		e.log.Debug("cannot rehearse the kill of a pod", "error", err)
 	}
 }
@@ -237,7 +237,7 @@ func (e *evictions) gone(uid types.UID) {
 // reclaim gives back what the node can spare.
 func (e *evictions) reclaim(ctx context.Context, what policy.Reclaim) error {
 	if what == policy.DeadContainers {
-		return e.syncer.RemoveDead(ctx, e.settled)
+		return e.syncer.RemoveExited(ctx, e.settled)
 	}
 	return e.parts.images.RemoveUnused(ctx)
 }
@@ -259,7 +259,7 @@ func (e *evictions) settled(uid types.UID) bool {
 		return s.Phase == v1.PodFailed && s.Reason == policy.Reason
 	case e.cluster == nil:
 		return false
-	case e.cluster.journal != nil && e.cluster.journal.HasEnded(uid):
+	case e.cluster.journal != nil && e.cluster.journal.IsTerminal(uid):
 		return true
 	}
 	known := e.cluster.known.Load()

@@ -120,7 +120,7 @@ func (s *scarce) run(pods ...*v1.Pod) {
 	if s.stop == nil {
 		s.start()
 	}
-	s.agent.mux.Set(s.t.Context(), pod.SourceAPI, source.Wanted{Pods: s.pods})
+	s.agent.mux.Set(s.t.Context(), pod.SourceAPI, source.PodSet{Pods: s.pods})
 	s.settle(30 * time.Second)
 }
 
@@ -224,7 +224,7 @@ func TestEvictionByMemory(t *testing.T) {
 		if message, _ := s.event("EvictionThresholdMet"); message != "Attempting to reclaim memory" {
 			t.Errorf("event of the node %q", message)
 		}
-		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n")
+		metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n")
 
 		s.uses(map[string]int64{leaker.Name: 150}) // less than nothing is left
 		s.sign()
@@ -232,7 +232,7 @@ func TestEvictionByMemory(t *testing.T) {
 		if got := s.alive(); !slices.Equal(got, []string{kept.Name}) {
 			t.Errorf("in the end %v run", got)
 		}
-		if got := s.agent.shortages(); len(got) != 3 || got[0].Type != "MemoryPressure" || got[0].Good() || !got[1].Good() || !got[2].Good() {
+		if got := s.agent.shortages(); len(got) != 3 || got[0].Type != "MemoryPressure" || got[0].Healthy() || !got[1].Healthy() || !got[2].Healthy() {
 			t.Errorf("conditions of a board alone: %+v", got)
 		}
 		s.settle(4 * time.Minute)
@@ -313,7 +313,7 @@ func TestEvictionByAllocatable(t *testing.T) {
 		if got := s.alive(); !slices.Equal(got, []string{leaker.Name}) {
 			t.Errorf("%v run", got)
 		}
-		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 1\n")
+		metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 1\n")
 	})
 }
 
@@ -664,7 +664,7 @@ spec:
   containers: [{name: main, image: "localhost/busybox:1", command: [sh, -c, sleep infinity], resources: {limits: {ephemeral-storage: 64Ki}}}]
 `)[0]
 		l.start()
-		l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}})
+		l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}})
 		l.settle(2 * time.Minute)
 		if s := l.status(p.UID); s.Phase != v1.PodRunning {
 			t.Fatalf("within its limit: %+v", s)
@@ -681,7 +681,7 @@ spec:
 		if condition(s, v1.DisruptionTarget) != "absent" {
 			t.Errorf("a pod that is to blame itself has %+v", s.Conditions)
 		}
-		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1\n")
+		metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1\n")
 	})
 }
 
@@ -993,10 +993,10 @@ func TestEvictedPodStaysSo(t *testing.T) {
 					l.join(dir)
 					hog := asking(t, "hog", "", false)
 					delete(hog.Annotations, pod.AnnotationSource)
-					set := func(name string, w source.Wanted) {
+					set := func(name string, w source.PodSet) {
 						l.done.Go(func() { l.agent.mux.Set(t.Context(), name, w) })
 					}
-					set(pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{hog}})
+					set(pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{hog}})
 					l.settle(time.Minute)
 					l.agent.evictions.evict(hog, policy.Eviction{Message: "why", Grace: time.Second, Condition: &v1.PodCondition{Reason: "TerminationByKubelet", Message: "why"}})
 					l.settle(after)
@@ -1013,11 +1013,11 @@ func TestEvictedPodStaysSo(t *testing.T) {
 						l.runtime.Reboot()
 					}
 					l.join(dir)
-					set(pod.SourceRestore, source.Wanted{Pods: l.agent.cluster.journal.Pods()})
+					set(pod.SourceRestore, source.PodSet{Pods: l.agent.cluster.journal.Pods()})
 					l.settle(time.Minute)
 					had := hog.DeepCopy()
 					had.Status.Phase = v1.PodRunning
-					set(pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{had}, InsteadOf: pod.SourceRestore})
+					set(pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{had}, Replaces: pod.SourceRestore})
 					l.settle(time.Minute)
 					if runs := len(l.running()) > 0; runs == told {
 						t.Errorf("it runs: %t, and that it was evicted could have been told: %t", runs, told)

@@ -127,7 +127,7 @@ func TestMainsCrashBesideASidecar(t *testing.T) {
 		l.settle(5 * time.Minute)
 		st := l.status(p.UID)
 		for _, name := range []string{"c0", "c1"} {
-			if c := pod.StatusOf(&st, name); c == nil || c.RestartCount < 3 {
+			if c := pod.FindContainerStatus(&st, name); c == nil || c.RestartCount < 3 {
 				t.Errorf("%s was not started again and again: %+v", name, c)
 			}
 		}
@@ -293,7 +293,7 @@ spec:
 		l.start()
 		l.settle(2 * time.Minute)
 		st := l.status(p.UID)
-		again, ends := pod.StatusOf(&st, "again"), pod.StatusOf(&st, "ends")
+		again, ends := pod.FindContainerStatus(&st, "again"), pod.FindContainerStatus(&st, "ends")
 		if st.Phase != v1.PodRunning || again.RestartCount < 2 || ends.RestartCount != 0 || ends.State.Terminated == nil {
 			t.Errorf("%s: restarts %d and %d", st.Phase, again.RestartCount, ends.RestartCount)
 		}

@@ -32,7 +32,7 @@ import (
 type figures struct {
 	stats   *stats.Stats
 	view    *view
-	machine machine.Facts
+	machine machine.Info
 }
 
 // newFigures makes the figures of a node with cgroups; there are none without.
@@ -40,10 +40,10 @@ func newFigures(cfg *config.Config, view *view, p *parts, log *slog.Logger) (*fi
 	if view.tree == nil {
 		return nil, nil
 	}
-	f := &figures{view: view, machine: machine.ReadFacts(machine.Roots{})}
+	f := &figures{view: view, machine: machine.ReadInfo(machine.Roots{})}
 	c := stats.Config{
-		Node: cfg.NodeName, Groups: view.tree, Machine: f.readMachine, System: f.system,
-		Pods: f.pods, Looked: p.looked,
+		Node: cfg.NodeName, Groups: view.tree, Machine: f.readMachine, SystemContainers: f.system,
+		Pods: f.pods, AfterRead: p.looked,
 		Network: f.network, PodDisk: p.podDisk, NodeDisk: p.disks.Node, Device: rootDevice(cfg.Paths.Root), Log: log,
 	}
 	var err error
@@ -65,13 +65,13 @@ func (f *figures) readMachine() (stats.Machine, error) {
 
 // system are the groups beside the pods'. Where all pods are depends on the
 // runtime's driver, and in the root the agent has no group of its own.
-func (f *figures) system() []stats.Group {
-	var groups []stats.Group
+func (f *figures) system() []stats.SystemContainer {
+	var groups []stats.SystemContainer
 	if n, ok := f.view.node.peek(); ok {
-		groups = append(groups, stats.Group{Name: statsapi.SystemContainerPods, Cgroup: criconfig.QoSCgroup(v1.PodQOSGuaranteed, n)})
+		groups = append(groups, stats.SystemContainer{Name: statsapi.SystemContainerPods, Cgroup: criconfig.QoSCgroup(v1.PodQOSGuaranteed, n)})
 	}
 	if own, ok := cgroups.Own(); ok && own != "/" && !strings.HasPrefix(own, "/..") { // that is out of sight
-		groups = append(groups, stats.Group{Name: statsapi.SystemContainerKubelet, Cgroup: own})
+		groups = append(groups, stats.SystemContainer{Name: statsapi.SystemContainerKubelet, Cgroup: own})
 	}
 	return groups
 }
@@ -117,7 +117,7 @@ func statsPod(e *podstatus.Entry, n *criconfig.Node) stats.Pod {
 			ID: e.Sandbox.ID, Image: pauseImage, Start: e.Sandbox.Since, Cgroup: criconfig.ContainerCgroup(cgroup, e.Sandbox.ID, n),
 		},
 	}
-	for c := range pod.Statuses(e.Status) {
+	for c := range pod.ContainerStatuses(e.Status) {
 		id := idOf(c)
 		if id == "" || c.State.Running == nil {
 			continue
@@ -135,7 +135,7 @@ func imageOf(p *v1.Pod, c *v1.ContainerStatus) string {
 	if c.Image != "" {
 		return c.Image
 	}
-	if spec, _ := pod.Find(&p.Spec, c.Name); spec != nil && spec.Image != "" {
+	if spec, _ := pod.FindContainer(&p.Spec, c.Name); spec != nil && spec.Image != "" {
 		return spec.Image
 	}
 	return c.Name

@@ -49,12 +49,12 @@ func (p *parts) assembleShutdown(cfg *config.Config, log *slog.Logger) {
 			if state, ok := p.workers.State(pd.UID); ok && state != podworker.Terminating {
 				p.syncer.Evict(pd.UID, podstatus.Reason{Reason: shutdown.ReasonEnded, Message: shutdown.MessageEnded})
 			}
-			p.workers.End(pd.UID, grace)
+			p.workers.TerminatePod(pd.UID, grace)
 		},
 		Ended: p.ended,
 		Changed: func() {
 			if p.cluster != nil {
-				p.cluster.registrar.Look()
+				p.cluster.registrar.Trigger()
 			}
 		},
 		Events: p.events, FlagFile: p.flagFile, Log: log,

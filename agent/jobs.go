@@ -35,13 +35,13 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 	}
 	saved, save := probe.OpenState(runFolder(cfg), log)
 	p.probes = probe.New(probe.Config{
-		Actions: handler.New(handler.Config{Exec: rt}), Changed: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
-		Saved: saved, Save: save, BootID: bootID(),
+		Actions: handler.New(handler.Config{Exec: rt}), ResultChanged: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
+		SavedState: saved, SaveState: save, BootID: bootID(),
 	})
 	p.rotator, err = logrotate.New(logrotate.Config{
 		Reopen:     rt,
 		Containers: view.logs,
-		Looked:     p.looked, // a log has grown
+		AfterCheck: p.looked, // a log has grown
 		MaxSize:    cfg.LogMaxBytes(),
 		MaxFiles:   int(*kubelet.ContainerLogMaxFiles),
 		Notify:     p.statuses.Notify,
@@ -75,8 +75,8 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 				}
 				return append(view.running(), orphans...)
 			},
-			Looked:    p.looked, // once a minute, also on a board alone
-			Populated: view.tree.Populated, Containers: rt, Tasks: below,
+			AfterCheck: p.looked, // once a minute, also on a board alone
+			Populated:  view.tree.Populated, Containers: rt, Tasks: below,
 			Wake: p.wake, Events: p.events, Log: log,
 		})
 	}
@@ -109,7 +109,7 @@ func pulls(cfg *config.Config, rt container.Runtime, p *parts, log *slog.Logger)
 		c.MaxParallel = int(*n)
 	}
 	if p.preload != nil {
-		c.Preloaded = p.preload.Wait
+		c.WaitPreloaded = p.preload.Wait
 	}
 	return c
 }

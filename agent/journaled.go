@@ -59,7 +59,7 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 		k.remove(log)
 		return k, nil
 	}
-	if cfg.Tinylet.Journal == config.JournalSealed && !cfg.Tinylet.JournalKey() {
+	if cfg.Tinylet.Journal == config.JournalSealed && !cfg.Tinylet.HasJournalKey() {
 		k.problem = remedyNoKey
 		log.Warn("journal has no key, pods are not kept", "remedy", "set journalKeyTPMFile, journalKeyFile or journalKeyring")
 		p.events.Warning(pod.Ref{}, reasonNotJournaled, remedyNoKey)
@@ -67,11 +67,11 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 	}
 	key, anchor := offline.Sources(&cfg.Tinylet, tpmkey.Device)
 	store, err := offline.Open(offline.Config{
-		Dir:    k.dir,
-		Key:    key,
-		Anchor: anchor,
-		Met:    met,
-		Ask:    ask,
+		Dir:       k.dir,
+		Key:       key,
+		Anchor:    anchor,
+		Contacted: met,
+		MayRead:   ask,
 		Started: func(uid types.UID) *metav1.Time {
 			if _, s, ok := p.statuses.Get(uid); ok {
 				return s.StartTime
@@ -95,7 +95,7 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 		k.state, k.problem = local.JournalPlain, remedyUnsealed
 		log.Warn("journal is not sealed", "remedy", "set journalKeyTPMFile, journalKeyFile or journalKeyring, or journal: off")
 	}
-	if err := store.Refused(); err != nil {
+	if err := store.QuarantineReason(); err != nil {
 		k.problem = err.Error()
 		p.events.Warning(pod.Ref{}, reasonNotJournaled, err.Error())
 	}
@@ -117,7 +117,7 @@ func (k *keeping) remove(log *slog.Logger) {
 
 // told is what the local API shows of it.
 func (k *keeping) told() *local.Journal {
-	j := &local.Journal{State: k.state, Aside: offline.Asides(k.dir)}
+	j := &local.Journal{State: k.state, Aside: offline.Quarantined(k.dir)}
 	if k.store != nil {
 		j.Secrets = k.store.Secrets()
 	}
@@ -126,7 +126,7 @@ func (k *keeping) told() *local.Journal {
 
 // todo is what somebody has to do, "" for nothing.
 func (k *keeping) todo(aside []string) string {
-	if len(aside) == 0 || k.store != nil && k.store.Refused() != nil {
+	if len(aside) == 0 || k.store != nil && k.store.QuarantineReason() != nil {
 		return k.problem
 	}
 	return joined(k.problem, "journals that were put aside are on the disk, with the Secrets that they had: remove what nobody needs: "+strings.Join(aside, " "))
@@ -160,7 +160,7 @@ var _ podworker.Syncer = (*journaled)(nil)
 // down what it was allocated: after a reboot it would else have what it asks
 // for.
 func (j *journaled) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) {
-	if !pod.IsStatic(p) && !j.Undecided(p.UID) {
+	if !pod.IsStatic(p) && !j.ResizeUndecided(p.UID) {
 		if err := j.store.Admit(ctx, p); err != nil && ctx.Err() == nil {
 			j.events.Warning(pod.RefOf(p), reasonNotJournaled, "it will not come back after a reboot without network: "+err.Error())
 		}
@@ -220,7 +220,7 @@ func (j *journaled) keepEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 // mayTell says whether the API server may hear a pod's status. The end by a
 // shutdown comes to the disk only once it has (cluster.heard).
 func (j *journaled) mayTell(p *v1.Pod, s *v1.PodStatus) bool {
-	if pod.IsStatic(p) || !terminal(s.Phase) || endedByShutdown(s) || j.store.HasEnded(p.UID) {
+	if pod.IsStatic(p) || !terminal(s.Phase) || endedByShutdown(s) || j.store.IsTerminal(p.UID) {
 		return true
 	}
 	j.mu.Lock()

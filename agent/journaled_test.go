@@ -52,7 +52,7 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 							if e.Status == nil || !terminal(e.Status.Phase) {
 								continue
 							}
-							if s, ok := l.agent.cluster.journal.Ended(p.UID); !ok || s.Phase != e.Status.Phase {
+							if s, ok := l.agent.cluster.journal.TerminalStatus(p.UID); !ok || s.Phase != e.Status.Phase {
 								t.Errorf("the API server would hear that the pod is %s, and the journal has %v", e.Status.Phase, s)
 							}
 						}
@@ -63,7 +63,7 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 						}
 					}
 				})
-				l.done.Go(func() { l.agent.mux.Set(ctx, pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.done.Go(func() { l.agent.mux.Set(ctx, pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}}) })
 				l.settle(2 * time.Minute)
 				if e := l.agent.reportable(); len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != row.want {
 					t.Errorf("the API server would hear %+v, want %s", e, row.want)
@@ -102,7 +102,7 @@ func TestNothingIsToldBeforeTheRuntimeAnswers(t *testing.T) {
 		p := shell(t, "web", "Always", "sleep 100000")
 		delete(p.Annotations, pod.AnnotationSource)
 		set := func() {
-			l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+			l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}}) })
 		}
 		set()
 		l.settle(time.Minute)
@@ -180,7 +180,7 @@ func TestJournalWithoutItsKey(t *testing.T) {
 					t.Errorf("events %+v", l.agent.events.Recent())
 				}
 				l.agent.syncer.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
-				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}}) })
 				l.settle(time.Minute)
 				if _, s, ok := l.agent.statuses.Get(p.UID); !ok || s.Phase != v1.PodRunning {
 					t.Errorf("the pod: %v", s)
@@ -262,7 +262,7 @@ func TestJournalSettings(t *testing.T) {
 					t.Errorf("the former pod: %v", kept)
 				}
 				// Pods of the API server run in any case.
-				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}}) })
 				l.settle(time.Minute)
 				if _, s, ok := l.agent.statuses.Get(p.UID); !ok || s.Phase != v1.PodRunning {
 					t.Errorf("the pod: %v", s)

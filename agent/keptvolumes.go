@@ -24,7 +24,7 @@ func (p *parts) keptVolumes(log *slog.Logger) []string {
 			n = len(all)
 		}
 		if state, known := p.workers.State(uid); !known || state == podworker.Terminated {
-			todo = append(todo, p.volumes.Todo(uid, all[:n]))
+			todo = append(todo, p.volumes.ActionRequired(uid, all[:n]))
 		}
 		all = all[n:]
 	}

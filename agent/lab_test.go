@@ -93,10 +93,10 @@ func (l *lab) start() {
 	l.stop = cancel
 	l.tell = func(pods []*v1.Pod) {
 		if l.api {
-			agent.mux.Set(ctx, pod.SourceAPI, source.Wanted{Pods: pods})
+			agent.mux.Set(ctx, pod.SourceAPI, source.PodSet{Pods: pods})
 			pods = nil
 		}
-		agent.mux.Set(ctx, pod.SourceFile, source.Wanted{Pods: pods})
+		agent.mux.Set(ctx, pod.SourceFile, source.PodSet{Pods: pods})
 	}
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })

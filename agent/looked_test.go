@@ -20,7 +20,7 @@ func TestOthersLookForEvictions(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); run(ctx) }()
-		for waited := 0; len(loop.Sign()) == 0; waited++ {
+		for waited := 0; len(loop.TriggerChannel()) == 0; waited++ {
 			if time.Sleep(10 * time.Millisecond); waited == 10_000 {
 				t.Error("the node is not looked at")
 				break

@@ -41,7 +41,7 @@ func (p *parts) writeMetrics(ctx context.Context, w io.Writer) error {
 		writeCertificates(out, p.cluster.identity.Stats(), time.Now())
 		p.cluster.meter.WriteMetrics(out)
 	}
-	stats.WriteBuild(out)
+	stats.WriteBuildInfo(out)
 	stats.WriteProcess(out)
 	return out.Flush()
 }

@@ -35,7 +35,7 @@ import (
 // resource.
 func scraped(t *testing.T, c *cluster) map[string]uint64 {
 	t.Helper()
-	text := metricstest.Text(t, metrics.NewStream, c.meter.WriteMetrics)
+	text := metricstest.Render(t, metrics.NewStream, c.meter.WriteMetrics)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
@@ -208,7 +208,7 @@ func TestMetricsWithACluster(t *testing.T) {
 func TestCertificatesAreTold(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	stats := identity.Stats{ClientExpiry: now.Add(90*time.Minute + time.Second/2), ServingExpiry: now.Add(-time.Hour), ClientFailures: 3, ServingFailures: 4}
-	metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, func(out *metrics.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
+	metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, func(out *metrics.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
 		"kubelet_certificate_manager_client_ttl_seconds 5400\n", "kubelet_certificate_manager_client_expiration_renew_errors 3\n",
 		"kubelet_certificate_manager_server_ttl_seconds -3600\n", "kubelet_server_expiration_renew_errors 4\n")
 }

@@ -38,18 +38,18 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 		return fmt.Errorf("find out what the runtime has to call for the pods' network: %w", err)
 	}
 	c := network.Config{
-		Settings: cfg.Tinylet.Network, Networks: cfg.PodNetworks(), World: world, Binary: binary, Ports: cfg.OwnPorts(),
+		Settings: cfg.Tinylet.Network, Networks: cfg.PodCIDRs(), UplinkAddresses: world, Binary: binary, Ports: cfg.ListenPorts(),
 		Info: rt.Info,
 		Pods: func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.Pods(c)) },
 		Containers: func(ctx context.Context) ([]string, bool) {
 			return sandboxes(ctx, rt)
 		},
-		Dismantle: dismantle,
-		Watches:   []func(ctx context.Context, told func()) error{watchLinks, watchRules(cfg.Tinylet.Network.Bridge)},
-		Events:    p.events, Log: log,
+		Teardown: dismantle,
+		Watches:  []func(ctx context.Context, told func()) error{watchLinks, watchRules(cfg.Tinylet.Network.Bridge)},
+		Events:   p.events, Log: log,
 	}
 	if p.cluster != nil {
-		c.Refresh, c.Moved = p.cluster.registrar.Refresh, p.cluster.moved
+		c.Refresh, c.OnAddressesChanged = p.cluster.registrar.Refresh, p.cluster.moved
 	}
 	if err := p.assembleRoutes(cfg, &c, log); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 		return err
 	}
 	if p.cluster == nil {
-		p.local.TellProblem(problems(problems(plainURL(cfg), cfg.ExposedCredentials), p.network.Problem))
+		p.local.SetProblem(problems(problems(plainURL(cfg), cfg.ExposedCredentials), p.network.Problem))
 		return nil
 	}
 	p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)
@@ -76,7 +76,7 @@ func (p *parts) connected(guard *selfprotect.Guard) {
 	}
 	p.node.runtimeConnected()
 	if p.network != nil {
-		p.network.Look()
+		p.network.Trigger()
 	}
 }
 
@@ -110,12 +110,12 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 	}
 	p.networkTasks = append(p.networkTasks, task{name: "routes", run: router.Run}, task{name: "routes-join", once: true, run: func(ctx context.Context) error {
 		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
-		router.Look()
+		router.Trigger()
 		return err
 	}})
 	c.Problems = append(c.Problems, router.Problem)
-	c.Ensured = afterwards(c.Ensured, router.Look)
-	c.Moved = afterwards(c.Moved, router.Look)
+	c.OnReady = afterwards(c.OnReady, router.Trigger)
+	c.OnAddressesChanged = afterwards(c.OnAddressesChanged, router.Trigger)
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	}
 	serviceProxy, err := proxy.New(proxy.Config{
 		API: apiclient.Deferred{Client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
-		Server: p.cluster.serverAddresses, Host: hostAddresses, Ports: cfg.OwnPorts(),
+		Server: p.cluster.serverAddresses, Host: hostAddresses, Ports: cfg.ListenPorts(),
 		Open:      func() (proxy.Table, error) { return nft.Open() },
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,
 	})
@@ -142,12 +142,12 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	}
 	p.networkTasks = append(p.networkTasks, task{name: "services", run: serviceProxy.Run}, task{name: "services-join", once: true, run: func(ctx context.Context) error {
 		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
-		serviceProxy.Moved()
+		serviceProxy.AddressesChanged()
 		return err
 	}})
-	c.Moved = afterwards(c.Moved, serviceProxy.Moved)
+	c.OnAddressesChanged = afterwards(c.OnAddressesChanged, serviceProxy.AddressesChanged)
 	c.Problems = append(c.Problems, serviceProxy.Problem)
-	c.Ensured = afterwards(c.Ensured, serviceProxy.Look)
+	c.OnReady = afterwards(c.OnReady, serviceProxy.TableCreated)
 	return nil
 }
 
@@ -280,7 +280,7 @@ func (c *cluster) moved() {
 	c.inputs.facts.forgetAddresses()
 	c.inputs.checkAddresses()
 	if client := c.identity.Current(); client != nil {
-		client.Reroute()
+		client.CloseStaleConnections()
 	}
-	c.registrar.Look()
+	c.registrar.Trigger()
 }

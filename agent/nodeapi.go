@@ -128,5 +128,5 @@ func (r reviews) right(ctx context.Context, review *authorizationv1.SubjectAcces
 		return nil, errNoCredentials
 	}
 	out := new(authorizationv1.SubjectAccessReview)
-	return out, client.Create(ctx, apiclient.AccessReviews, "", "", "", review, out)
+	return out, client.Create(ctx, apiclient.SubjectAccessReviews, "", "", "", review, out)
 }

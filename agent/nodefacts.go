@@ -33,7 +33,7 @@ import (
 // and addresses and resolv.conf change under it.
 type nodeFacts struct {
 	cfg     *config.Config
-	runtime container.Node
+	runtime container.RuntimeInfo
 
 	told   atomic.Pointer[runtimeFacts] // nil until the runtime told them
 	stale  atomic.Bool                  // the runtime may be another since
@@ -53,7 +53,7 @@ type nodeFacts struct {
 	ipsAt time.Time
 }
 
-func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree) (*nodeFacts, error) {
+func newNodeFacts(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) (*nodeFacts, error) {
 	f := &nodeFacts{cfg: cfg, runtime: runtime, accounting: accountingOf(tree)}
 	k := &cfg.Kubelet
 	roots := machine.Roots{Storage: cfg.Paths.Root}
@@ -63,12 +63,12 @@ func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree
 	if f.allocatable, err = machine.Allocatable(capacity, reserved); err != nil {
 		return nil, fmt.Errorf("what pods may use of the node: %w", err)
 	}
-	if f.enforced, err = machine.Enforced(capacity, reserved, roots); err != nil {
+	if f.enforced, err = machine.EnforcedAllocatable(capacity, reserved, roots); err != nil {
 		return nil, fmt.Errorf("what pods may use of the node: %w", err)
 	}
 	f.unreserved = f.enforced.Memory().Value()
 	if !slices.Contains(k.EnforceNodeAllocatable, enforcePods) {
-		if f.enforced, err = machine.Enforced(capacity, machine.Reserved{}, roots); err != nil {
+		if f.enforced, err = machine.EnforcedAllocatable(capacity, machine.Reserved{}, roots); err != nil {
 			return nil, fmt.Errorf("what pods may use of the node: %w", err)
 		}
 	}
@@ -84,7 +84,7 @@ func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree
 		Arch:                 goruntime.GOARCH,
 		Allocatable:          f.allocatable,
 		MaxPods:              int(k.MaxPods),
-		OwnPorts:             cfg.OwnPorts(),
+		AgentPorts:           cfg.ListenPorts(),
 		Kernel:               kernelRelease(),
 		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls,
 		AppArmor:             appArmor(),
@@ -109,7 +109,7 @@ func (f *nodeFacts) admit() *admission.Node {
 		return f.admission
 	}
 	n := *f.admission
-	n.NoStrictGroups = told != nil && told.noStrictGroups
+	n.NoStrictSupplementalGroups = told != nil && told.noStrictGroups
 	if joined != nil {
 		n.Labels, n.Taints, n.Unconfirmed = joined.Labels, lastingTaints(joined), false
 	}
@@ -227,7 +227,7 @@ func (f *nodeFacts) node(driver string) *criconfig.Node {
 		HugePageSizes:        f.hugePages,
 		HugePageAccounting:   f.accounting.hugePages,
 		Allocatable:          f.allocatable,
-		Enforced:             f.enforced,
+		EnforcedAllocatable:  f.enforced,
 		CPUCFSQuota:          k.CPUCFSQuota == nil || *k.CPUCFSQuota,
 		CPUCFSQuotaPeriod:    k.CPUCFSQuotaPeriod.Duration,
 		SingleProcessOOMKill: k.SingleProcessOOMKill != nil && *k.SingleProcessOOMKill,

@@ -34,7 +34,7 @@ const (
 type nodeInputs struct {
 	cfg     *config.Config
 	runtime interface {
-		container.Node
+		container.RuntimeInfo
 		ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
 	}
 	facts *nodeFacts
@@ -49,7 +49,7 @@ type nodeInputs struct {
 	// shuttingDown says that the pods are being ended.
 	shuttingDown func() bool
 
-	machine  machine.Facts
+	machine  machine.Info
 	capacity v1.ResourceList
 
 	mu       sync.Mutex
@@ -70,7 +70,7 @@ var declaredFeatures = []string{
 func newNodeInputs(cfg *config.Config, rt container.Runtime, facts *nodeFacts) *nodeInputs {
 	return &nodeInputs{
 		cfg: cfg, runtime: rt, facts: facts,
-		machine:  machine.ReadFacts(machine.Roots{}),
+		machine:  machine.ReadInfo(machine.Roots{}),
 		capacity: machine.Capacity(machine.Roots{Storage: cfg.Paths.Root}, cfg.Kubelet.MaxPods),
 	}
 }
@@ -104,7 +104,7 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 	n.mu.Unlock()
 	switch {
 	case in.RuntimeStatus == nil:
-		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeUnasked)
+		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeUnchecked)
 	case n.healthy(in.Now) != nil:
 		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeDown)
 	default:
@@ -116,7 +116,7 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 	if n.shuttingDown() {
 		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
 	}
-	in.Under = n.under()
+	in.Pressures = n.under()
 	in.Warning = n.problem()
 	in.DeclaredFeatures = declaredFeatures
 	return in

@@ -50,7 +50,7 @@ func (v *view) orphans(ctx context.Context, rt container.Containers) ([]reaper.C
 
 // unknown are the pods that end and have no status.
 func (v *view) unknown() map[types.UID]podworker.State {
-	states := v.workers.Known()
+	states := v.workers.States()
 	maps.DeleteFunc(states, func(_ types.UID, s podworker.State) bool { return s != podworker.Terminating })
 	if len(states) == 0 {
 		return nil

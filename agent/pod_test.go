@@ -32,7 +32,7 @@ func (l *lab) object(name, text string) {
 // stateOf is what a container of the pod does, in one word: its reason for
 // waiting, running, or the reason of its end.
 func stateOf(s v1.PodStatus, name string) string {
-	for c := range pod.Statuses(&s) {
+	for c := range pod.ContainerStatuses(&s) {
 		switch {
 		case c.Name != name:
 		case c.State.Running != nil:
@@ -273,7 +273,7 @@ func TestCriticalPodPreempts(t *testing.T) {
 		a, b, critical := plain("a"), plain("b"), plain("critical")
 		l.start()
 		// Pods of the API server are not critical.
-		l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{a, b}})
+		l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{a, b}})
 		l.settle(10 * time.Second)
 		l.want(critical)
 		l.settle(30 * time.Second)
@@ -290,7 +290,7 @@ func TestCriticalPodPreempts(t *testing.T) {
 		l.kill()
 		l.start()
 		l.settle(time.Second)
-		l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{a, b}})
+		l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{a, b}})
 		l.settle(30 * time.Second)
 		if got := l.running(); len(got) != 2 || got["critical-board/c0"] == "" {
 			t.Errorf("after a restart of the agent: %v", got)
@@ -330,7 +330,7 @@ spec:
 		if len(l.running()) != 0 {
 			t.Errorf("running: %v", l.running())
 		}
-		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1\n")
+		metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1\n")
 	})
 }
 

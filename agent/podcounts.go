@@ -45,7 +45,7 @@ func (c *podCounts) count(p *v1.Pod, s *v1.PodStatus) {
 		c.running++
 		countVolumes(c.made, p)
 	}
-	for status := range pod.Statuses(s) {
+	for status := range pod.ContainerStatuses(s) {
 		switch {
 		case status.State.Running != nil:
 			c.containers["running"]++

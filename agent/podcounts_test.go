@@ -50,6 +50,6 @@ func TestPodCounts(t *testing.T) {
 		"volume_manager_total_volumes{plugin_name=\"kubernetes.io/empty-dir\",state=\"desired_state_of_world\"} 4\n",
 		"volume_manager_total_volumes{plugin_name=\"kubernetes.io/secret\",state=\"desired_state_of_world\"} 2\n",
 	}
-	metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, func(out *metrics.Stream) { c.write(out, true) }), append(want, "kubelet_mirror_pods 1\n")...)
-	metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, func(out *metrics.Stream) { c.write(out, false) }), want...)
+	metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, func(out *metrics.Stream) { c.write(out, true) }), append(want, "kubelet_mirror_pods 1\n")...)
+	metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, func(out *metrics.Stream) { c.write(out, false) }), want...)
 }

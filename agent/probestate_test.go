@@ -110,8 +110,8 @@ func TestAgentRestartKeepsReadiness(t *testing.T) {
 				var killed atomic.Bool
 				l.prepare = func(p *parts) {
 					p.probes.Uptime = func() time.Duration { return time.Hour + l.since() }
-					save := p.probes.Save
-					p.probes.Save = func(data []byte) error {
+					save := p.probes.SaveState
+					p.probes.SaveState = func(data []byte) error {
 						if killed.Load() {
 							return errors.New("no agent runs")
 						}

@@ -430,7 +430,7 @@ func TestResizedPodAfterAReboot(t *testing.T) {
 				l.api, l.wanted = false, nil // the API server is not there
 				l.join(dir)
 				l.done.Go(func() {
-					l.agent.mux.Set(t.Context(), pod.SourceRestore, source.Wanted{Pods: l.agent.cluster.journal.Pods()})
+					l.agent.mux.Set(t.Context(), pod.SourceRestore, source.PodSet{Pods: l.agent.cluster.journal.Pods()})
 				})
 				l.settle(10 * time.Second)
 				if got := l.has(web); got != row.has {

@@ -112,12 +112,12 @@ func TestDeferredOverARestartWithAJournal(t *testing.T) {
 		l.settle(time.Minute)
 		l.api, l.wanted = false, nil
 		l.join(dir)
-		set := func(from string, w source.Wanted) {
+		set := func(from string, w source.PodSet) {
 			l.done.Go(func() { l.agent.mux.Set(t.Context(), from, w) })
 			l.settle(time.Second)
 		}
-		set(pod.SourceRestore, source.Wanted{Pods: l.agent.cluster.journal.Pods()})
-		set(pod.SourceAPI, source.Wanted{InsteadOf: pod.SourceRestore, Pods: []*v1.Pod{web}})
+		set(pod.SourceRestore, source.PodSet{Pods: l.agent.cluster.journal.Pods()})
+		set(pod.SourceAPI, source.PodSet{Replaces: pod.SourceRestore, Pods: []*v1.Pod{web}})
 		l.settle(10 * time.Second)
 		if got := l.conditions(web); got != want {
 			t.Errorf("conditions after the restart %s, want %s", got, want)

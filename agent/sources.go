@@ -19,7 +19,7 @@ import (
 // assembleSources makes the configured sources and the mux that expects them.
 func (p *parts) assembleSources(cfg *config.Config, log *slog.Logger) error {
 	type runner interface {
-		Run(ctx context.Context, set func(context.Context, source.Wanted)) error
+		Run(ctx context.Context, set func(context.Context, source.PodSet)) error
 	}
 	var names []string
 	var runners []runner
@@ -48,7 +48,7 @@ func (p *parts) assembleSources(cfg *config.Config, log *slog.Logger) error {
 	p.sources = make([]task, len(names))
 	for i, r := range runners {
 		name := names[i]
-		set := func(ctx context.Context, wanted source.Wanted) { p.mux.Set(ctx, name, wanted) }
+		set := func(ctx context.Context, wanted source.PodSet) { p.mux.Set(ctx, name, wanted) }
 		p.sources[i] = task{name: "source-" + name, run: func(ctx context.Context) error { return r.Run(ctx, set) }}
 	}
 	if p.cluster != nil {

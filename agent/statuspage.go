@@ -51,7 +51,7 @@ func (p *parts) assemblePage(cfg *config.Config, view *view, checks []local.Chec
 // notify fills slot when a pod's status is another one, and when something
 // happened.
 func (p *parts) notify(slot chan<- struct{}) (cancel func()) {
-	statuses, events := p.statuses.Notify(slot), p.events.Notify(slot)
+	statuses, events := p.statuses.Notify(slot), p.events.Subscribe(slot)
 	return func() { statuses(); events() }
 }
 
@@ -141,13 +141,13 @@ func recentEvents(all []event.Event) []statuspage.Event {
 	return out
 }
 
-func shownServer(c *local.Cluster) *statuspage.Server {
-	out := &statuspage.Server{
+func shownServer(c *local.Cluster) *statuspage.APIServer {
+	out := &statuspage.APIServer{
 		Registered: c.Registered, Failure: c.Failure, Problem: c.Problem, Metered: c.Metered, Sent: c.Sent, Received: c.Received,
 		SentToday: c.SentToday, ReceivedToday: c.ReceivedToday,
 	}
-	if c.Answered != nil {
-		out.Answered = *c.Answered
+	if c.LastResponse != nil {
+		out.LastResponse = *c.LastResponse
 	}
 	if c.Expires != nil {
 		out.Expires = c.Expires.UTC()
@@ -159,7 +159,7 @@ func shownConditions(all []local.Condition) []statuspage.Condition {
 	out := make([]statuspage.Condition, 0, len(all))
 	for _, c := range all {
 		out = append(out, statuspage.Condition{
-			Type: c.Type, Status: c.Status, Good: c.Good(), Reason: c.Reason, Message: c.Message, Since: c.Since,
+			Type: c.Type, Status: c.Status, Good: c.Healthy(), Reason: c.Reason, Message: c.Message, Since: c.Since,
 		})
 	}
 	return out
@@ -174,11 +174,11 @@ func shownUsage(out *statuspage.State, u *local.Usage) {
 	if p := u.Node.Pressure; p != nil {
 		n.Pressure = &statuspage.Pressure{CPU: p.CPU, Memory: p.Memory, IO: p.IO}
 	}
-	group := func(g *local.GroupUsage) *statuspage.Group {
+	group := func(g *local.CgroupUsage) *statuspage.CgroupUsage {
 		if g == nil {
 			return nil
 		}
-		return &statuspage.Group{Name: g.Name, CPUNanoCores: g.CPUNanoCores, MemoryBytes: g.MemoryBytes}
+		return &statuspage.CgroupUsage{Name: g.Name, CPUNanoCores: g.CPUNanoCores, MemoryBytes: g.MemoryBytes}
 	}
 	n.Agent, n.Runtime = group(u.Agent), group(u.Runtime)
 	for i := range u.Classes {
@@ -199,9 +199,9 @@ func shownPods(pods []local.Pod, used *local.Usage) []statuspage.Pod {
 		p := &pods[i]
 		s := pod.Summarize(p.Pod, p.WorkerState == podworker.Terminating.String())
 		shown := statuspage.Pod{
-			UID: string(p.Pod.UID), Namespace: p.Pod.Namespace, Name: p.Pod.Name, Status: s.Status, Mood: podMood(p.Pod, &s),
+			UID: string(p.Pod.UID), Namespace: p.Pod.Namespace, Name: p.Pod.Name, Status: s.Status, Severity: podMood(p.Pod, &s),
 			Ready: s.Ready, Total: s.Total, Restarts: s.Restarts, LastRestart: s.LastRestart, Started: p.Pod.CreationTimestamp.Time,
-			QOSClass: string(cmp.Or(p.Pod.Status.QOSClass, pod.QoS(p.Pod))), IP: p.Pod.Status.PodIP,
+			QOSClass: string(cmp.Or(p.Pod.Status.QOSClass, pod.QOSClass(p.Pod))), IP: p.Pod.Status.PodIP,
 		}
 		if start := p.Pod.Status.StartTime; start != nil {
 			shown.Started = start.Time
@@ -219,8 +219,8 @@ func shownPods(pods []local.Pod, used *local.Usage) []statuspage.Pod {
 func shownContainers(p *v1.Pod) []statuspage.Container {
 	out := []statuspage.Container{}
 	for c := range pod.Containers(&p.Spec) {
-		shown := statuspage.Container{Name: c.Name, State: "Waiting", Mood: statuspage.Busy}
-		if status := pod.StatusOf(&p.Status, c.Name); status != nil {
+		shown := statuspage.Container{Name: c.Name, State: "Waiting", Severity: statuspage.Busy}
+		if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil {
 			shown.Restarts = int(status.RestartCount)
 			containerState(&shown, status)
 		}
@@ -232,15 +232,15 @@ func shownContainers(p *v1.Pod) []statuspage.Container {
 func containerState(shown *statuspage.Container, status *v1.ContainerStatus) {
 	switch state := &status.State; {
 	case state.Running != nil:
-		shown.State, shown.Mood = "Running", statuspage.Good
+		shown.State, shown.Severity = "Running", statuspage.Good
 	case state.Terminated != nil:
-		shown.State, shown.Message, shown.Mood = pod.EndReason(state.Terminated), state.Terminated.Message, statuspage.Over
+		shown.State, shown.Message, shown.Severity = pod.TerminationReason(state.Terminated), state.Terminated.Message, statuspage.Over
 		if state.Terminated.ExitCode != 0 {
-			shown.Mood = statuspage.Bad
+			shown.Severity = statuspage.Bad
 		}
 	case state.Waiting != nil:
 		shown.State, shown.Message = cmp.Or(state.Waiting.Reason, shown.State), state.Waiting.Message
-		shown.Mood = wordMood(shown.State)
+		shown.Severity = wordMood(shown.State)
 	}
 }
 
@@ -255,7 +255,7 @@ func fillContainers(shown []statuspage.Container, measured []local.ContainerUsag
 }
 
 // podMood says whether somebody should look at a pod.
-func podMood(p *v1.Pod, s *pod.Summary) statuspage.Mood {
+func podMood(p *v1.Pod, s *pod.Summary) statuspage.Severity {
 	switch {
 	case p.Status.Phase == v1.PodFailed:
 		return statuspage.Bad
@@ -269,7 +269,7 @@ func podMood(p *v1.Pod, s *pod.Summary) statuspage.Mood {
 
 // wordMood goes by a status' word. Those of trouble come from the kubelet and
 // from runtimes, and have no list.
-func wordMood(word string) statuspage.Mood {
+func wordMood(word string) statuspage.Severity {
 	for _, part := range []string{"Err", "BackOff", "Invalid", "OOMKilled", "CannotRun", "ExitCode:", "Signal:", "Unknown"} {
 		if strings.Contains(word, part) {
 			return statuspage.Bad

@@ -72,8 +72,8 @@ func TestPageShowsTheNode(t *testing.T) {
 		l.agent.usage = func(context.Context) (*local.Usage, error) {
 			return &local.Usage{
 				Node:    local.NodeUsage{CPUNanoCores: new(uint64(5)), Cores: 64, MemoryBytes: 6, MemoryAvailableBytes: 7, MemoryCapacityBytes: 8, Pressure: &local.Pressure{IO: 9}},
-				Classes: []local.GroupUsage{{Name: "BestEffort", MemoryBytes: 10}},
-				Agent:   &local.GroupUsage{Name: "tinylet", MemoryBytes: 11},
+				Classes: []local.CgroupUsage{{Name: "BestEffort", MemoryBytes: 10}},
+				Agent:   &local.CgroupUsage{Name: "tinylet", MemoryBytes: 11},
 				Pods: []local.PodUsage{{UID: string(web.UID), CPUNanoCores: new(uint64(12)), MemoryBytes: 13, Containers: []local.ContainerUsage{
 					{Name: "server", CPUNanoCores: new(uint64(14)), MemoryBytes: 15},
 				}}},
@@ -92,20 +92,20 @@ func TestPageShowsTheNode(t *testing.T) {
 			t.Fatalf("%d pods, %d events", len(got.Pods), len(got.Events))
 		}
 		c, w := got.Pods[0], got.Pods[1]
-		if c.Name != crash.Name || c.Status != "CrashLoopBackOff" || c.Mood != statuspage.Bad || c.Restarts == 0 || c.CPUNanoCores != nil || c.Containers[0].Mood != statuspage.Bad {
+		if c.Name != crash.Name || c.Status != "CrashLoopBackOff" || c.Severity != statuspage.Bad || c.Restarts == 0 || c.CPUNanoCores != nil || c.Containers[0].Severity != statuspage.Bad {
 			t.Errorf("crash %+v", c)
 		}
-		if w.Status != "Running" || w.Mood != statuspage.Good || w.Ready != 2 || *w.CPUNanoCores != 12 || w.MemoryBytes != 13 || w.Started.IsZero() || w.QOSClass != "BestEffort" {
+		if w.Status != "Running" || w.Severity != statuspage.Good || w.Ready != 2 || *w.CPUNanoCores != 12 || w.MemoryBytes != 13 || w.Started.IsZero() || w.QOSClass != "BestEffort" {
 			t.Errorf("web %+v", w)
 		}
 		for _, c := range w.Containers {
 			switch c.Name {
 			case "prepare":
-				if c.State != "Completed" || c.Mood != statuspage.Over {
+				if c.State != "Completed" || c.Severity != statuspage.Over {
 					t.Errorf("prepare %+v", c)
 				}
 			case "server":
-				if c.State != "Running" || c.Mood != statuspage.Good || *c.CPUNanoCores != 14 || c.MemoryBytes != 15 {
+				if c.State != "Running" || c.Severity != statuspage.Good || *c.CPUNanoCores != 14 || c.MemoryBytes != 15 {
 					t.Errorf("server %+v", c)
 				}
 			}
@@ -160,7 +160,7 @@ func TestPodMood(t *testing.T) {
 		phase  v1.PodPhase
 		status string
 		ready  int
-		want   statuspage.Mood
+		want   statuspage.Severity
 	}{
 		{v1.PodRunning, "Running", 1, statuspage.Good},
 		{v1.PodRunning, "Running", 0, statuspage.Busy},

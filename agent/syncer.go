@@ -51,8 +51,8 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		PeekNode:          node.peek,
 		AdmitNode:         node.admit,
 		ShuttingDown:      p.shutdown.InProgress,
-		Under:             p.evictions.under,
-		Arrived:           p.evictions.arrived,
+		Pressure:          p.evictions.under,
+		PodAdded:          p.evictions.arrived,
 		Handler:           p.handler,
 		RecursiveReadOnly: node.recursiveReadOnly,
 		Wake:              p.wake,
@@ -66,7 +66,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		c.Cgroups = p.cgroups
 	}
 	if below != nil {
-		c.Below = below
+		c.NativeAPI = below
 	}
 	if p.cluster != nil {
 		c.Services, c.ConfirmNode = p.cluster.services, p.cluster.registrar.Refresh
@@ -111,7 +111,7 @@ func (p *parts) reader() apiobjects.Source {
 	if p.cluster == nil {
 		return p.objects
 	}
-	return apiobjects.Prefer(p.objects, p.cluster.reader)
+	return apiobjects.Chain(p.objects, p.cluster.reader)
 }
 
 // handler is the runtime's handler for a pod's runtime class.

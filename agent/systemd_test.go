@@ -25,7 +25,7 @@ func TestReadyWithoutServerAndRuntime(t *testing.T) {
 				l.join(dir)
 				p := shell(t, "web", "Always", "sleep 100000")
 				delete(p.Annotations, pod.AnnotationSource)
-				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}}) })
 				l.settle(time.Minute)
 				l.leave()
 

@@ -37,7 +37,7 @@ func (f *figures) usage(ctx context.Context) (*local.Usage, error) {
 	}
 	for i := range n.SystemContainers {
 		c := &n.SystemContainers[i]
-		group := &local.GroupUsage{Name: c.Name, CPUNanoCores: cpuOf(c.CPU), MemoryBytes: memoryOf(c.Memory)}
+		group := &local.CgroupUsage{Name: c.Name, CPUNanoCores: cpuOf(c.CPU), MemoryBytes: memoryOf(c.Memory)}
 		switch c.Name {
 		case statsapi.SystemContainerKubelet:
 			u.Agent = group
@@ -49,14 +49,14 @@ func (f *figures) usage(ctx context.Context) (*local.Usage, error) {
 	for i := range summary.Pods {
 		measured[summary.Pods[i].PodRef.UID] = &summary.Pods[i]
 	}
-	states := f.view.workers.Known()
-	classes := map[v1.PodQOSClass]*local.GroupUsage{}
+	states := f.view.workers.States()
+	classes := map[v1.PodQOSClass]*local.CgroupUsage{}
 	for _, e := range f.view.statuses.List() {
 		p := podUsage(&e, states[e.Pod.UID], measured[string(e.Pod.UID)])
 		u.Pods = append(u.Pods, p)
-		class := pod.QoS(e.Pod)
+		class := pod.QOSClass(e.Pod)
 		if classes[class] == nil {
-			classes[class] = &local.GroupUsage{Name: string(class)}
+			classes[class] = &local.CgroupUsage{Name: string(class)}
 		}
 		classes[class].MemoryBytes += p.MemoryBytes
 		classes[class].CPUNanoCores = sum(classes[class].CPUNanoCores, p.CPUNanoCores)
@@ -74,13 +74,13 @@ func podUsage(e *podstatus.Entry, state podworker.State, s *statsapi.PodStats) l
 	shown.Status = *e.Status
 	summed := pod.Summarize(&shown, state == podworker.Terminating)
 	u := local.PodUsage{
-		Namespace: shown.Namespace, Name: shown.Name, UID: string(shown.UID), QOSClass: string(pod.QoS(e.Pod)),
+		Namespace: shown.Namespace, Name: shown.Name, UID: string(shown.UID), QOSClass: string(pod.QOSClass(e.Pod)),
 		Status: summed.Status, Restarts: summed.Restarts,
 	}
 	if s != nil {
 		u.CPUNanoCores, u.MemoryBytes = cpuOf(s.CPU), memoryOf(s.Memory)
 	}
-	for c := range pod.Statuses(e.Status) {
+	for c := range pod.ContainerStatuses(e.Status) {
 		used := local.ContainerUsage{Name: c.Name, State: "Waiting", Restarts: int(c.RestartCount)}
 		switch {
 		case c.State.Running != nil:

@@ -18,7 +18,7 @@ import (
 // cgroups then, and never else.
 type view struct {
 	statuses *podstatus.Store
-	workers  *podworker.Set
+	workers  *podworker.Workers
 	tree     *cgroups.Tree
 	node     *nodeFacts
 }
@@ -35,7 +35,7 @@ func (v *view) pods(context.Context) []local.Pod {
 
 // list is the pods with their statuses.
 func (v *view) list() []local.Pod {
-	states := v.workers.Known()
+	states := v.workers.States()
 	entries := v.statuses.List()
 	out := make([]local.Pod, len(entries))
 	for i, e := range entries {
@@ -56,7 +56,7 @@ func (v *view) measure(p *local.Pod, node *criconfig.Node) {
 		cgroup = criconfig.PodCgroup(p.Pod, node)
 		p.MemoryBytes = v.memory(cgroup)
 	}
-	for status := range pod.Statuses(&p.Pod.Status) {
+	for status := range pod.ContainerStatuses(&p.Pod.Status) {
 		id := idOf(status)
 		if id == "" {
 			continue

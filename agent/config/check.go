@@ -50,13 +50,13 @@ func (c *checker) atLeast(path string, value, low int64) {
 	}
 }
 
-func (c *checker) lasting(path string, d, low time.Duration) {
+func (c *checker) durationAtLeast(path string, d, low time.Duration) {
 	if d < low {
 		c.invalid(path, d, low.String()+" or longer")
 	}
 }
 
-func (c *checker) zeroOrLasting(path string, d, low time.Duration) {
+func (c *checker) zeroOrDurationAtLeast(path string, d, low time.Duration) {
 	if d != 0 && d < low {
 		c.invalid(path, d, "0s, or "+low.String()+" or longer")
 	}

@@ -27,14 +27,14 @@ func Default() (kubelet.KubeletConfiguration, TinyletConfiguration) {
 // is joined to a cluster. kc must have its defaults.
 func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfiguration, joined bool) {
 	tc.APIVersion, tc.Kind = tinyletAPIVersion, tinyletKind
-	fill(&tc.LogFormat, kc.Logging.Format)
-	fill(&tc.SocketPath, DefaultSocketPath)
-	fill(&tc.ObjectsFolder, DefaultObjectsFolder)
-	fill(&tc.ImagesFolder, DefaultImagesFolder)
-	fill(&tc.Journal, JournalAuto)
-	point(&tc.MemoryQoS, true)
-	point(&tc.OwnCgroup, true)
-	point(&tc.StatusPage, !joined || tc.StatusPageTokenFile != "")
+	setDefault(&tc.LogFormat, kc.Logging.Format)
+	setDefault(&tc.SocketPath, DefaultSocketPath)
+	setDefault(&tc.ObjectsFolder, DefaultObjectsFolder)
+	setDefault(&tc.ImagesFolder, DefaultImagesFolder)
+	setDefault(&tc.Journal, JournalAuto)
+	setDefaultPointer(&tc.MemoryQoS, true)
+	setDefaultPointer(&tc.OwnCgroup, true)
+	setDefaultPointer(&tc.StatusPage, !joined || tc.StatusPageTokenFile != "")
 	setNetworkDefaults(&tc.Network)
 }
 
@@ -57,33 +57,33 @@ func setDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 }
 
 func setSourceDefaults(kc *kubelet.KubeletConfiguration) {
-	every(&kc.SyncFrequency, time.Minute)
-	every(&kc.FileCheckFrequency, 20*time.Second)
-	every(&kc.HTTPCheckFrequency, 20*time.Second)
-	fill(&kc.ConfigMapAndSecretChangeDetectionStrategy, kubelet.WatchChangeDetectionStrategy)
-	point(&kc.EnableControllerAttachDetach, true)
-	fill(&kc.VolumePluginDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/")
-	every(&kc.VolumeStatsAggPeriod, time.Minute)
+	setDefaultDuration(&kc.SyncFrequency, time.Minute)
+	setDefaultDuration(&kc.FileCheckFrequency, 20*time.Second)
+	setDefaultDuration(&kc.HTTPCheckFrequency, 20*time.Second)
+	setDefault(&kc.ConfigMapAndSecretChangeDetectionStrategy, kubelet.WatchChangeDetectionStrategy)
+	setDefaultPointer(&kc.EnableControllerAttachDetach, true)
+	setDefault(&kc.VolumePluginDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/")
+	setDefaultDuration(&kc.VolumeStatsAggPeriod, time.Minute)
 }
 
 func setServerDefaults(kc *kubelet.KubeletConfiguration) {
-	point(&kc.EnableServer, true)
-	fill(&kc.Address, "0.0.0.0")
-	fill(&kc.Port, 10250)
-	fill(&kc.HealthzBindAddress, "127.0.0.1")
-	point(&kc.HealthzPort, 10248)
-	point(&kc.Authentication.Anonymous.Enabled, false)
-	point(&kc.Authentication.Webhook.Enabled, true)
-	every(&kc.Authentication.Webhook.CacheTTL, 2*time.Minute)
-	fill(&kc.Authorization.Mode, kubelet.KubeletAuthorizationModeWebhook)
-	every(&kc.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
-	every(&kc.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
-	every(&kc.StreamingConnectionIdleTimeout, 4*time.Hour)
-	point(&kc.EnableDebuggingHandlers, true)
-	point(&kc.EnableSystemLogHandler, true)
-	point(&kc.EnableSystemLogQuery, false)
-	point(&kc.EnableProfilingHandler, true)
-	point(&kc.EnableDebugFlagsHandler, true)
+	setDefaultPointer(&kc.EnableServer, true)
+	setDefault(&kc.Address, "0.0.0.0")
+	setDefault(&kc.Port, 10250)
+	setDefault(&kc.HealthzBindAddress, "127.0.0.1")
+	setDefaultPointer(&kc.HealthzPort, 10248)
+	setDefaultPointer(&kc.Authentication.Anonymous.Enabled, false)
+	setDefaultPointer(&kc.Authentication.Webhook.Enabled, true)
+	setDefaultDuration(&kc.Authentication.Webhook.CacheTTL, 2*time.Minute)
+	setDefault(&kc.Authorization.Mode, kubelet.KubeletAuthorizationModeWebhook)
+	setDefaultDuration(&kc.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
+	setDefaultDuration(&kc.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
+	setDefaultDuration(&kc.StreamingConnectionIdleTimeout, 4*time.Hour)
+	setDefaultPointer(&kc.EnableDebuggingHandlers, true)
+	setDefaultPointer(&kc.EnableSystemLogHandler, true)
+	setDefaultPointer(&kc.EnableSystemLogQuery, false)
+	setDefaultPointer(&kc.EnableProfilingHandler, true)
+	setDefaultPointer(&kc.EnableDebugFlagsHandler, true)
 }
 
 func setNodeDefaults(kc *kubelet.KubeletConfiguration) {
@@ -91,77 +91,77 @@ func setNodeDefaults(kc *kubelet.KubeletConfiguration) {
 	if kc.NodeStatusReportFrequency.Duration == 0 && kc.NodeStatusUpdateFrequency.Duration != 0 {
 		kc.NodeStatusReportFrequency = kc.NodeStatusUpdateFrequency
 	}
-	every(&kc.NodeStatusReportFrequency, 5*time.Minute)
-	every(&kc.NodeStatusUpdateFrequency, 10*time.Second)
-	fill(&kc.NodeLeaseDurationSeconds, 40)
-	point(&kc.NodeStatusMaxImages, 50)
-	point(&kc.RegisterNode, true)
-	point(&kc.EventRecordQPS, 50)
-	fill(&kc.EventBurst, 100)
-	point(&kc.KubeAPIQPS, 50)
-	fill(&kc.KubeAPIBurst, 100)
-	fill(&kc.ContentType, "application/vnd.kubernetes.protobuf")
-	fill(&kc.HairpinMode, kubelet.PromiscuousBridge)
-	point(&kc.MakeIPTablesUtilChains, true)
-	point(&kc.IPTablesMasqueradeBit, 14)
-	point(&kc.IPTablesDropBit, 15)
-	point(&kc.ResolverConfig, "/etc/resolv.conf")
+	setDefaultDuration(&kc.NodeStatusReportFrequency, 5*time.Minute)
+	setDefaultDuration(&kc.NodeStatusUpdateFrequency, 10*time.Second)
+	setDefault(&kc.NodeLeaseDurationSeconds, 40)
+	setDefaultPointer(&kc.NodeStatusMaxImages, 50)
+	setDefaultPointer(&kc.RegisterNode, true)
+	setDefaultPointer(&kc.EventRecordQPS, 50)
+	setDefault(&kc.EventBurst, 100)
+	setDefaultPointer(&kc.KubeAPIQPS, 50)
+	setDefault(&kc.KubeAPIBurst, 100)
+	setDefault(&kc.ContentType, "application/vnd.kubernetes.protobuf")
+	setDefault(&kc.HairpinMode, kubelet.PromiscuousBridge)
+	setDefaultPointer(&kc.MakeIPTablesUtilChains, true)
+	setDefaultPointer(&kc.IPTablesMasqueradeBit, 14)
+	setDefaultPointer(&kc.IPTablesDropBit, 15)
+	setDefaultPointer(&kc.ResolverConfig, "/etc/resolv.conf")
 }
 
 func setResourceDefaults(kc *kubelet.KubeletConfiguration) {
-	fill(&kc.MaxPods, 110)
+	setDefault(&kc.MaxPods, 110)
 	if kc.PodPidsLimit != nil && *kc.PodPidsLimit < 0 {
 		kc.PodPidsLimit = nil
 	}
-	point(&kc.PodPidsLimit, -1)
-	fill(&kc.MaxOpenFiles, 1_000_000)
-	point(&kc.OOMScoreAdj, -999)
-	point(&kc.CgroupsPerQOS, true)
-	fill(&kc.CgroupDriver, "cgroupfs")
-	point(&kc.FailCgroupV1, true)
-	point(&kc.FailSwapOn, true)
-	point(&kc.CPUCFSQuota, true)
-	point(&kc.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
-	fill(&kc.CPUManagerPolicy, "none")
-	every(&kc.CPUManagerReconcilePeriod, 10*time.Second)
-	fill(&kc.MemoryManagerPolicy, kubelet.NoneMemoryManagerPolicy)
-	fill(&kc.TopologyManagerPolicy, kubelet.NoneTopologyManagerPolicy)
-	fill(&kc.TopologyManagerScope, kubelet.ContainerTopologyManagerScope)
-	point(&kc.MemoryThrottlingFactor, 0.9)
-	fill(&kc.MemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
-	point(&kc.LocalStorageCapacityIsolation, true)
-	point(&kc.SeccompDefault, false)
-	point(&kc.UserNamespaces, kubelet.UserNamespaces{})
-	point(&kc.UserNamespaces.IDsPerPod, idsUnit)
+	setDefaultPointer(&kc.PodPidsLimit, -1)
+	setDefault(&kc.MaxOpenFiles, 1_000_000)
+	setDefaultPointer(&kc.OOMScoreAdj, -999)
+	setDefaultPointer(&kc.CgroupsPerQOS, true)
+	setDefault(&kc.CgroupDriver, "cgroupfs")
+	setDefaultPointer(&kc.FailCgroupV1, true)
+	setDefaultPointer(&kc.FailSwapOn, true)
+	setDefaultPointer(&kc.CPUCFSQuota, true)
+	setDefaultPointer(&kc.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
+	setDefault(&kc.CPUManagerPolicy, "none")
+	setDefaultDuration(&kc.CPUManagerReconcilePeriod, 10*time.Second)
+	setDefault(&kc.MemoryManagerPolicy, kubelet.NoneMemoryManagerPolicy)
+	setDefault(&kc.TopologyManagerPolicy, kubelet.NoneTopologyManagerPolicy)
+	setDefault(&kc.TopologyManagerScope, kubelet.ContainerTopologyManagerScope)
+	setDefaultPointer(&kc.MemoryThrottlingFactor, 0.9)
+	setDefault(&kc.MemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
+	setDefaultPointer(&kc.LocalStorageCapacityIsolation, true)
+	setDefaultPointer(&kc.SeccompDefault, false)
+	setDefaultPointer(&kc.UserNamespaces, kubelet.UserNamespaces{})
+	setDefaultPointer(&kc.UserNamespaces.IDsPerPod, userNamespaceUnit)
 	if kc.EnforceNodeAllocatable == nil {
 		kc.EnforceNodeAllocatable = []string{"pods"}
 	}
 }
 
 func setImageDefaults(kc *kubelet.KubeletConfiguration) {
-	fill(&kc.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
-	every(&kc.RuntimeRequestTimeout, 2*time.Minute)
-	point(&kc.RegistryPullQPS, 5)
-	fill(&kc.RegistryBurst, 10)
-	point(&kc.SerializeImagePulls, kc.MaxParallelImagePulls == nil || *kc.MaxParallelImagePulls < 2)
-	fill(&kc.ImagePullCredentialsVerificationPolicy, kubelet.NeverVerify)
-	every(&kc.ImageMinimumGCAge, 2*time.Minute)
-	point(&kc.ImageGCHighThresholdPercent, 85)
-	point(&kc.ImageGCLowThresholdPercent, 80)
-	fill(&kc.PodLogsDir, "/var/log/pods")
-	fill(&kc.ContainerLogMaxSize, "10Mi")
-	point(&kc.ContainerLogMaxFiles, 5)
-	point(&kc.ContainerLogMaxWorkers, 1)
-	point(&kc.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
-	point(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
+	setDefault(&kc.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+	setDefaultDuration(&kc.RuntimeRequestTimeout, 2*time.Minute)
+	setDefaultPointer(&kc.RegistryPullQPS, 5)
+	setDefault(&kc.RegistryBurst, 10)
+	setDefaultPointer(&kc.SerializeImagePulls, kc.MaxParallelImagePulls == nil || *kc.MaxParallelImagePulls < 2)
+	setDefault(&kc.ImagePullCredentialsVerificationPolicy, kubelet.NeverVerify)
+	setDefaultDuration(&kc.ImageMinimumGCAge, 2*time.Minute)
+	setDefaultPointer(&kc.ImageGCHighThresholdPercent, 85)
+	setDefaultPointer(&kc.ImageGCLowThresholdPercent, 80)
+	setDefault(&kc.PodLogsDir, "/var/log/pods")
+	setDefault(&kc.ContainerLogMaxSize, "10Mi")
+	setDefaultPointer(&kc.ContainerLogMaxFiles, 5)
+	setDefaultPointer(&kc.ContainerLogMaxWorkers, 1)
+	setDefaultPointer(&kc.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
+	setDefaultPointer(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
 }
 
 // setEvictionDefaults sets all hard thresholds if evictionHard is unset. With
 // mergeDefaultEvictionSettings it sets each missing one (loadConfigFile in
 // cmd/kubelet/app/server.go).
 func setEvictionDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
-	every(&kc.EvictionPressureTransitionPeriod, 5*time.Minute)
-	point(&kc.MergeDefaultEvictionSettings, false)
+	setDefaultDuration(&kc.EvictionPressureTransitionPeriod, 5*time.Minute)
+	setDefaultPointer(&kc.MergeDefaultEvictionSettings, false)
 	if kc.EvictionHard != nil && !*kc.MergeDefaultEvictionSettings {
 		return
 	}
@@ -170,19 +170,19 @@ func setEvictionDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	kc.EvictionHard = merged
 }
 
-// idsUnit is the unit of the number of user IDs of a pod (KEP-127).
-const idsUnit = 65536
+// userNamespaceUnit is the unit of the number of user IDs of a pod (KEP-127).
+const userNamespaceUnit = 65536
 
-func fill[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
 	}
 }
 
-func every(field *metav1.Duration, d time.Duration) { fill(&field.Duration, d) }
+func setDefaultDuration(field *metav1.Duration, d time.Duration) { setDefault(&field.Duration, d) }
 
-func point[T any](field **T, value T) {
+func setDefaultPointer[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}

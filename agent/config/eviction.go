@@ -19,16 +19,16 @@ func Thresholds(kc *kubelet.KubeletConfiguration) ([]evictionapi.Threshold, erro
 }
 
 func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
-	c.lasting("evictionPressureTransitionPeriod", kc.EvictionPressureTransitionPeriod.Duration, 0)
+	c.durationAtLeast("evictionPressureTransitionPeriod", kc.EvictionPressureTransitionPeriod.Duration, 0)
 	if _, err := Thresholds(kc); err != nil {
 		c.errs = append(c.errs, err)
 	}
 }
 
-// memoryNotices returns warnings about memory thresholds that are unsuitable for
+// memoryWarnings returns warnings about memory thresholds that are unsuitable for
 // this machine, or have no effect. They are not errors, because several nodes may
 // share a file.
-func memoryNotices(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
+func memoryWarnings(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
 	thresholds, err := Thresholds(kc)
 	if err != nil || memory <= 0 {
 		return nil // Validate reports the error
@@ -39,7 +39,7 @@ func memoryNotices(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
 		if t.Signal != evictionapi.MemoryAvailable {
 			continue
 		}
-		least, field := t.Value.Of(memory), "evictionHard[memory.available]"
+		least, field := t.Value.ForCapacity(memory), "evictionHard[memory.available]"
 		if t.Grace > 0 {
 			field = "evictionSoft[memory.available]"
 		} else {

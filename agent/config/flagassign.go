@@ -38,7 +38,7 @@ func assign(dst reflect.Value, text string, form form, first bool) error {
 	case *map[string]string:
 		return assignPairs(p, text, form, first)
 	case *map[string]bool:
-		return assignSwitches(p, text, first)
+		return assignBools(p, text, first)
 	case *map[string][]string:
 		return assignHeaders(p, text, first)
 	case *[]v1.Taint:
@@ -153,9 +153,9 @@ func assignPairs(dst *map[string]string, text string, form form, first bool) err
 	return nil
 }
 
-// assignSwitches adds to a map, and never clears it: the feature gates of file and
+// assignBools adds to a map, and never clears it: the feature gates of file and
 // flag are merged.
-func assignSwitches(dst *map[string]bool, text string, _ bool) error {
+func assignBools(dst *map[string]bool, text string, _ bool) error {
 	list, err := pairs(text, "=")
 	if err != nil {
 		return err

@@ -43,8 +43,8 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	})
 	f.addOwn(set)
 	f.addBound(set)
-	for _, flag := range inertFlags {
-		addInert(set, flag)
+	for _, flag := range ignoredFlags {
+		addIgnored(set, flag)
 	}
 }
 
@@ -73,7 +73,7 @@ func (f *Flags) addBound(set *pflag.FlagSet) {
 		if usage == "" {
 			usage = "sets " + flag.field + " of " + kubeletKind
 		}
-		if here := insteadOf(flag.field); here != "" {
+		if here := behaviourOf(flag.field); here != "" {
 			usage = "not honoured: " + here
 		}
 		shorthand := ""
@@ -105,7 +105,7 @@ func show(v reflect.Value) string {
 	return ""
 }
 
-func addInert(set *pflag.FlagSet, flag inertFlag) {
+func addIgnored(set *pflag.FlagSet, flag ignoredFlag) {
 	usage := "no effect: " + flag.why
 	switch kind := flag.kind.(type) {
 	case bool:
@@ -131,16 +131,16 @@ func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 	return nil
 }
 
-// inert returns a warning for each given flag without effect. For flags that set a
+// ignoredFlagWarnings returns a warning for each given flag without effect. For flags that set a
 // field, unhonouredSettings warns about the field.
-func (f *Flags) inert() []Warning {
+func (f *Flags) ignoredFlagWarnings() []Warning {
 	var warnings []Warning
 	add := func(name, why string) {
 		warnings = append(warnings, Warning{"flag has no effect", []slog.Attr{
 			slog.String("flag", "--"+name), slog.String("reason", why),
 		}})
 	}
-	for _, flag := range inertFlags {
+	for _, flag := range ignoredFlags {
 		if f.changed(flag.name) {
 			add(flag.name, flag.why)
 		}

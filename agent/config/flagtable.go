@@ -130,22 +130,22 @@ var boundFlags = []boundFlag{
 	{name: "volume-stats-agg-period", field: "volumeStatsAggPeriod"},
 }
 
-// inertFlag is a kubelet flag without a field and without effect. Its text must
+// ignoredFlag is a kubelet flag without a field and without effect. Its text must
 // still be valid for its type.
-type inertFlag struct {
+type ignoredFlag struct {
 	name string
 	kind any // a value of the flag's type
 	why  string
 }
 
 const (
-	noCadvisor   = "statistics come from cgroup files"
-	noDeadLimits = "the last terminated attempt of each container is kept"
-	notBuilt     = "not implemented"
+	noCadvisor     = "statistics come from cgroup files"
+	noDeadLimits   = "the last terminated attempt of each container is kept"
+	notImplemented = "not implemented"
 )
 
-// inertFlags is cmd/kubelet/app/options/{options,globalflags_linux}.go.
-var inertFlags = []inertFlag{
+// ignoredFlags is cmd/kubelet/app/options/{options,globalflags_linux}.go.
+var ignoredFlags = []ignoredFlag{
 	{"application-metrics-count-limit", 0, noCadvisor},
 	{"boot-id-file", "", noCadvisor},
 	{"container-hints", "", noCadvisor},
@@ -159,8 +159,8 @@ var inertFlags = []inertFlag{
 	{"experimental-mounter-path", "", "volumes are mounted by system calls"},
 	{"global-housekeeping-interval", duration, noCadvisor},
 	{"housekeeping-interval", duration, noCadvisor},
-	{"image-credential-provider-bin-dir", "", notBuilt},
-	{"image-credential-provider-config", "", notBuilt},
+	{"image-credential-provider-bin-dir", "", notImplemented},
+	{"image-credential-provider-config", "", notImplemented},
 	{"lock-file", "", "there is no lock file"},
 	{"log-cadvisor-usage", false, noCadvisor},
 	{"machine-id-file", "", noCadvisor},

@@ -22,16 +22,16 @@ func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 			continue
 		}
 		at := slices.IndexFunc(nodeGates, func(g Gate) bool { return g.Name == name })
-		if at < 0 || nodeGates[at].Read {
+		if at < 0 || nodeGates[at].Honoured {
 			continue
 		}
 		gate, remedy := nodeGates[at], leaveOut
 		if name == gateMemoryQoS {
-			gate.Here, remedy = *tc.MemoryQoS, "set memoryQoS of TinyletConfiguration"
+			gate.Effective, remedy = *tc.MemoryQoS, "set memoryQoS of TinyletConfiguration"
 		}
-		if on != gate.Here {
+		if on != gate.Effective {
 			warnings = append(warnings, Warning{"feature gate has no effect", []slog.Attr{
-				slog.String("gate", name), slog.Bool("value", on), slog.Bool("effective", gate.Here), slog.String("remedy", remedy),
+				slog.String("gate", name), slog.Bool("value", on), slog.Bool("effective", gate.Effective), slog.String("remedy", remedy),
 			}})
 		}
 	}
@@ -42,9 +42,9 @@ func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 type Gate struct {
 	Name string
 	// Default is the kubelet's default. Here is the effective value in tinylet.
-	Default, Here bool
-	// Read means that the agent reads the gate, so that both values are honoured.
-	Read bool
+	Default, Effective bool
+	// Honoured means that the agent reads the gate, so that both values are honoured.
+	Honoured bool
 }
 
 // Gates returns the feature gates that the kubelet reads, ordered by name. The

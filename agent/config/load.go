@@ -72,7 +72,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 		return nil, warnings, err
 	}
 	if cfg.Tinylet.Metered {
-		set, err := setBy(bottom.kubelet, kubeletLayers)
+		set, err := explicitSettings(bottom.kubelet, kubeletLayers)
 		if err != nil {
 			return nil, warnings, err
 		}
@@ -88,7 +88,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	if err := f.derive(cfg, hostname); err != nil {
 		return nil, warnings, err
 	}
-	return cfg, slices.Concat(warnings, f.inert(), unhonouredSettings(&cfg.Kubelet), gateWarnings(&cfg.Tinylet, cfg.Kubelet.FeatureGates), notices(cfg), rareLeaseNotice(cfg), memoryNotices(&cfg.Kubelet, memory)), nil
+	return cfg, slices.Concat(warnings, f.ignoredFlagWarnings(), unsupportedWarnings(&cfg.Kubelet), gateWarnings(&cfg.Tinylet, cfg.Kubelet.FeatureGates), settingWarnings(cfg), renewalWarnings(cfg), memoryWarnings(&cfg.Kubelet, memory)), nil
 }
 
 // derive sets the fields of cfg that depend on flags and on other fields:
@@ -97,11 +97,11 @@ func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
 	kc := &cfg.Kubelet
 	kc.ContainerRuntimeEndpoint = endpoint(kc.ContainerRuntimeEndpoint)
 	kc.ImageServiceEndpoint = endpoint(kc.ImageServiceEndpoint)
-	fill(&kc.ImageServiceEndpoint, kc.ContainerRuntimeEndpoint)
+	setDefault(&kc.ImageServiceEndpoint, kc.ContainerRuntimeEndpoint)
 
 	rootDir, certDir := f.rootDir, f.certDir
-	fill(&rootDir, defaultRootDir)
-	fill(&certDir, defaultCertDir)
+	setDefault(&rootDir, defaultRootDir)
+	setDefault(&certDir, defaultCertDir)
 	for _, path := range []*string{&rootDir, &certDir, &kc.StaticPodPath, &kc.PodLogsDir, &cfg.Kubeconfig, &cfg.BootstrapKubeconfig} {
 		if *path == "" {
 			continue
@@ -145,12 +145,12 @@ func endpoint(address string) string {
 }
 
 const (
-	noSource = "no config source configured"
-	openPage = "status page requires no token"
+	noSource       = "no config source configured"
+	openStatusPage = "status page requires no token"
 )
 
-// notices returns warnings about settings that are valid but probably not intended.
-func notices(cfg *Config) (out []Warning) {
+// settingWarnings returns warnings about settings that are valid but probably not intended.
+func settingWarnings(cfg *Config) (out []Warning) {
 	if cfg.Kubelet.StaticPodPath == "" && cfg.Kubelet.StaticPodURL == "" && cfg.Kubeconfig == "" {
 		out = append(out, Warning{noSource, []slog.Attr{
 			slog.String("effect", "no pods will run"),
@@ -158,7 +158,7 @@ func notices(cfg *Config) (out []Warning) {
 		}})
 	}
 	if *cfg.Tinylet.StatusPage && cfg.Tinylet.StatusPageTokenFile == "" && cfg.Kubeconfig != "" {
-		out = append(out, Warning{openPage, []slog.Attr{
+		out = append(out, Warning{openStatusPage, []slog.Attr{
 			slog.String("effect", "every process that can connect to the loopback address can read the pods of all namespaces, their messages and their events"),
 			slog.String("remedy", "set statusPageTokenFile, or leave statusPage unset"),
 		}})

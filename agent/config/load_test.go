@@ -102,7 +102,7 @@ func TestStatusPageDefault(t *testing.T) {
 		{name: "joined, switched off", set: "statusPage: false", args: []string{joined}},
 	} {
 		cfg, warnings := mustBuild(t, tt.args, &file{"/etc/c.yaml", []byte(tinyletHead + tt.set)})
-		warned := slices.ContainsFunc(warnings, func(w Warning) bool { return w.Message == openPage })
+		warned := slices.ContainsFunc(warnings, func(w Warning) bool { return w.Message == openStatusPage })
 		if got := *cfg.Tinylet.StatusPage; got != tt.page || warned != tt.warn {
 			t.Errorf("%s: page %v, warned %v: want %v, %v", tt.name, got, warned, tt.page, tt.warn)
 		}

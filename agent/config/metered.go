@@ -21,45 +21,45 @@ const (
 )
 
 const (
-	// meteredShare is the divisor of the lease duration that gives the renewal
+	// leaseDivisor is the divisor of the lease duration that gives the renewal
 	// interval of a metered node: after one lost renewal the next is still in
 	// time (constraint 1 of nodeMonitorGracePeriod in
 	// pkg/controller/nodelifecycle/node_lifecycle_controller.go, with N = 2).
-	meteredShare = 2
-	// meteredStatuses is how long a pod status is delayed that changes neither
+	leaseDivisor = 2
+	// meteredStatusDelay is how long a pod status is delayed that changes neither
 	// phase nor readiness, such as a restart of a pod that is not ready.
-	meteredStatuses = time.Minute
-	// meteredEvents is half of the hour for which the API server keeps an event
+	meteredStatusDelay = time.Minute
+	// meteredEventInterval is half of the hour for which the API server keeps an event
 	// that is not updated.
-	meteredEvents = 30 * time.Minute
-	// leastMeteredLease is the minimum lease duration of a metered node in
+	meteredEventInterval = 30 * time.Minute
+	// minMeteredLease is the minimum lease duration of a metered node in
 	// seconds. With it the node renews as often as a node that is not metered.
-	leastMeteredLease = 20
+	minMeteredLease = 20
 )
 
-// Pace is the set of update intervals towards the API server. The user of a field
+// UpdateIntervals is the set of update intervals towards the API server. The user of a field
 // applies its own default if the field is zero.
-type Pace struct {
-	// Renew is the interval between two renewals of the Lease.
-	Renew time.Duration
-	// Statuses is how long a pod status of low priority is delayed, so that
+type UpdateIntervals struct {
+	// LeaseRenewal is the interval between two renewals of the Lease.
+	LeaseRenewal time.Duration
+	// StatusDelay is how long a pod status of low priority is delayed, so that
 	// further changes are sent with it.
-	Statuses time.Duration
-	// Events is how long a repeated event is not sent again.
-	Events time.Duration
-	// Ping is how long the API server may be silent before it is pinged. It is
+	StatusDelay time.Duration
+	// EventInterval is how long a repeated event is not sent again.
+	EventInterval time.Duration
+	// PingAfter is how long the API server may be silent before it is pinged. It is
 	// longer than Renew, because the response to a renewal makes a ping
 	// unnecessary.
-	Ping time.Duration
+	PingAfter time.Duration
 }
 
-// Pace returns the update intervals of a metered node, or the zero Pace.
-func (cfg *Config) Pace() Pace {
+// UpdateIntervals returns the update intervals of a metered node, or the zero Pace.
+func (cfg *Config) UpdateIntervals() UpdateIntervals {
 	if !cfg.Tinylet.Metered {
-		return Pace{}
+		return UpdateIntervals{}
 	}
-	renew := time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second / meteredShare
-	return Pace{Renew: renew, Statuses: meteredStatuses, Events: meteredEvents, Ping: renew + renew/5}
+	renew := time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second / leaseDivisor
+	return UpdateIntervals{LeaseRenewal: renew, StatusDelay: meteredStatusDelay, EventInterval: meteredEventInterval, PingAfter: renew + renew/5}
 }
 
 // setMeteredDefaults sets the metered defaults of the fields of kc that no document
@@ -74,8 +74,8 @@ func setMeteredDefaults(kc, set *kubelet.KubeletConfiguration) {
 	}
 }
 
-// setBy merges the fields that documents set, without defaults.
-func setBy(base map[string]any, dropIns []map[string]any) (kubelet.KubeletConfiguration, error) {
+// explicitSettings merges the fields that documents set, without defaults.
+func explicitSettings(base map[string]any, dropIns []map[string]any) (kubelet.KubeletConfiguration, error) {
 	fields := merge(nil, base)
 	for _, dropIn := range dropIns {
 		fields = merge(fields, dropIn)
@@ -85,16 +85,16 @@ func setBy(base map[string]any, dropIns []map[string]any) (kubelet.KubeletConfig
 	return set, err
 }
 
-const rareLease = "lease renewal interval is too long"
+const longRenewalInterval = "lease renewal interval is too long"
 
-// rareLeaseNotice returns a warning if the lease is renewed too rarely for the
+// renewalWarnings returns a warning if the lease is renewed too rarely for the
 // default settings of the kube-controller-manager.
-func rareLeaseNotice(cfg *Config) []Warning {
-	renew := cfg.Pace().Renew
-	if renew <= meteredLease/meteredShare {
+func renewalWarnings(cfg *Config) []Warning {
+	renew := cfg.UpdateIntervals().LeaseRenewal
+	if renew <= meteredLease/leaseDivisor {
 		return nil
 	}
-	return []Warning{{rareLease, []slog.Attr{
+	return []Warning{{longRenewalInterval, []slog.Attr{
 		slog.Duration("interval", renew),
 		slog.String("effect", "with the defaults of kube-controller-manager the node would often be NotReady"),
 		slog.String("remedy", "set nodeLeaseDurationSeconds to the --node-monitor-grace-period of the kube-controller-manager, 50 by default"),

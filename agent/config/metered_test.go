@@ -13,12 +13,12 @@ func TestMetered(t *testing.T) {
 	type effect struct {
 		Lease         int32
 		Look, Report  time.Duration
-		Pace          Pace
+		Pace          UpdateIntervals
 		Valid, Warned bool
 	}
 	const on = tinyletHead + "metered: true\n---\n"
-	pace := func(renew, ping time.Duration) Pace {
-		return Pace{Renew: renew, Statuses: time.Minute, Events: 30 * time.Minute, Ping: ping}
+	pace := func(renew, ping time.Duration) UpdateIntervals {
+		return UpdateIntervals{LeaseRenewal: renew, StatusDelay: time.Minute, EventInterval: 30 * time.Minute, PingAfter: ping}
 	}
 	usual := effect{50, 10 * time.Second, 15 * time.Minute, pace(25*time.Second, 30*time.Second), true, false}
 	with := func(change func(*effect)) effect {
@@ -32,11 +32,11 @@ func TestMetered(t *testing.T) {
 		args       []string
 		want       effect
 	}{
-		{name: "not metered", base: kubeletHead, want: effect{40, 10 * time.Second, 5 * time.Minute, Pace{}, true, false}},
-		{name: "false", base: tinyletHead + "metered: false", want: effect{40, 10 * time.Second, 5 * time.Minute, Pace{}, true, false}},
+		{name: "not metered", base: kubeletHead, want: effect{40, 10 * time.Second, 5 * time.Minute, UpdateIntervals{}, true, false}},
+		{name: "false", base: tinyletHead + "metered: false", want: effect{40, 10 * time.Second, 5 * time.Minute, UpdateIntervals{}, true, false}},
 		{name: "alone", base: tinyletHead + "metered: true", want: usual},
 		{name: "in a drop-in", base: kubeletHead, dropIns: []string{tinyletHead + "metered: true"}, want: usual},
-		{name: "a drop-in takes it back", base: on + kubeletHead, dropIns: []string{tinyletHead + "metered: false"}, want: effect{40, 10 * time.Second, 5 * time.Minute, Pace{}, true, false}},
+		{name: "a drop-in takes it back", base: on + kubeletHead, dropIns: []string{tinyletHead + "metered: false"}, want: effect{40, 10 * time.Second, 5 * time.Minute, UpdateIntervals{}, true, false}},
 		{name: "zeros as kubeadm writes them", base: on + kubeletHead + "nodeStatusReportFrequency: 0s\nnodeStatusUpdateFrequency: 0s", want: usual},
 		{name: "the usual values, but set", base: on + kubeletHead + "nodeLeaseDurationSeconds: 40\nnodeStatusReportFrequency: 5m", want: with(func(e *effect) {
 			e.Lease, e.Report, e.Pace = 40, 5*time.Minute, pace(20*time.Second, 24*time.Second)
@@ -61,7 +61,7 @@ func TestMetered(t *testing.T) {
 			kc := &cfg.Kubelet
 			got := effect{
 				kc.NodeLeaseDurationSeconds, kc.NodeStatusUpdateFrequency.Duration, kc.NodeStatusReportFrequency.Duration,
-				cfg.Pace(), Validate(cfg) == nil, strings.Contains(fmt.Sprint(warnings), rareLease),
+				cfg.UpdateIntervals(), Validate(cfg) == nil, strings.Contains(fmt.Sprint(warnings), longRenewalInterval),
 			}
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -73,12 +73,12 @@ func TestMetered(t *testing.T) {
 // For each lease duration, two renewals fit into it with the jitter of the
 // registrar (4 %), and the response to a renewal comes before a ping.
 func TestPaceFitsIntoTheLease(t *testing.T) {
-	for lease := int32(leastMeteredLease); lease < 1000; lease++ {
+	for lease := int32(minMeteredLease); lease < 1000; lease++ {
 		cfg, _ := mustBuild(t, nil, optional(tinyletHead+"metered: true"))
 		cfg.Kubelet.NodeLeaseDurationSeconds = lease
-		p := cfg.Pace()
-		latest := p.Renew + p.Renew/25
-		if whole := time.Duration(lease) * time.Second; 2*p.Renew > whole || latest >= p.Ping || p.Ping+10*time.Second > whole && lease >= 50 {
+		p := cfg.UpdateIntervals()
+		latest := p.LeaseRenewal + p.LeaseRenewal/25
+		if whole := time.Duration(lease) * time.Second; 2*p.LeaseRenewal > whole || latest >= p.PingAfter || p.PingAfter+10*time.Second > whole && lease >= 50 {
 			t.Fatalf("lease of %v: %+v", whole, p)
 		}
 	}

@@ -64,21 +64,21 @@ const (
 
 // Defaults of Network.
 const (
-	DefaultBridge        = "tinylet0"
-	DefaultConfigFolder  = "/etc/cni/net.d"
-	DefaultPluginFolder  = "/opt/cni/bin"
-	DefaultPodCIDR       = "10.88.0.0/24"
-	smallestMTU          = 1280 // of IPv6, RFC 8200
-	longestInterfaceName = 15   // IFNAMSIZ in linux/if.h, without the terminating NUL
+	DefaultBridge       = "tinylet0"
+	DefaultConfigFolder = "/etc/cni/net.d"
+	DefaultPluginFolder = "/opt/cni/bin"
+	DefaultPodCIDR      = "10.88.0.0/24"
+	minMTU              = 1280 // of IPv6, RFC 8200
+	maxInterfaceName    = 15   // IFNAMSIZ in linux/if.h, without the terminating NUL
 )
 
 func setNetworkDefaults(n *Network) {
-	fill(&n.Bridge, DefaultBridge)
+	setDefault(&n.Bridge, DefaultBridge)
 }
 
-// PodNetworks returns the configured networks of the node's pods. Nil means that
+// PodCIDRs returns the configured networks of the node's pods. Nil means that
 // the API server assigns them. cfg must be valid.
-func (cfg *Config) PodNetworks() []netip.Prefix {
+func (cfg *Config) PodCIDRs() []netip.Prefix {
 	texts := cfg.Tinylet.Network.PodCIDRs
 	if len(texts) == 0 && cfg.Kubeconfig == "" {
 		texts = []string{DefaultPodCIDR}
@@ -111,11 +111,11 @@ func (c *checker) podNetwork(cfg *Config) {
 	if cfg.Kubelet.PodCIDR != "" && len(n.PodCIDRs) == 0 && cfg.Kubeconfig == "" {
 		c.podCIDRs("podCIDR", strings.Split(cfg.Kubelet.PodCIDR, ","))
 	}
-	if name := n.Bridge; len(name) > longestInterfaceName || name == "." || name == ".." || strings.ContainsFunc(name, notInName) {
-		c.invalid(path+"bridge", name, fmt.Sprintf("the name of an interface: at most %d letters, digits, -, _ and .", longestInterfaceName))
+	if name := n.Bridge; len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsFunc(name, notInName) {
+		c.invalid(path+"bridge", name, fmt.Sprintf("the name of an interface: at most %d letters, digits, -, _ and .", maxInterfaceName))
 	}
 	if n.MTU != 0 {
-		c.between(path+"mtu", int64(n.MTU), smallestMTU, 65535)
+		c.between(path+"mtu", int64(n.MTU), minMTU, 65535)
 	}
 	for name, folder := range map[string]string{"configFolder": n.ConfigFolder, "pluginFolder": n.PluginFolder} {
 		if folder != "" && !filepath.IsAbs(folder) {

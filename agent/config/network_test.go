@@ -66,7 +66,7 @@ func TestPodNetworks(t *testing.T) {
 	} {
 		cfg, _ := mustBuild(t, nil, nil)
 		cfg.Kubeconfig, cfg.Kubelet.PodCIDR, cfg.Tinylet.Network.PodCIDRs = row.kubeconfig, row.podCIDR, row.podCIDRs
-		networks := cfg.PodNetworks()
+		networks := cfg.PodCIDRs()
 		var got []string
 		for _, p := range networks {
 			got = append(got, p.String())

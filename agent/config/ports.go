@@ -2,9 +2,9 @@ package config
 
 import "slices"
 
-// OwnPorts returns the TCP ports that the agent listens on, sorted: those of the
+// ListenPorts returns the TCP ports that the agent listens on, sorted: those of the
 // kubelet API server, and of /healthz and the status page.
-func (cfg *Config) OwnPorts() []uint16 {
+func (cfg *Config) ListenPorts() []uint16 {
 	var ports []uint16
 	add := func(port int32) {
 		if port > 0 && port <= 65535 && !slices.Contains(ports, uint16(port)) {

@@ -17,11 +17,11 @@ func TestOwnPorts(t *testing.T) {
 	} {
 		c := &Config{}
 		c.Kubelet.Port, c.Kubelet.HealthzPort = row.port, &row.healthz
-		if got := c.OwnPorts(); !slices.Equal(got, row.want) {
+		if got := c.ListenPorts(); !slices.Equal(got, row.want) {
 			t.Errorf("%d and %d: %v, want %v", row.port, row.healthz, got, row.want)
 		}
 	}
-	if got := (&Config{}).OwnPorts(); got != nil {
+	if got := (&Config{}).ListenPorts(); got != nil {
 		t.Error(got)
 	}
 }

@@ -121,8 +121,8 @@ type TinyletConfiguration struct {
 	Network Network `json:"network,omitzero"`
 }
 
-// JournalKey reports whether a key for the journal is configured.
-func (tc *TinyletConfiguration) JournalKey() bool {
+// HasJournalKey reports whether a key for the journal is configured.
+func (tc *TinyletConfiguration) HasJournalKey() bool {
 	return tc.JournalKeyFile != "" || tc.JournalKeyTPMFile != "" || tc.JournalKeyring != ""
 }
 

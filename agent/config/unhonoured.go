@@ -9,17 +9,17 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Unhonoured is a setting of KubeletConfiguration that tinylet accepts but does
+// UnsupportedSetting is a setting of KubeletConfiguration that tinylet accepts but does
 // not honour, wholly or in part.
-type Unhonoured struct {
+type UnsupportedSetting struct {
 	// Field is the field's JSON path.
 	Field string
-	// Holds is the value of the field that is honoured. "" means its default,
+	// HonouredValue is the value of the field that is honoured. "" means its default,
 	// NoValue means that no value is honoured.
-	Holds string
-	// Here is tinylet's behaviour for every value. Remedy is what the user can
+	HonouredValue string
+	// Behaviour is tinylet's behaviour for every value. Remedy is what the user can
 	// do.
-	Here, Remedy string
+	Behaviour, Remedy string
 }
 
 // NoValue is the Holds of a field of which no value is honoured.
@@ -35,11 +35,11 @@ const (
 	fewRequests = "requests are not rate-limited: there are few, and Retry-After is respected"
 )
 
-// Differences returns the settings that are not honoured, ordered by field. The
+// UnsupportedSettings returns the settings that are not honoured, ordered by field. The
 // caller must not change the slice.
-func Differences() []Unhonoured { return unhonoured }
+func UnsupportedSettings() []UnsupportedSetting { return unsupportedSettings }
 
-var unhonoured = []Unhonoured{
+var unsupportedSettings = []UnsupportedSetting{
 	{"cgroupsPerQOS", "", "pods always have a cgroup in that of their QoS class", leaveOut},
 	{"configMapAndSecretChangeDetectionStrategy", "", "objects that pods refer to are watched", leaveOut},
 	{"contentType", "", "requests are protobuf, patches JSON", leaveOut},
@@ -79,20 +79,20 @@ var unhonoured = []Unhonoured{
 	{"volumeStatsAggPeriod", NoValue, "volume usage is read on request", noRemedy},
 }
 
-// unhonouredSettings returns a warning for each setting whose value is neither the
+// unsupportedWarnings returns a warning for each setting whose value is neither the
 // default nor the value that is honoured.
-func unhonouredSettings(kc *kubelet.KubeletConfiguration) []Warning {
+func unsupportedWarnings(kc *kubelet.KubeletConfiguration) []Warning {
 	var defaults kubelet.KubeletConfiguration
 	setDefaults(&defaults, 0)
 	var warnings []Warning
-	for i := range unhonoured {
-		u := &unhonoured[i]
+	for i := range unsupportedSettings {
+		u := &unsupportedSettings[i]
 		value := showSetting(fieldByPath(reflect.ValueOf(kc).Elem(), u.Field))
-		if value == showSetting(fieldByPath(reflect.ValueOf(&defaults).Elem(), u.Field)) || value == u.Holds {
+		if value == showSetting(fieldByPath(reflect.ValueOf(&defaults).Elem(), u.Field)) || value == u.HonouredValue {
 			continue
 		}
 		warnings = append(warnings, Warning{notHonoured, []slog.Attr{
-			slog.String("field", u.Field), slog.String("value", value), slog.String("behaviour", u.Here), slog.String("remedy", u.Remedy),
+			slog.String("field", u.Field), slog.String("value", value), slog.String("behaviour", u.Behaviour), slog.String("remedy", u.Remedy),
 		}})
 	}
 	return warnings
@@ -128,12 +128,12 @@ func showSetting(v reflect.Value) string {
 	return text
 }
 
-// insteadOf returns tinylet's behaviour for a field that is not honoured, "" if the
+// behaviourOf returns tinylet's behaviour for a field that is not honoured, "" if the
 // field is honoured. An entry applies to the fields below its field as well.
-func insteadOf(field string) string {
-	for i := range unhonoured {
-		if u := &unhonoured[i]; field == u.Field || strings.HasPrefix(field, u.Field+".") {
-			return u.Here
+func behaviourOf(field string) string {
+	for i := range unsupportedSettings {
+		if u := &unsupportedSettings[i]; field == u.Field || strings.HasPrefix(field, u.Field+".") {
+			return u.Behaviour
 		}
 	}
 	return ""

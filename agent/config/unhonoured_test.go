@@ -145,7 +145,7 @@ func fields(t reflect.Type, path string, into map[string]string) {
 		if inner.Kind() == reflect.Pointer {
 			inner = inner.Elem()
 		}
-		whole := slices.ContainsFunc(unhonoured, func(u Unhonoured) bool { return u.Field == at })
+		whole := slices.ContainsFunc(unsupportedSettings, func(u UnsupportedSetting) bool { return u.Field == at })
 		ofConfig := strings.HasPrefix(inner.PkgPath(), "k8s.io/kubelet/config") || strings.HasPrefix(inner.PkgPath(), "k8s.io/component-base")
 		if inner.Kind() == reflect.Struct && ofConfig && !whole && inner.Name() != "TimeOrMetaDuration" {
 			fields(inner, at+".", into)
@@ -163,9 +163,9 @@ func TestEveryFieldIsHonouredOrNot(t *testing.T) {
 		t.Fatalf("only %d fields", len(all))
 	}
 	not := make(map[string]bool)
-	for i, u := range unhonoured {
+	for i, u := range unsupportedSettings {
 		not[u.Field] = true
-		if all[u.Field] == "" || u.Here == "" || u.Remedy == "" || i > 0 && unhonoured[i-1].Field >= u.Field {
+		if all[u.Field] == "" || u.Behaviour == "" || u.Remedy == "" || i > 0 && unsupportedSettings[i-1].Field >= u.Field {
 			t.Errorf("%+v is no field, is not whole, or stands in the wrong place", u)
 		}
 	}
@@ -199,12 +199,12 @@ func TestEveryFlagIsHonouredOrNot(t *testing.T) {
 	}
 	set.VisitAll(func(flag *pflag.Flag) {
 		at := slices.IndexFunc(boundFlags, func(b boundFlag) bool { return b.name == flag.Name })
-		inert := slices.ContainsFunc(inertFlags, func(i inertFlag) bool { return i.name == flag.Name && i.why != "" })
+		inert := slices.ContainsFunc(ignoredFlags, func(i ignoredFlag) bool { return i.name == flag.Name && i.why != "" })
 		switch reader, own := honouredFlags[flag.Name], honouredFlags[flag.Name] != ""; {
 		case at >= 0:
 			field := boundFlags[at].field
 			_, read := honoured[field]
-			if instead := insteadOf(field) != ""; read == instead || instead != strings.HasPrefix(flag.Usage, "not honoured: ") {
+			if instead := behaviourOf(field) != ""; read == instead || instead != strings.HasPrefix(flag.Usage, "not honoured: ") {
 				t.Errorf("--%s: %s is honoured %v, usage %q", flag.Name, field, read, flag.Usage)
 			}
 		case inert:
@@ -251,17 +251,17 @@ func another(t *testing.T, v reflect.Value) {
 
 func TestUnhonouredSettingsWarnOnce(t *testing.T) {
 	kc, _ := Default()
-	if warnings := unhonouredSettings(&kc); len(warnings) > 0 {
+	if warnings := unsupportedWarnings(&kc); len(warnings) > 0 {
 		t.Errorf("defaults: %v", warnings)
 	}
-	for _, u := range unhonoured {
+	for _, u := range unsupportedSettings {
 		kc, _ := Default()
 		value := fieldByPath(reflect.ValueOf(&kc).Elem(), u.Field)
 		another(t, value)
-		warnings := unhonouredSettings(&kc)
-		if showSetting(value) == u.Holds {
+		warnings := unsupportedWarnings(&kc)
+		if showSetting(value) == u.HonouredValue {
 			if len(warnings) > 0 {
-				t.Errorf("%s: %s holds: %v", u.Field, u.Holds, warnings)
+				t.Errorf("%s: %s holds: %v", u.Field, u.HonouredValue, warnings)
 			}
 			continue
 		}
@@ -274,7 +274,7 @@ func TestUnhonouredSettingsWarnOnce(t *testing.T) {
 		t.Errorf("from a file and flags: %s", text)
 	}
 	kc.QOSReserved = map[string]string{"memory": strings.Repeat("ä", 1<<16)}
-	if warnings := unhonouredSettings(&kc); len(fmt.Sprint(warnings)) > 1000 {
+	if warnings := unsupportedWarnings(&kc); len(fmt.Sprint(warnings)) > 1000 {
 		t.Errorf("%d bytes of warnings", len(fmt.Sprint(warnings)))
 	}
 }
@@ -324,14 +324,14 @@ func TestGates(t *testing.T) {
 		}
 		for _, value := range []bool{false, true} {
 			_, warnings := mustBuild(t, []string{"--pod-manifest-path=/m", "--feature-gates=" + g.Name + "=" + strconv.FormatBool(value)}, nil)
-			if warned := len(warnings) == 1 && warnings[0].Message == "feature gate has no effect"; warned != (!g.Read && value != g.Here) || len(warnings) > 1 {
+			if warned := len(warnings) == 1 && warnings[0].Message == "feature gate has no effect"; warned != (!g.Honoured && value != g.Effective) || len(warnings) > 1 {
 				t.Errorf("%s=%v: %v", g.Name, value, warnings)
 			}
 		}
 	}
 	// What is read is really read.
 	for _, g := range nodeGates {
-		if !g.Read {
+		if !g.Honoured {
 			continue
 		}
 		read := false
@@ -360,16 +360,16 @@ func TestCompatibilityPage(t *testing.T) {
 	flags := make(map[string][]string)
 	for _, f := range boundFlags {
 		at := f.field
-		for _, u := range unhonoured {
+		for _, u := range unsupportedSettings {
 			if strings.HasPrefix(f.field, u.Field+".") {
 				at = u.Field
 			}
 		}
 		flags[at] = append(flags[at], "`--"+f.name+"`")
 	}
-	for _, u := range unhonoured {
-		holds := "`" + u.Holds + "`"
-		switch u.Holds {
+	for _, u := range unsupportedSettings {
+		holds := "`" + u.HonouredValue + "`"
+		switch u.HonouredValue {
 		case "":
 			holds = "the default"
 		case NoValue:
@@ -379,17 +379,17 @@ func TestCompatibilityPage(t *testing.T) {
 		if value != "" {
 			value = "`" + value + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", u.Field, strings.Join(flags[u.Field], ", "), value, holds, u.Here, u.Remedy)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", u.Field, strings.Join(flags[u.Field], ", "), value, holds, u.Behaviour, u.Remedy)
 	}
 	b.WriteString("\n## Flags without effect\n\n| flag | why |\n|---|---|\n")
-	for _, f := range inertFlags {
+	for _, f := range ignoredFlags {
 		fmt.Fprintf(&b, "| `--%s` | %s |\n", f.name, f.why)
 	}
 	b.WriteString("\n## Feature gates\n\n| gate | kubelet 1.36 | here | honoured |\n|---|---|---|---|\n")
 	is := map[bool]string{false: "off", true: "on"}
 	for _, g := range nodeGates {
-		holds := map[bool]string{false: "while it is `" + strconv.FormatBool(g.Here) + "`", true: "yes"}[g.Read]
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", g.Name, is[g.Default], is[g.Here], holds)
+		holds := map[bool]string{false: "while it is `" + strconv.FormatBool(g.Effective) + "`", true: "yes"}[g.Honoured]
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", g.Name, is[g.Default], is[g.Effective], holds)
 	}
 	page, err := os.ReadFile(compatibility)
 	if err != nil {

@@ -44,9 +44,9 @@ func Validate(cfg *Config) error {
 }
 
 func (c *checker) sources(kc *kubelet.KubeletConfiguration) {
-	c.lasting("syncFrequency", kc.SyncFrequency.Duration, time.Millisecond)
-	c.lasting("fileCheckFrequency", kc.FileCheckFrequency.Duration, time.Millisecond)
-	c.lasting("httpCheckFrequency", kc.HTTPCheckFrequency.Duration, time.Millisecond)
+	c.durationAtLeast("syncFrequency", kc.SyncFrequency.Duration, time.Millisecond)
+	c.durationAtLeast("fileCheckFrequency", kc.FileCheckFrequency.Duration, time.Millisecond)
+	c.durationAtLeast("httpCheckFrequency", kc.HTTPCheckFrequency.Duration, time.Millisecond)
 	if kc.StaticPodURL != "" {
 		u, err := url.Parse(kc.StaticPodURL)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -74,7 +74,7 @@ func (c *checker) runtime(kc *kubelet.KubeletConfiguration) {
 	if kc.ImageServiceEndpoint != kc.ContainerRuntimeEndpoint {
 		c.endpoint("imageServiceEndpoint", kc.ImageServiceEndpoint)
 	}
-	c.lasting("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration, time.Millisecond)
+	c.durationAtLeast("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration, time.Millisecond)
 	c.oneOf("cgroupDriver", kc.CgroupDriver, "cgroupfs", "systemd")
 	if dir := kc.PodLogsDir; !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || !isASCII(dir) {
 		c.invalid("podLogsDir", dir, "an absolute path of ASCII characters, without . and ..")
@@ -137,7 +137,7 @@ func (c *checker) logs(kc *kubelet.KubeletConfiguration) {
 	}
 	c.atLeast("containerLogMaxFiles", int64(*kc.ContainerLogMaxFiles), 2)
 	c.atLeast("containerLogMaxWorkers", int64(*kc.ContainerLogMaxWorkers), 1)
-	c.lasting("containerLogMonitorInterval", kc.ContainerLogMonitorInterval.Duration, 3*time.Second)
+	c.durationAtLeast("containerLogMonitorInterval", kc.ContainerLogMonitorInterval.Duration, 3*time.Second)
 }
 
 func (c *checker) images(kc *kubelet.KubeletConfiguration) {
@@ -148,7 +148,7 @@ func (c *checker) images(kc *kubelet.KubeletConfiguration) {
 		c.invalid("imageGCLowThresholdPercent", low, "below imageGCHighThresholdPercent")
 	}
 	minAge, maxAge := kc.ImageMinimumGCAge.Duration, kc.ImageMaximumGCAge.Duration
-	c.lasting("imageMinimumGCAge", minAge, 0)
+	c.durationAtLeast("imageMinimumGCAge", minAge, 0)
 	if maxAge != 0 && maxAge <= minAge {
 		c.invalid("imageMaximumGCAge", maxAge, "0s or longer than imageMinimumGCAge")
 	}
@@ -186,7 +186,7 @@ func (c *checker) limits(kc *kubelet.KubeletConfiguration) {
 	}
 	c.oneOf("memoryReservationPolicy", string(kc.MemoryReservationPolicy),
 		string(kubelet.NoneMemoryReservationPolicy), string(kubelet.TieredReservationMemoryReservationPolicy))
-	if n := *kc.UserNamespaces.IDsPerPod; n < idsUnit || n > math.MaxUint32 || n%idsUnit != 0 {
+	if n := *kc.UserNamespaces.IDsPerPod; n < userNamespaceUnit || n > math.MaxUint32 || n%userNamespaceUnit != 0 {
 		c.invalid("userNamespaces.idsPerPod", n, "a multiple of 65536 below 4294967296")
 	}
 	for _, pattern := range kc.AllowedUnsafeSysctls {
@@ -240,8 +240,8 @@ func (c *checker) managers(kc *kubelet.KubeletConfiguration) {
 
 func (c *checker) shutdown(kc *kubelet.KubeletConfiguration) {
 	total, critical := kc.ShutdownGracePeriod.Duration, kc.ShutdownGracePeriodCriticalPods.Duration
-	c.zeroOrLasting("shutdownGracePeriod", total, time.Second)
-	c.zeroOrLasting("shutdownGracePeriodCriticalPods", critical, time.Second)
+	c.zeroOrDurationAtLeast("shutdownGracePeriod", total, time.Second)
+	c.zeroOrDurationAtLeast("shutdownGracePeriodCriticalPods", critical, time.Second)
 	if critical > total {
 		c.invalid("shutdownGracePeriodCriticalPods", critical, "at most shutdownGracePeriod")
 	}
@@ -251,8 +251,8 @@ func (c *checker) shutdown(kc *kubelet.KubeletConfiguration) {
 }
 
 func (c *checker) apiClient(kc *kubelet.KubeletConfiguration) {
-	c.lasting("nodeStatusUpdateFrequency", kc.NodeStatusUpdateFrequency.Duration, time.Millisecond)
-	c.lasting("nodeStatusReportFrequency", kc.NodeStatusReportFrequency.Duration, time.Millisecond)
+	c.durationAtLeast("nodeStatusUpdateFrequency", kc.NodeStatusUpdateFrequency.Duration, time.Millisecond)
+	c.durationAtLeast("nodeStatusReportFrequency", kc.NodeStatusReportFrequency.Duration, time.Millisecond)
 	c.atLeast("nodeLeaseDurationSeconds", int64(kc.NodeLeaseDurationSeconds), 1)
 	c.atLeast("nodeStatusMaxImages", int64(*kc.NodeStatusMaxImages), -1)
 	c.atLeast("eventRecordQPS", int64(*kc.EventRecordQPS), 0)
@@ -262,8 +262,8 @@ func (c *checker) apiClient(kc *kubelet.KubeletConfiguration) {
 }
 
 func (c *checker) metered(cfg *Config) {
-	if lease := cfg.Kubelet.NodeLeaseDurationSeconds; cfg.Tinylet.Metered && lease < leastMeteredLease {
-		c.invalid("nodeLeaseDurationSeconds", lease, fmt.Sprintf("%d or more if %s.metered is true", leastMeteredLease, tinyletKind))
+	if lease := cfg.Kubelet.NodeLeaseDurationSeconds; cfg.Tinylet.Metered && lease < minMeteredLease {
+		c.invalid("nodeLeaseDurationSeconds", lease, fmt.Sprintf("%d or more if %s.metered is true", minMeteredLease, tinyletKind))
 	}
 }
 

@@ -14,14 +14,14 @@ var cpuList = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
 })
 
-// static is the value of cpuManagerPolicy with which containers can have exclusive
+// staticCPUPolicy is the value of cpuManagerPolicy with which containers can have exclusive
 // CPUs.
-const static = "static"
+const staticCPUPolicy = "static"
 
 func (c *checker) cpus(kc *kubelet.KubeletConfiguration) {
-	c.oneOf("cpuManagerPolicy", kc.CPUManagerPolicy, "none", static)
-	if len(kc.CPUManagerPolicyOptions) > 0 && kc.CPUManagerPolicy != static {
-		c.invalid("cpuManagerPolicyOptions", "set", "absent unless cpuManagerPolicy is "+static)
+	c.oneOf("cpuManagerPolicy", kc.CPUManagerPolicy, "none", staticCPUPolicy)
+	if len(kc.CPUManagerPolicyOptions) > 0 && kc.CPUManagerPolicy != staticCPUPolicy {
+		c.invalid("cpuManagerPolicyOptions", "set", "absent unless cpuManagerPolicy is "+staticCPUPolicy)
 	}
 	if kc.ReservedSystemCPUs != "" {
 		if !cpuList().MatchString(kc.ReservedSystemCPUs) {
@@ -30,8 +30,8 @@ func (c *checker) cpus(kc *kubelet.KubeletConfiguration) {
 		if kc.SystemReservedCgroup != "" || kc.KubeReservedCgroup != "" {
 			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "empty if systemReservedCgroup or kubeReservedCgroup is set")
 		}
-	} else if kc.CPUManagerPolicy == static && !reservesCPU(kc) {
-		c.invalid("cpuManagerPolicy", static, "none if no CPU is reserved for the system: set reservedSystemCPUs, or cpu in kubeReserved or systemReserved")
+	} else if kc.CPUManagerPolicy == staticCPUPolicy && !reservesCPU(kc) {
+		c.invalid("cpuManagerPolicy", staticCPUPolicy, "none if no CPU is reserved for the system: set reservedSystemCPUs, or cpu in kubeReserved or systemReserved")
 	}
 }
 

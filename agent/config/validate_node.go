@@ -51,14 +51,14 @@ func (c *checker) label(key, value string) {
 		c.invalid(path, value, "a label's value: "+strings.Join(problems, ", "))
 	}
 	prefix, _, ok := strings.Cut(key, "/")
-	if ok && (under(prefix, "kubernetes.io") || under(prefix, "k8s.io")) && !kubeletapis.IsKubeletLabel(key) {
+	if ok && (inDomain(prefix, "kubernetes.io") || inDomain(prefix, "k8s.io")) && !kubeletapis.IsKubeletLabel(key) {
 		c.invalid("--node-labels", key, "outside kubernetes.io and k8s.io, or under node.kubernetes.io or kubelet.kubernetes.io, or one of "+
 			strings.Join(kubeletapis.KubeletLabels(), ", "))
 	}
 }
 
-// under reports whether a domain is root or a subdomain of it.
-func under(domain, root string) bool {
+// inDomain reports whether a domain is root or a subdomain of it.
+func inDomain(domain, root string) bool {
 	return domain == root || strings.HasSuffix(domain, "."+root)
 }
 

@@ -68,9 +68,9 @@ type containerdConfig struct {
 	} `json:"containerd"`
 }
 
-// libraryConfig is the part that ParseInfo decodes of the configuration of
+// cniConfig is the part that ParseInfo decodes of the configuration of
 // containerd's CNI library (github.com/containerd/go-cni, ConfigResult).
-type libraryConfig struct {
+type cniConfig struct {
 	PluginDirs    []string
 	PluginConfDir string
 }
@@ -98,7 +98,7 @@ func ParseInfo(info map[string]string) (Info, error) {
 		out.SandboxImage = config.SandboxImage
 		out.CgroupDriver = config.cgroupDriver()
 	}
-	var library libraryConfig
+	var library cniConfig
 	if _, err := decodeInfo(info, "cniconfig", &library); err != nil {
 		return out, err
 	}

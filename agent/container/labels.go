@@ -53,9 +53,9 @@ func IdentityOf(labels map[string]string) (id Identity, ok bool) {
 	return id, id.UID != "" && id.Name != "" && id.Namespace != ""
 }
 
-// seconds parses an annotation as whole seconds. It returns def if the
+// parseSeconds parses an annotation as whole seconds. It returns def if the
 // annotation is absent, negative or not a number.
-func seconds(annotations map[string]string, key string, def time.Duration) time.Duration {
+func parseSeconds(annotations map[string]string, key string, def time.Duration) time.Duration {
 	n, err := strconv.ParseInt(annotations[key], 10, 32)
 	if err != nil || n < 0 {
 		return def
@@ -63,8 +63,8 @@ func seconds(annotations map[string]string, key string, def time.Duration) time.
 	return time.Duration(n) * time.Second
 }
 
-// GraceOf returns the pod's termination grace period from a container's
+// GracePeriodOf returns the pod's termination grace period from a container's
 // annotations. It is negative if they do not have it.
-func GraceOf(annotations map[string]string) time.Duration {
-	return seconds(annotations, AnnotationPodTerminationGrace, -1)
+func GracePeriodOf(annotations map[string]string) time.Duration {
+	return parseSeconds(annotations, AnnotationPodTerminationGrace, -1)
 }

@@ -36,7 +36,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 	o := &Observed{UID: uid}
 	for _, s := range sandboxes {
 		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
-			o.identify(s.GetLabels())
+			o.setIdentity(s.GetLabels())
 			o.Sandboxes = append(o.Sandboxes, stoppedSandboxOf(s))
 			continue
 		}
@@ -47,7 +47,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 		if err != nil {
 			return nil, fmt.Errorf("get status of sandbox %q: %w", s.GetId(), err)
 		}
-		o.identify(status.GetLabels())
+		o.setIdentity(status.GetLabels())
 		o.Sandboxes = append(o.Sandboxes, sandboxOf(status))
 	}
 	for _, c := range containers {
@@ -58,7 +58,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 		if err != nil {
 			return nil, fmt.Errorf("get status of container %q: %w", c.GetId(), err)
 		}
-		o.identify(status.GetLabels())
+		o.setIdentity(status.GetLabels())
 		o.Containers = append(o.Containers, containerOf(c.GetPodSandboxId(), status))
 	}
 	o.sort()
@@ -73,7 +73,7 @@ func (o *Observed) WithSandbox(ctx context.Context, rt Sandboxes, id string) (*O
 		return nil, fmt.Errorf("get status of sandbox %q: %w", id, err)
 	}
 	out := *o
-	out.identify(status.GetLabels())
+	out.setIdentity(status.GetLabels())
 	out.Sandboxes = append(slices.Clone(o.Sandboxes), sandboxOf(status))
 	out.sort()
 	return &out, nil
@@ -87,7 +87,7 @@ func (o *Observed) WithContainer(ctx context.Context, rt Containers, sandboxID, 
 		return nil, fmt.Errorf("get status of container %q: %w", id, err)
 	}
 	out := *o
-	out.identify(status.GetLabels())
+	out.setIdentity(status.GetLabels())
 	out.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Container) bool { return c.ID == id })
 	out.Containers = append(out.Containers, containerOf(sandboxID, status))
 	out.sort()
@@ -107,7 +107,7 @@ func (o *Observed) WithStopped(ids []string) *Observed {
 	return &out
 }
 
-func (o *Observed) identify(labels map[string]string) {
+func (o *Observed) setIdentity(labels map[string]string) {
 	if o.Name == "" {
 		o.Namespace, o.Name = labels[LabelPodNamespace], labels[LabelPodName]
 	}
@@ -169,8 +169,8 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		ImageRef:    s.GetImageRef(),
 		ImageID:     cmp.Or(s.GetImageId(), s.GetImageRef()), // containerd 2.0 sets no image ID
 		Hash:        s.GetAnnotations()[AnnotationHash],
-		Backoff:     seconds(s.GetAnnotations(), AnnotationBackoff, 0),
-		GracePeriod: GraceOf(s.GetAnnotations()),
+		Backoff:     parseSeconds(s.GetAnnotations(), AnnotationBackoff, 0),
+		GracePeriod: GracePeriodOf(s.GetAnnotations()),
 		PreStop:     preStopOf(s.GetAnnotations()),
 		User:        userOf(s.GetUser()),
 		Resources:   resourcesOf(s.GetResources()),

@@ -407,11 +407,11 @@ func TestGraceOf(t *testing.T) {
 		"0": 0, "30": 30 * time.Second, "": -1, "-1": -1, "x": -1, "1.5": -1, "4294967296": -1,
 		"2147483647": 2147483647 * time.Second,
 	} {
-		if got := container.GraceOf(map[string]string{container.AnnotationPodTerminationGrace: in}); got != want {
+		if got := container.GracePeriodOf(map[string]string{container.AnnotationPodTerminationGrace: in}); got != want {
 			t.Errorf("%q is %v, want %v", in, got, want)
 		}
 	}
-	if got := container.GraceOf(nil); got >= 0 {
+	if got := container.GracePeriodOf(nil); got >= 0 {
 		t.Errorf("no annotations are %v", got)
 	}
 }

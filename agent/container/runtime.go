@@ -137,8 +137,8 @@ type Events interface {
 	ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error
 }
 
-// Node is the runtime's information about itself.
-type Node interface {
+// RuntimeInfo is the runtime's information about itself.
+type RuntimeInfo interface {
 	// Version returns the runtime's name, version and API version.
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	// Status returns the conditions RuntimeReady and NetworkReady, and the
@@ -158,5 +158,5 @@ type Runtime interface {
 	Streams
 	Images
 	Events
-	Node
+	RuntimeInfo
 }

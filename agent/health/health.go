@@ -45,25 +45,25 @@ func Run(ctx context.Context, limit time.Duration, checks []Check) error {
 	return errors.Join(errs...)
 }
 
-// ErrHeld means that a lock was held until the check ended.
-var ErrHeld = errors.New("the lock is held")
+// ErrLockHeld means that a lock was held until the check ended.
+var ErrLockHeld = errors.New("the lock is held")
 
-// poll is the interval between attempts to take a held lock.
-const poll = 10 * time.Millisecond
+// pollInterval is the interval between attempts to take a held lock.
+const pollInterval = 10 * time.Millisecond
 
-// Free waits until it can take a lock, and releases it at once. It returns
+// CheckLock waits until it can take a lock, and releases it at once. It returns
 // ErrHeld if ctx ends first. try and unlock are the lock's methods, such as
 // TryLock and Unlock.
-func Free(ctx context.Context, try func() bool, unlock func()) error {
+func CheckLock(ctx context.Context, try func() bool, unlock func()) error {
 	var ticker *time.Ticker
 	for !try() {
 		if ticker == nil {
-			ticker = time.NewTicker(poll)
+			ticker = time.NewTicker(pollInterval)
 			defer ticker.Stop()
 		}
 		select {
 		case <-ctx.Done():
-			return ErrHeld
+			return ErrLockHeld
 		case <-ticker.C:
 		}
 	}

@@ -17,12 +17,12 @@ func TestRun(t *testing.T) {
 		held.Lock()
 		well := Check{"well", func(context.Context) error { return nil }}
 		slow := Check{"slow", func(context.Context) error { time.Sleep(time.Second); return nil }}
-		locked := Check{"locked", func(ctx context.Context) error { return Free(ctx, held.TryLock, held.Unlock) }}
+		locked := Check{"locked", func(ctx context.Context) error { return CheckLock(ctx, held.TryLock, held.Unlock) }}
 		if err := Run(t.Context(), 5*time.Second, []Check{well, slow}); err != nil || time.Since(start) != time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		err := Run(t.Context(), 5*time.Second, []Check{well, locked, slow})
-		if !errors.Is(err, ErrHeld) || !strings.HasPrefix(err.Error(), "locked: ") || time.Since(start) != 6*time.Second {
+		if !errors.Is(err, ErrLockHeld) || !strings.HasPrefix(err.Error(), "locked: ") || time.Since(start) != 6*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		go func() { time.Sleep(3 * time.Second); held.Unlock() }()
@@ -38,14 +38,14 @@ func TestRun(t *testing.T) {
 func TestFreeOfReaders(t *testing.T) {
 	var lock sync.RWMutex
 	lock.RLock()
-	if err := Free(t.Context(), lock.TryRLock, lock.RUnlock); err != nil {
+	if err := CheckLock(t.Context(), lock.TryRLock, lock.RUnlock); err != nil {
 		t.Errorf("a reader has it: %v", err)
 	}
 	lock.RUnlock()
 	lock.Lock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Free(ctx, lock.TryRLock, lock.RUnlock); !errors.Is(err, ErrHeld) {
+	if err := CheckLock(ctx, lock.TryRLock, lock.RUnlock); !errors.Is(err, ErrLockHeld) {
 		t.Errorf("a writer has it: %v", err)
 	}
 }

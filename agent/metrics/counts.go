@@ -2,19 +2,19 @@ package metrics
 
 import "sync/atomic"
 
-// Counts is a set of counters, by the labels of their samples. The zero value is
+// CounterVec is a set of counters, by the labels of their samples. The zero value is
 // ready to use. All methods are safe for concurrent use. Counters are never
 // removed: use labels with few values only.
-type Counts struct {
-	rows rows[atomic.Uint64]
+type CounterVec struct {
+	rows vec[atomic.Uint64]
 }
 
 // Add adds n to the counter with these labels, in the form of AppendLabel. It does
 // not retain labels.
-func (c *Counts) Add(n uint64, labels []byte) { c.rows.of(labels, nil).Add(n) }
+func (c *CounterVec) Add(n uint64, labels []byte) { c.rows.getOrCreate(labels, nil).Add(n) }
 
-// Counts adds the samples of c, each with its own labels and the given ones.
-func (s *Stream) Counts(c *Counts, labels ...[]byte) {
+// CounterVec adds the samples of c, each with its own labels and the given ones.
+func (s *Stream) CounterVec(c *CounterVec, labels ...[]byte) {
 	for _, r := range c.rows.all() {
 		s.sample(float64(r.value.Load()), r.labels, labels)
 	}

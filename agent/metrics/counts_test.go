@@ -37,10 +37,10 @@ func text(t *testing.T, tell func(*Stream)) string {
 func verb(v string) []byte { return AppendLabel(nil, "verb", v) }
 
 func TestCounts(t *testing.T) {
-	var c Counts
+	var c CounterVec
 	tell := func(s *Stream) {
 		s.Family(KindCounter, "a_total", "A.")
-		s.Counts(&c, AppendLabel(nil, "host", "h"))
+		s.CounterVec(&c, AppendLabel(nil, "host", "h"))
 	}
 	if got := text(t, tell); got != "" {
 		t.Errorf("before anything was counted: %q", got)
@@ -63,7 +63,7 @@ a_total{verb="put",host="h"} 1
 }
 
 func TestTimings(t *testing.T) {
-	timings := NewTimings([]float64{1, 60})
+	timings := NewTimingVec([]float64{1, 60})
 	timings.Observe(verb("put"), 2*time.Minute, nil)
 	timings.Observe(verb("get"), time.Second, nil)
 	timings.Observe(verb("get"), time.Second+1, errBroken)
@@ -91,9 +91,9 @@ a_seconds_count{verb="put"} 1
 		s.Family(KindCounter, "a_total", "A.")
 		s.Totals(timings)
 		s.Family(KindCounter, "a_errors_total", "E.")
-		s.Failures(timings)
+		s.Errors(timings)
 		s.Family(KindHistogram, "a_seconds", "S.")
-		s.Timings(timings)
+		s.TimingVec(timings)
 	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
@@ -141,9 +141,9 @@ func TestClone(t *testing.T) {
 }
 
 func TestCountingAtOnce(t *testing.T) {
-	var counts Counts
+	var counts CounterVec
 	var timing Timing
-	timings := NewTimings(nil)
+	timings := NewTimingVec(nil)
 	verbs := [][]byte{verb("a"), verb("b"), verb("c"), verb("d"), verb("e")}
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -159,9 +159,9 @@ func TestCountingAtOnce(t *testing.T) {
 			for range 20 {
 				_ = text(t, func(s *Stream) {
 					s.Family(KindCounter, "a_total", "A.")
-					s.Counts(&counts)
+					s.CounterVec(&counts)
 					s.Family(KindHistogram, "a_seconds", "S.")
-					s.Timings(timings)
+					s.TimingVec(timings)
 					s.Family(KindHistogram, "b_seconds", "S.")
 					s.Timing(&timing)
 				})
@@ -175,20 +175,20 @@ func TestCountingAtOnce(t *testing.T) {
 		}
 	}
 	for _, r := range timings.rows.all() {
-		if r.value.took.Count() != 400 || r.value.errors != 400 {
-			t.Errorf("%s: %d, %d errors", r.labels, r.value.took.Count(), r.value.errors)
+		if r.value.durations.Count() != 400 || r.value.errors != 400 {
+			t.Errorf("%s: %d, %d errors", r.labels, r.value.durations.Count(), r.value.errors)
 		}
 	}
-	if n := timing.took.Count(); n != 2000 {
+	if n := timing.durations.Count(); n != 2000 {
 		t.Errorf("%d observed", n)
 	}
 }
 
 // Counting in an existing row does not allocate.
 func TestCountingTakesNoMemory(t *testing.T) {
-	var counts Counts
+	var counts CounterVec
 	var timing Timing
-	timings := NewTimings(nil)
+	timings := NewTimingVec(nil)
 	s := NewStream(io.Discard)
 	for name, count := range map[string]func(){
 		"counts": func() {
@@ -202,9 +202,9 @@ func TestCountingTakesNoMemory(t *testing.T) {
 		"timing": func() { timing.Observe(time.Second, nil) },
 		"telling": func() {
 			s.Family(KindHistogram, "a_seconds", "S.")
-			s.Timings(timings)
+			s.TimingVec(timings)
 			s.Totals(timings)
-			s.Counts(&counts)
+			s.CounterVec(&counts)
 		},
 	} {
 		if n := testing.AllocsPerRun(100, count); n > 0 {
@@ -214,7 +214,7 @@ func TestCountingTakesNoMemory(t *testing.T) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	timings := NewTimings(nil)
+	timings := NewTimingVec(nil)
 	for _, v := range []string{"exec_sync", "list_containers", "list_podsandbox", "status", "version", "podsandbox_status"} {
 		timings.Observe(verb(v), 0, nil)
 	}

@@ -1,8 +1,8 @@
 package metrics
 
-// bounds are the default upper bounds of a Histogram's buckets in seconds. They
+// defaultBounds are the default upper bounds of a Histogram's buckets in seconds. They
 // are the defaults of Prometheus' client libraries, and so of the kubelet.
-var bounds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+var defaultBounds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // Histogram is a histogram of durations. The zero value is ready to use. Its
 // methods are not safe for concurrent use. A copy shares the buckets: use Clone.
@@ -42,19 +42,19 @@ func (h *Histogram) Count() uint64 {
 // Clone returns an independent copy.
 func (h *Histogram) Clone() *Histogram {
 	c := new(Histogram)
-	c.take(h)
+	c.copyFrom(h)
 	return c
 }
 
-// take makes h a copy of other, and reuses the memory of h.
-func (h *Histogram) take(other *Histogram) {
+// copyFrom makes h a copy of other, and reuses the memory of h.
+func (h *Histogram) copyFrom(other *Histogram) {
 	h.Bounds, h.sum = other.Bounds, other.sum
 	h.counts = append(h.counts[:0], other.counts...)
 }
 
 func (h *Histogram) limits() []float64 {
 	if h.Bounds == nil {
-		return bounds
+		return defaultBounds
 	}
 	return h.Bounds
 }

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// rows is a set of values, by the labels of their samples. A row is never moved or
+// vec is a set of values, by the labels of their samples. A row is never moved or
 // removed, and lookups do not allocate.
-type rows[T any] struct {
+type vec[T any] struct {
 	mu   sync.Mutex
 	list []*row[T] // by labels; never changed, only replaced by a longer one
 }
@@ -18,9 +18,9 @@ type row[T any] struct {
 	value  T
 }
 
-// of returns the row with these labels. It creates a missing row and initializes
+// getOrCreate returns the row with these labels. It creates a missing row and initializes
 // it with init, if init is not nil. It does not retain labels.
-func (r *rows[T]) of(labels []byte, init func(*T)) *T {
+func (r *vec[T]) getOrCreate(labels []byte, init func(*T)) *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, end := 0, len(r.list)
@@ -44,7 +44,7 @@ func (r *rows[T]) of(labels []byte, init func(*T)) *T {
 }
 
 // all returns the current rows. The caller must not change the slice.
-func (r *rows[T]) all() []*row[T] {
+func (r *vec[T]) all() []*row[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.list

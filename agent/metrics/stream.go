@@ -27,13 +27,13 @@ const streamBuffer = 8192
 // once. A Stream is not safe for concurrent use. After an error it writes nothing
 // more, and Flush returns the error.
 type Stream struct {
-	w    io.Writer
-	buf  []byte
-	err  error
-	kind Kind
-	name string
-	help string
-	told bool // the family's header is written
+	w             io.Writer
+	buf           []byte
+	err           error
+	kind          Kind
+	name          string
+	help          string
+	headerWritten bool // the family's header is written
 
 	scratch Histogram // copy of a histogram that is in use
 }
@@ -45,7 +45,7 @@ func NewStream(w io.Writer) *Stream {
 
 // Family begins a metric family. A family without samples is not written.
 func (s *Stream) Family(kind Kind, name, help string) {
-	s.kind, s.name, s.help, s.told = kind, name, help, false
+	s.kind, s.name, s.help, s.headerWritten = kind, name, help, false
 }
 
 // Sample adds a sample without a timestamp. Each element of labels is a result of
@@ -119,10 +119,10 @@ func (s *Stream) Flush() error {
 }
 
 func (s *Stream) header() {
-	if s.told {
+	if s.headerWritten {
 		return
 	}
-	s.told = true
+	s.headerWritten = true
 	s.buf = append(append(append(s.buf, "# HELP "...), s.name...), ' ')
 	s.buf = appendEscaped(s.buf, s.help, false)
 	s.buf = append(append(append(s.buf, "\n# TYPE "...), s.name...), ' ')

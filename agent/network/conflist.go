@@ -16,10 +16,10 @@ const networkName = "tinylet"
 // hostOnly is the error of the plugin for a pod in mode host.
 const hostOnly = "pods on this node use the host's network: set hostNetwork: true in the pod spec, or another network.mode in TinyletConfiguration"
 
-// recall parses a conflist that this package has written. ours is false for any
+// parseOwn parses a conflist that this package has written. ours is false for any
 // other. A file that cannot be parsed is ours because of its name, and c is then
 // zero: the disk may have torn it, or another version may have written it.
-func recall(data []byte) (c cni.Config, ours bool) {
+func parseOwn(data []byte) (c cni.Config, ours bool) {
 	if data == nil {
 		return cni.Config{}, false
 	}
@@ -35,16 +35,16 @@ func recall(data []byte) (c cni.Config, ours bool) {
 	return c, true
 }
 
-// settled returns the configuration of the settings alone, without networks.
-func settled(s config.Network) cni.Config {
+// baseConfig returns the configuration of the settings alone, without networks.
+func baseConfig(s config.Network) cni.Config {
 	c := cni.Default()
 	c.Bridge, c.MTU = s.Bridge, int(s.MTU)
 	return c
 }
 
-// wanted returns the configuration for the networks of the node's pods.
-func wanted(s config.Network, networks, direct []netip.Prefix) cni.Config {
-	c := settled(s)
+// desiredConfig returns the configuration for the networks of the node's pods.
+func desiredConfig(s config.Network, networks, direct []netip.Prefix) cni.Config {
+	c := baseConfig(s)
 	c.Masquerade, c.Direct = true, direct
 	for _, p := range networks {
 		c.Ranges = append(c.Ranges, cni.Range{Subnet: p})
@@ -52,15 +52,15 @@ func wanted(s config.Network, networks, direct []netip.Prefix) cni.Config {
 	return c
 }
 
-// refusing returns the configuration for a node whose pods use the host's network.
-func refusing(s config.Network) cni.Config {
-	c := settled(s)
+// hostOnlyConfig returns the configuration for a node whose pods use the host's network.
+func hostOnlyConfig(s config.Network) cni.Config {
+	c := baseConfig(s)
 	c.Refuse = hostOnly
 	return c
 }
 
-// former returns the networks of an earlier configuration that are not in now.
-func former(was cni.Config, now []cni.Range) (kept []cni.Range) {
+// formerRanges returns the networks of an earlier configuration that are not in now.
+func formerRanges(was cni.Config, now []cni.Range) (kept []cni.Range) {
 	for _, r := range slices.Concat(was.Ranges, was.Kept) {
 		is := func(other cni.Range) bool { return other.Subnet == r.Subnet }
 		if !slices.ContainsFunc(now, is) && !slices.ContainsFunc(kept, is) {

@@ -204,14 +204,14 @@ func TestPlacesOf(t *testing.T) {
 	for name, tt := range map[string]struct {
 		settings config.Network
 		info     container.Info
-		want     places
+		want     directories
 	}{
-		"nobody says": {want: places{true, "/etc/cni/net.d", []string{"/opt/cni/bin"}, false}},
-		"the runtime": {info: debian, want: places{true, "/etc/cni/net.d", []string{"/usr/lib/cni"}, true}},
+		"nobody says": {want: directories{true, "/etc/cni/net.d", []string{"/opt/cni/bin"}, false}},
+		"the runtime": {info: debian, want: directories{true, "/etc/cni/net.d", []string{"/usr/lib/cni"}, true}},
 		"the settings": {config.Network{ConfigFolder: "/a", PluginFolder: "/b"}, debian,
-			places{true, "/a", []string{"/b"}, true}},
+			directories{true, "/a", []string{"/b"}, true}},
 	} {
-		if got := placesOf(tt.settings, tt.info); !cmp.Equal(got, tt.want, cmp.AllowUnexported(places{})) {
+		if got := placesOf(tt.settings, tt.info); !cmp.Equal(got, tt.want, cmp.AllowUnexported(directories{})) {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
 	}
@@ -245,7 +245,7 @@ func TestRecall(t *testing.T) {
 		{"zeroes", make([]byte, len(mine)), true, 0},
 		{"of a version to come", bytes.ReplaceAll(mine, []byte(`"10.1.0.0/24"`), []byte(`"auto"`)), true, 0},
 	} {
-		if got, ours := recall(row.data); ours != row.ours || len(got.Ranges) != row.ranges {
+		if got, ours := parseOwn(row.data); ours != row.ours || len(got.Ranges) != row.ranges {
 			t.Errorf("%s: ours %v, %d networks", row.name, ours, len(got.Ranges))
 		}
 	}

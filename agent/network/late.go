@@ -8,7 +8,7 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// sparing is the minimum interval between two writes of the file that change only
+// directWriteInterval is the minimum interval between two writes of the file that change only
 // Direct: other nodes may come and go all the time, and the file is on flash. The
 // first write is immediate.
 //
@@ -16,7 +16,7 @@ import (
 // plugin resets the rules to those of the file. The agent observes that (Watches)
 // and repairs it within a second. In that second, a pod may open connections with
 // this node's address that should have the pod's own.
-const sparing = time.Minute
+const directWriteInterval = time.Minute
 
 // configure writes the conflist of c, by which the runtime calls the plugin. have
 // is the file's content, and was the configuration in it. A change of Direct alone
@@ -26,17 +26,17 @@ func (n *Network) configure(c, was cni.Config, have []byte) error {
 	if err != nil {
 		return err
 	}
-	n.late = nil
+	n.pending = nil
 	direct := directAlone(c, was, have)
-	if direct && time.Since(n.spared) < sparing {
-		n.late = data
+	if direct && time.Since(n.directWritten) < directWriteInterval {
+		n.pending = data
 		return nil
 	}
 	if err := n.write(data, c); err != nil {
 		return err
 	}
 	if direct {
-		n.spared = time.Now()
+		n.directWritten = time.Now()
 	}
 	return nil
 }
@@ -51,22 +51,22 @@ func directAlone(c, was cni.Config, have []byte) bool {
 	return err == nil && bytes.Equal(data, have)
 }
 
-// due returns how long until the pending configuration must be written; 0 if there
+// flushDelay returns how long until the pending configuration must be written; 0 if there
 // is none.
-func (n *Network) due() time.Duration {
-	if n.late == nil {
+func (n *Network) flushDelay() time.Duration {
+	if n.pending == nil {
 		return 0
 	}
-	return max(0, sparing-time.Since(n.spared))
+	return max(0, directWriteInterval-time.Since(n.directWritten))
 }
 
-// finish writes the pending configuration when Run ends: the plugin makes the rules
+// flush writes the pending configuration when Run ends: the plugin makes the rules
 // of the file, and nothing repairs them afterwards.
-func (n *Network) finish() {
-	if n.late == nil {
+func (n *Network) flush() {
+	if n.pending == nil {
 		return
 	}
-	if _, err := n.folder.write(n.late); err != nil {
+	if _, err := n.folder.write(n.pending); err != nil {
 		n.cfg.Log.Warn("cannot write pending network configuration", "error", err)
 	}
 }

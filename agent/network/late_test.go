@@ -46,7 +46,7 @@ func TestNodesChangeAllTheTime(t *testing.T) {
 		l.run(t, func() {
 			// The first of them must not wait: others start pods meanwhile.
 			l.Direct(nodes)
-			time.Sleep(between)
+			time.Sleep(minSyncInterval)
 			synctest.Wait()
 			if got := l.direct(t); !slices.Equal(got, nodes) || l.writes() != 2 {
 				t.Errorf("the file has %v, written %d times", got, l.writes())
@@ -65,13 +65,13 @@ func TestNodesChangeAllTheTime(t *testing.T) {
 				t.Errorf("written %d times in %d minutes", n, minutes)
 			}
 			l.Direct(nodes[1:])
-			time.Sleep(sparing + between)
+			time.Sleep(directWriteInterval + minSyncInterval)
 			synctest.Wait()
 			if got := l.direct(t); !slices.Equal(got, nodes[1:]) {
 				t.Errorf("a minute after the last change the file has %v", got)
 			}
 			written, looked := l.writes(), l.shelf.looks()
-			time.Sleep(slowLook - 2*sparing)
+			time.Sleep(resyncInterval - 2*directWriteInterval)
 			synctest.Wait()
 			if l.writes() != written || l.shelf.looks() > looked+1 {
 				t.Errorf("nothing changes: written %d times, looked %d times", l.writes()-written, l.shelf.looks()-looked)
@@ -89,7 +89,7 @@ func TestLateIsNotLost(t *testing.T) {
 		l.Assigned([]string{"10.1.0.0/24"})
 		tell := func(n int) {
 			l.Direct(nodes[:n])
-			time.Sleep(between)
+			time.Sleep(minSyncInterval)
 			synctest.Wait()
 		}
 		l.run(t, func() {
@@ -122,7 +122,7 @@ func TestLateFails(t *testing.T) {
 		l.run(t, func() {
 			for n := range nodes {
 				l.Direct(nodes[:n+1])
-				time.Sleep(between)
+				time.Sleep(minSyncInterval)
 				synctest.Wait()
 			}
 			l.shelf.mu.Lock()

@@ -7,24 +7,24 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// leave removes the shared network of an earlier mode once no pod uses it. Its
+// removeFormerMode removes the shared network of an earlier mode once no pod uses it. Its
 // bridge would attract packets to addresses of other networks.
-func (n *Network) leave(ctx context.Context, was cni.Config) {
-	if n.gone || n.cfg.Dismantle == nil {
+func (n *Network) removeFormerMode(ctx context.Context, was cni.Config) {
+	if n.formerModeRemoved || n.cfg.Teardown == nil {
 		return
 	}
-	c := settled(n.cfg.Settings)
+	c := baseConfig(n.cfg.Settings)
 	if was.Bridge != "" {
 		c.Bridge = was.Bridge
 	}
 	empty, err := n.emptied(ctx, c)
 	if err == nil && empty {
-		err = n.cfg.Dismantle(c.Bridge)
+		err = n.cfg.Teardown(c.Bridge)
 	}
 	if err != nil {
 		n.cfg.Log.Warn("cannot remove network of earlier mode", "bridge", c.Bridge, "error", err)
 	}
-	n.gone = empty || err != nil
+	n.formerModeRemoved = empty || err != nil
 }
 
 // emptied removes the networks of deleted pods, and reports whether no others are
@@ -55,8 +55,8 @@ func (n *Network) bridge(wanted *cni.Config, was cni.Config) error {
 			return nil
 		}
 	}
-	if n.cfg.Dismantle == nil {
+	if n.cfg.Teardown == nil {
 		return nil
 	}
-	return n.cfg.Dismantle(was.Bridge)
+	return n.cfg.Teardown(was.Bridge)
 }

@@ -23,7 +23,7 @@ func (l *lab) after(t *testing.T, change func(*Config), do func(l *lab, dismantl
 	next := newLab(t, func(c *Config) {
 		c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 		c.Settings.ConfigFolder = l.folder
-		c.Dismantle = func(bridge string) error { names = append(names, bridge); return nil }
+		c.Teardown = func(bridge string) error { names = append(names, bridge); return nil }
 		change(c)
 	})
 	next.folder, next.shelf.has = l.folder, l.shelf.has
@@ -105,7 +105,7 @@ func TestLeaveNotYet(t *testing.T) {
 			}
 		})
 		for _, fault := range []func(*Config){
-			func(c *Config) { c.Dismantle = func(string) error { return errors.New("no kernel") } },
+			func(c *Config) { c.Teardown = func(string) error { return errors.New("no kernel") } },
 			func(c *Config) { c.Pods = func(cni.Config) (Pods, error) { return nil, errors.New("no kernel") } },
 		} {
 			newLab(t, nil).after(t, func(c *Config) { c.Settings.Mode = config.NetworkHost; fault(c) }, func(l *lab, _ func() []string) {

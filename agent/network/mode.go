@@ -14,10 +14,10 @@ const FileName = "10-tinylet.conflist"
 // suffixes are those of the files that runtimes read (ConfFiles of libcni).
 var suffixes = []string{".conf", ".conflist", ".json"}
 
-// Decide returns the network mode: the configured one, or else cni if others have
+// SelectMode returns the network mode: the configured one, or else cni if others have
 // installed a network, or else bridge. networks are the configurations of others
 // without those that have only the loopback (OnlyLoopback).
-func Decide(configured string, networks []string) string {
+func SelectMode(configured string, networks []string) string {
 	switch {
 	case configured != "":
 		return configured

@@ -22,7 +22,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			others := foreign(slices.Clone(row.files), func() bool { return row.ours })
-			if got := Decide(row.configured, others); got != row.want {
+			if got := SelectMode(row.configured, others); got != row.want {
 				t.Errorf("mode %q, want %q", got, row.want)
 			}
 			if got := shadowing(others); got != row.shadow {

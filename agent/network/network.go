@@ -22,10 +22,10 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// young is the age below which a pod's network is not garbage collected. The
+// minCollectAge is the age below which a pod's network is not garbage collected. The
 // runtime lists a container only after its network is set up, which takes a while
 // on a slow board.
-const young = 10 * time.Minute
+const minCollectAge = 10 * time.Minute
 
 // Pods is the network that all pods of the node share. *podnet.Network implements
 // it.
@@ -46,9 +46,9 @@ type Config struct {
 	// Networks are the configured pod networks of the node; nil takes those that
 	// the API server assigns.
 	Networks []netip.Prefix
-	// World returns the node's addresses on its uplinks, and those of its routers.
+	// UplinkAddresses returns the node's addresses on its uplinks, and those of its routers.
 	// Pod networks must not contain them. It may be nil.
-	World func() ([]netip.Addr, error)
+	UplinkAddresses func() ([]netip.Addr, error)
 	// Ports are the TCP ports that the agent listens on. No pod gets them as a
 	// hostPort.
 	Ports []uint16
@@ -61,9 +61,9 @@ type Config struct {
 	// Pods opens the pod network of a configuration. It is closed and opened again
 	// when the configuration changes.
 	Pods func(cni.Config) (Pods, error)
-	// Dismantle removes the rules and a bridge of such networks, if tinylet has
+	// Teardown removes the rules and a bridge of such networks, if tinylet has
 	// created them. It may be nil.
-	Dismantle func(bridge string) error
+	Teardown func(bridge string) error
 	// Containers returns the IDs of the pod sandboxes in the runtime. ok is false
 	// while the runtime does not answer.
 	Containers func(ctx context.Context) (ids []string, ok bool)
@@ -73,11 +73,11 @@ type Config struct {
 	// Watches call told when a part of the host's network may have changed, until
 	// their context ends. Moved is called too, because the node's addresses may
 	// have changed. Both may be nil.
-	Watches []func(ctx context.Context, told func()) error
-	Moved   func()
-	// Ensured is called after each reconcile that has created or verified the
+	Watches            []func(ctx context.Context, told func()) error
+	OnAddressesChanged func()
+	// OnReady is called after each reconcile that has created or verified the
 	// shared network, in modes that have one. It may be nil and must not block.
-	Ensured func()
+	OnReady func()
 	// Problems return further reasons why pods have no network, "" for none.
 	Problems []func() string
 	Events   *event.Recorder
@@ -86,34 +86,34 @@ type Config struct {
 
 // Network maintains the pod network. Its methods do not block, except for Run.
 type Network struct {
-	cfg   Config
-	news  chan struct{} // one slot: reconcile
-	files watcher       // nil where files are not watched
+	cfg     Config
+	trigger chan struct{} // one slot: reconcile
+	files   watcher       // nil where files are not watched
 
-	mu       sync.Mutex
-	watched  []string       // folders of the files that are maintained
-	written  []byte         // desired content of the file
-	assigned []netip.Prefix // podCIDRs from the API server
-	doubt    error          // why the podCIDRs are unusable
-	direct   []netip.Prefix
-	directed bool   // Direct was called
-	problem  string // why pods have no network; "" if they have
+	mu           sync.Mutex
+	watched      []string       // folders of the files that are maintained
+	written      []byte         // desired content of the file
+	assigned     []netip.Prefix // podCIDRs from the API server
+	podCIDRError error          // why the podCIDRs are unusable
+	direct       []netip.Prefix
+	directed     bool   // Direct was called
+	problem      string // why pods have no network; "" if they have
 
 	// Only for Run.
-	folder  folder // of network configurations
-	places  places
-	kept    bool       // the files there are maintained
-	was     cni.Config // last configuration in the file
-	opened  cni.Config // the configuration of pods
-	pods    Pods
-	said    string    // the logged mode
-	wrong   string    // the logged problem
-	asking  time.Time // since when podCIDRs or the runtime are missing
-	world   []netip.Addr
-	gone    bool // the network of an earlier mode is removed
-	backoff wait.Backoff
-	late    []byte    // pending content of the file
-	spared  time.Time // last write for Direct alone
+	folder            folder // of network configurations
+	directories       directories
+	kept              bool       // the files there are maintained
+	last              cni.Config // last configuration in the file
+	opened            cni.Config // the configuration of pods
+	pods              Pods
+	said              string    // the logged mode
+	wrong             string    // the logged problem
+	waitingSince      time.Time // since when podCIDRs or the runtime are missing
+	uplinkAddresses   []netip.Addr
+	formerModeRemoved bool // the network of an earlier mode is removed
+	backoff           wait.Backoff
+	pending           []byte    // pending content of the file
+	directWritten     time.Time // last write for Direct alone
 
 	unwatched string // the logged error of place
 }
@@ -124,15 +124,15 @@ func New(cfg Config) (*Network, error) {
 		return nil, errors.New("network: Pods, Containers, Events and Log are required")
 	}
 	return &Network{
-		cfg: cfg, news: make(chan struct{}, 1), files: &inotify{},
-		backoff: wait.Backoff{Max: slowLook},
+		cfg: cfg, trigger: make(chan struct{}, 1), files: &inotify{},
+		backoff: wait.Backoff{Max: resyncInterval},
 	}, nil
 }
 
-// Look triggers a reconcile, because a link, a route or a rule may have changed.
-func (n *Network) Look() {
+// Trigger triggers a reconcile, because a link, a route or a rule may have changed.
+func (n *Network) Trigger() {
 	select {
-	case n.news <- struct{}{}:
+	case n.trigger <- struct{}{}:
 	default:
 	}
 }
@@ -147,7 +147,7 @@ func (n *Network) Direct(networks []netip.Prefix) {
 	n.direct, n.directed = networks, true
 	n.mu.Unlock()
 	if changed {
-		n.Look()
+		n.Trigger()
 	}
 }
 
@@ -168,23 +168,23 @@ func (n *Network) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	for _, watch := range n.cfg.Watches {
-		beside.Go(func() { n.watch(ctx, watch, n.moved) })
+		beside.Go(func() { n.watch(ctx, watch, n.hostChanged) })
 	}
 	if n.files != nil {
 		beside.Go(func() {
-			n.watch(ctx, func(ctx context.Context, _ func()) error { return n.watchFiles(ctx) }, n.Look)
+			n.watch(ctx, func(ctx context.Context, _ func()) error { return n.watchFiles(ctx) }, n.Trigger)
 		})
 	}
 	defer n.close()
-	defer n.finish()
+	defer n.flush()
 	for first := true; ; first = false {
 		began := time.Now()
-		err := n.look(ctx)
+		err := n.reconcile(ctx)
 		if ctx.Err() == nil {
-			n.tell(err)
+			n.setProblem(err)
 		}
 		fresh := n.place()
-		if !n.rest(ctx, n.wait(err, first || fresh)) || !wait.Pause(ctx, between-time.Since(began)) {
+		if !n.waitForTrigger(ctx, n.wait(err, first || fresh)) || !wait.Pause(ctx, minSyncInterval-time.Since(began)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -202,21 +202,21 @@ func (n *Network) close() {
 // networks, and the runtime may start at the same time as the agent.
 const joining = 15 * time.Second
 
-// joins reports whether err is expected on a node that joins or starts, and has
+// isJoining reports whether err is expected on a node that joins or starts, and has
 // lasted for less than joining.
-func (n *Network) joins(err error) bool {
+func (n *Network) isJoining(err error) bool {
 	if !errors.Is(err, errUnanswered) && !errors.Is(err, errUnassigned) && !errors.Is(err, container.ErrUnavailable) {
-		n.asking = time.Time{}
+		n.waitingSince = time.Time{}
 		return false
 	}
-	if n.asking.IsZero() {
-		n.asking = time.Now()
+	if n.waitingSince.IsZero() {
+		n.waitingSince = time.Now()
 	}
-	return time.Since(n.asking) < joining
+	return time.Since(n.waitingSince) < joining
 }
 
-// tell stores the problem, and logs it and records an event when it changes.
-func (n *Network) tell(err error) {
+// setProblem stores the problem, and logs it and records an event when it changes.
+func (n *Network) setProblem(err error) {
 	text, wrong := "", ""
 	if err != nil {
 		text, wrong = err.Error(), err.Error()
@@ -229,7 +229,7 @@ func (n *Network) tell(err error) {
 	n.mu.Lock()
 	n.problem = text
 	n.mu.Unlock()
-	if n.joins(err) || wrong == n.wrong {
+	if n.isJoining(err) || wrong == n.wrong {
 		return
 	}
 	n.wrong = wrong
@@ -241,9 +241,9 @@ func (n *Network) tell(err error) {
 	n.cfg.Events.Warning(pod.Ref{}, "NetworkNotReady", text)
 }
 
-// look reconciles everything.
-func (n *Network) look(ctx context.Context) error {
-	if err := n.locate(ctx); err != nil {
+// reconcile reconciles everything.
+func (n *Network) reconcile(ctx context.Context) error {
+	if err := n.readDirectories(ctx); err != nil {
 		return err
 	}
 	if err := n.provide(); err != nil {
@@ -257,42 +257,42 @@ func (n *Network) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	was, ours := recall(data)
+	was, ours := parseOwn(data)
 	if data == nil {
-		was = n.was // the file was deleted
+		was = n.last // the file was deleted
 	}
-	n.was = was
+	n.last = was
 	others := foreign(names, func() bool { return ours })
 	networks := n.folder.networks(others)
-	mode := Decide(n.cfg.Settings.Mode, networks)
+	mode := SelectMode(n.cfg.Settings.Mode, networks)
 	n.announce(mode, others, networks)
 	n.kept = mode != config.NetworkCNI
 	switch mode {
 	case config.NetworkCNI:
 		if ours {
 			_, err = n.folder.remove()
-			n.was = cni.Config{}
+			n.last = cni.Config{}
 		}
-		n.late = nil
-		n.leave(ctx, was)
+		n.pending = nil
+		n.removeFormerMode(ctx, was)
 		return err
 	case config.NetworkHost:
-		err := n.configure(refusing(n.cfg.Settings), was, data)
-		n.leave(ctx, was)
+		err := n.configure(hostOnlyConfig(n.cfg.Settings), was, data)
+		n.removeFormerMode(ctx, was)
 		return err
 	}
-	n.gone = false
+	n.formerModeRemoved = false
 	own, doubt := n.networks(ctx, was)
 	if len(own) == 0 {
 		return doubt
 	}
-	wanted := wanted(n.cfg.Settings, own, n.directly(was))
+	wanted := desiredConfig(n.cfg.Settings, own, n.directly(was))
 	wanted.Reserved = n.cfg.Ports
-	if err := n.share(ctx, &wanted, was); err != nil {
+	if err := n.ensureShared(ctx, &wanted, was); err != nil {
 		return err
 	}
-	if n.cfg.Ensured != nil {
-		n.cfg.Ensured()
+	if n.cfg.OnReady != nil {
+		n.cfg.OnReady()
 	}
 	if err := n.configure(wanted, was, data); err != nil {
 		return err
@@ -338,14 +338,14 @@ func (n *Network) announce(mode string, others, networks []string) {
 	}
 }
 
-// share creates or repairs the shared network, and removes the networks of deleted
+// ensureShared creates or repairs the shared network, and removes the networks of deleted
 // pods. Networks of the last configuration are kept as long as pods have addresses
 // in them.
-func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config) error {
+func (n *Network) ensureShared(ctx context.Context, wanted *cni.Config, was cni.Config) error {
 	if err := n.bridge(wanted, was); err != nil {
 		return err
 	}
-	wanted.Kept = former(was, wanted.Ranges)
+	wanted.Kept = formerRanges(was, wanted.Ranges)
 	if len(wanted.Kept) > 0 {
 		if err := n.open(*wanted); err != nil {
 			return err
@@ -398,7 +398,7 @@ func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 	}
 	empty = true
 	gone, err := n.pods.Collect(func(e podnet.Entry) bool {
-		lives := slices.Contains(containers, e.ID.Container) || time.Since(e.Since).Abs() < young
+		lives := slices.Contains(containers, e.ID.Container) || time.Since(e.Since).Abs() < minCollectAge
 		empty = empty && !lives
 		return lives
 	})
@@ -419,7 +419,7 @@ func (n *Network) write(data []byte, c cni.Config) error {
 		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", configured(c))
 	}
 	if err == nil {
-		n.was = c
+		n.last = c
 	}
 	return err
 }

@@ -134,8 +134,8 @@ func (l *lab) written(t *testing.T) string {
 
 // look triggers a reconcile in virtual time.
 func (l *lab) look() {
-	l.Look()
-	time.Sleep(between)
+	l.Trigger()
+	time.Sleep(minSyncInterval)
 	synctest.Wait()
 }
 
@@ -168,7 +168,7 @@ func TestConfigured(t *testing.T) {
 			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 {
 				t.Errorf("a look that finds the same: %+v", l.shelf)
 			}
-			time.Sleep(slowLook + time.Second)
+			time.Sleep(resyncInterval + time.Second)
 			synctest.Wait()
 			if l.shelf.looks() != 3 {
 				t.Errorf("looked %d times after the slow look", l.shelf.looks())
@@ -269,13 +269,13 @@ func TestRouted(t *testing.T) {
 		change := func(c *Config) {
 			c.Settings.Mode = config.NetworkRouted
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-			c.Ensured = func() { ensured++ }
+			c.OnReady = func() { ensured++ }
 			c.Problems = append(c.Problems, func() string { return "" }, func() string { return "refused" })
 		}
 		l := newLab(t, change)
 		l.run(t, func() {
 			l.Direct(remote)
-			time.Sleep(between)
+			time.Sleep(minSyncInterval)
 			synctest.Wait()
 			if last := l.shelf.made[len(l.shelf.made)-1]; !slices.Equal(last.Direct, remote) || ensured != 2 {
 				t.Errorf("made of %+v, ensured %d times", last, ensured)
@@ -291,13 +291,13 @@ func TestRouted(t *testing.T) {
 				t.Errorf("made of %+v", last)
 			}
 			again.Direct(nil)
-			time.Sleep(between)
+			time.Sleep(minSyncInterval)
 			synctest.Wait()
 			if last := again.shelf.made[len(again.shelf.made)-1]; len(last.Direct) != 0 {
 				t.Errorf("made of %+v", last)
 			}
 			again.Direct(remote)
-			time.Sleep(between)
+			time.Sleep(minSyncInterval)
 			synctest.Wait()
 		})
 		bridge := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder, c.Settings.Mode = l.folder, "" })
@@ -430,7 +430,7 @@ func TestModes(t *testing.T) {
 					t.Fatal(err)
 				}
 				if row.ours {
-					data, err := cni.Conflist(refusing(l.cfg.Settings), networkName, "")
+					data, err := cni.Conflist(hostOnlyConfig(l.cfg.Settings), networkName, "")
 					if err == nil {
 						_, err = folder{l.folder}.write(data)
 					}

@@ -17,11 +17,11 @@ var errUnassigned = errors.New("the node has no podCIDR: start kube-controller-m
 // errUnanswered means that a request for the Node failed.
 var errUnanswered = errors.New("read the node's podCIDRs from the API server")
 
-// doubt is a fault of the pod networks themselves. An event ends it: a call of
+// invalidNetworks is a fault of the pod networks themselves. An event ends it: a call of
 // Assigned, or a change of the links.
-type doubt struct{ error }
+type invalidNetworks struct{ error }
 
-func (d doubt) Unwrap() error { return d.error }
+func (d invalidNetworks) Unwrap() error { return d.error }
 
 // Assigned sets the networks that the API server has assigned to this node's pods
 // (podCIDRs of the Node). An empty list changes nothing. An unusable list changes
@@ -30,21 +30,21 @@ func (n *Network) Assigned(texts []string) {
 	if len(texts) == 0 {
 		return
 	}
-	networks, err := usable(texts)
+	networks, err := parsePodCIDRs(texts)
 	n.mu.Lock()
-	changed := fmt.Sprint(err) != fmt.Sprint(n.doubt)
-	n.doubt = err
+	changed := fmt.Sprint(err) != fmt.Sprint(n.podCIDRError)
+	n.podCIDRError = err
 	if err == nil && !slices.Equal(networks, n.assigned) {
 		n.assigned, changed = networks, true
 	}
 	n.mu.Unlock()
 	if changed {
-		n.Look()
+		n.Trigger()
 	}
 }
 
-// usable parses podCIDRs, which may be invalid.
-func usable(texts []string) (networks []netip.Prefix, err error) {
+// parsePodCIDRs parses podCIDRs, which may be invalid.
+func parsePodCIDRs(texts []string) (networks []netip.Prefix, err error) {
 	c := cni.Default()
 	families := map[bool]bool{}
 	for _, text := range texts {
@@ -70,9 +70,9 @@ func usable(texts []string) (networks []netip.Prefix, err error) {
 // the networks are unusable, it returns a doubt and the networks of the last
 // configuration.
 func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
-	networks, err := n.meant(ctx, was)
+	networks, err := n.chosenNetworks(ctx, was)
 	if len(networks) > 0 {
-		if overlap := n.apart(networks); overlap != nil {
+		if overlap := n.checkUplinkOverlap(networks); overlap != nil {
 			networks, err = nil, errors.Join(err, overlap)
 		}
 	}
@@ -80,17 +80,17 @@ func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix,
 		networks = subnets(was.Ranges)
 	}
 	if err != nil {
-		err = doubt{err}
+		err = invalidNetworks{err}
 	}
 	return networks, err
 }
 
-// meant returns the chosen networks, without a check against World.
-func (n *Network) meant(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
+// chosenNetworks returns the chosen networks, without a check against World.
+func (n *Network) chosenNetworks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	if n.cfg.Networks != nil {
 		return n.cfg.Networks, nil
 	}
-	if assigned, doubt := n.told(); len(assigned) > 0 || doubt != nil {
+	if assigned, doubt := n.assignedNetworks(); len(assigned) > 0 || doubt != nil {
 		return assigned, doubt
 	}
 	if len(was.Ranges) > 0 {
@@ -103,36 +103,36 @@ func (n *Network) meant(ctx context.Context, was cni.Config) ([]netip.Prefix, er
 			return nil, fmt.Errorf("%w: %w", errUnanswered, err)
 		}
 	}
-	assigned, doubt := n.told()
+	assigned, doubt := n.assignedNetworks()
 	if len(assigned) == 0 && doubt == nil {
 		doubt = errUnassigned
 	}
 	return assigned, doubt
 }
 
-func (n *Network) told() ([]netip.Prefix, error) {
+func (n *Network) assignedNetworks() ([]netip.Prefix, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.assigned, n.doubt
+	return n.assigned, n.podCIDRError
 }
 
-// apart returns an error if a pod network contains an address by which the node
+// checkUplinkOverlap returns an error if a pod network contains an address by which the node
 // reaches its uplinks. With such a network on the bridge, the node would be cut
 // off.
-func (n *Network) apart(networks []netip.Prefix) error {
-	if n.cfg.World == nil {
+func (n *Network) checkUplinkOverlap(networks []netip.Prefix) error {
+	if n.cfg.UplinkAddresses == nil {
 		return nil
 	}
-	world, err := n.cfg.World()
+	world, err := n.cfg.UplinkAddresses()
 	if err != nil {
 		return err
 	}
 	if len(world) > 0 { // without any, the link may be back soon
-		n.world = world
+		n.uplinkAddresses = world
 	}
 	for _, p := range networks {
-		if i := slices.IndexFunc(n.world, p.Contains); i >= 0 {
-			return fmt.Errorf("pod network %v contains %v, an address of the node or of its router: choose another pod network (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, n.world[i])
+		if i := slices.IndexFunc(n.uplinkAddresses, p.Contains); i >= 0 {
+			return fmt.Errorf("pod network %v contains %v, an address of the node or of its router: choose another pod network (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, n.uplinkAddresses[i])
 		}
 	}
 	return nil

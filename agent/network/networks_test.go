@@ -31,7 +31,7 @@ func TestUsable(t *testing.T) {
 		{[]string{"127.0.0.0/8"}, "no addresses for pods"},
 		{[]string{"169.254.0.0/16"}, "no addresses for pods"},
 	} {
-		networks, err := usable(row.texts)
+		networks, err := parsePodCIDRs(row.texts)
 		got := fmt.Sprint(networks)
 		if err != nil {
 			got = err.Error()
@@ -109,7 +109,7 @@ func TestWorld(t *testing.T) {
 		var mu sync.Mutex
 		world, fail := []netip.Addr{near}, error(nil)
 		l := newLab(t, func(c *Config) {
-			c.World = func() ([]netip.Addr, error) {
+			c.UplinkAddresses = func() ([]netip.Addr, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				return world, fail
@@ -161,7 +161,7 @@ func TestOthersChangeAllTheTime(t *testing.T) {
 		var l *lab
 		l = newLab(t, func(c *Config) {
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-			c.Ensured = func() { l.Look() }
+			c.OnReady = func() { l.Trigger() }
 		})
 		l.run(t, func() {
 			time.Sleep(time.Minute)
@@ -178,12 +178,12 @@ func TestBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
 		l.run(t, func() {
-			time.Sleep(settle)
+			time.Sleep(secondSyncDelay)
 			synctest.Wait()
 			if n := l.shelf.looks(); n != 2 {
 				t.Errorf("looked %d times", n)
 			}
-			time.Sleep(slowLook - time.Second)
+			time.Sleep(resyncInterval - time.Second)
 			synctest.Wait()
 			if n := l.shelf.looks(); n != 2 {
 				t.Errorf("looked %d times after a while", n)

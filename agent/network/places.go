@@ -9,49 +9,49 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// places are the directories in which the runtime looks for network configurations
+// directories are the directories in which the runtime looks for network configurations
 // and plugins.
-type places struct {
+type directories struct {
 	known      bool
 	configDir  string
 	pluginDirs []string
 	loopback   bool // the runtime calls the loopback plugin
 }
 
-func placesOf(s config.Network, info container.Info) places {
+func placesOf(s config.Network, info container.Info) directories {
 	configs, plugins := info.NetworkDirectories(&s)
-	return places{known: true, configDir: configs, pluginDirs: plugins, loopback: info.CallsLoopback}
+	return directories{known: true, configDir: configs, pluginDirs: plugins, loopback: info.CallsLoopback}
 }
 
-// locate reads the directories from the runtime. While the runtime does not answer,
+// readDirectories reads the directories from the runtime. While the runtime does not answer,
 // the last answer is used. Before the first answer nothing can be written, and no
 // pod can start either.
-func (n *Network) locate(ctx context.Context) error {
+func (n *Network) readDirectories(ctx context.Context) error {
 	var info container.Info
 	if n.cfg.Info != nil {
 		var err error
 		if info, err = n.cfg.Info(ctx); err != nil {
-			if n.places.known {
+			if n.directories.known {
 				return nil
 			}
 			return fmt.Errorf("read network directories of the container runtime: %w", err)
 		}
 	}
 	p := placesOf(n.cfg.Settings, info)
-	if n.places.known && p.configDir == n.places.configDir && slices.Equal(p.pluginDirs, n.places.pluginDirs) && p.loopback == n.places.loopback {
+	if n.directories.known && p.configDir == n.directories.configDir && slices.Equal(p.pluginDirs, n.directories.pluginDirs) && p.loopback == n.directories.loopback {
 		return nil
 	}
 	n.cfg.Log.Info("found network directories of the runtime", "configDir", p.configDir, "pluginDirs", p.pluginDirs, "callsLoopback", p.loopback)
-	n.places, n.folder = p, folder{p.configDir}
+	n.directories, n.folder = p, folder{p.configDir}
 	return nil
 }
 
 // provide installs the plugins that the runtime calls: the link to this binary, and
 // the loopback plugin if the runtime calls it and there is none.
 func (n *Network) provide() error {
-	dir, err := providePlugin(n.places.pluginDirs, n.cfg.Binary)
-	if err != nil || !n.places.loopback {
+	dir, err := providePlugin(n.directories.pluginDirs, n.cfg.Binary)
+	if err != nil || !n.directories.loopback {
 		return err
 	}
-	return provideLoopback(n.places.pluginDirs, dir)
+	return provideLoopback(n.directories.pluginDirs, dir)
 }

@@ -40,12 +40,12 @@ func (n *Network) watchFiles(ctx context.Context) error {
 	changed := make(chan string)
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
-	go func() { ended <- n.files.run(ctx, n.Look, changed) }()
+	go func() { ended <- n.files.run(ctx, n.Trigger, changed) }()
 	defer func() {
 		cancel()
 		<-ended
 	}()
-	backoff := wait.Backoff{First: firstRestore, Max: slowLook}
+	backoff := wait.Backoff{First: firstRestore, Max: resyncInterval}
 	var last time.Time
 	var due <-chan time.Time // nil while no file has changed
 	for {
@@ -58,7 +58,7 @@ func (n *Network) watchFiles(ctx context.Context) error {
 				continue
 			}
 			wait := time.Duration(0)
-			if time.Since(last) < slowLook {
+			if time.Since(last) < resyncInterval {
 				wait = backoff.Next()
 			} else {
 				backoff.Reset()
@@ -66,7 +66,7 @@ func (n *Network) watchFiles(ctx context.Context) error {
 			due = time.After(wait)
 		case <-due:
 			due, last = nil, time.Now()
-			n.Look()
+			n.Trigger()
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (n *Network) place() (fresh bool) {
 	}
 	var folders []string
 	if n.kept {
-		folders = append(slices.Clone(n.places.pluginDirs), n.folder.path)
+		folders = append(slices.Clone(n.directories.pluginDirs), n.folder.path)
 	}
 	n.mu.Lock()
 	n.watched = folders

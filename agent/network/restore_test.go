@@ -129,18 +129,18 @@ func TestRestoreSparesTheDisk(t *testing.T) {
 			if removed < 10 || removed > 25 {
 				t.Errorf("the file was written %d times in an hour", removed)
 			}
-			time.Sleep(2 * slowLook)
+			time.Sleep(2 * resyncInterval)
 			looks := l.shelf.looks()
 			w.events <- path // as it should be
 			w.events <- filepath.Join(l.folder, "10-other.conflist")
-			time.Sleep(between)
+			time.Sleep(minSyncInterval)
 			if synctest.Wait(); l.shelf.looks() != looks {
 				t.Error("a file that is as it should be is looked at")
 			}
 			if !remove() {
 				t.Fatal("the file was not restored")
 			}
-			time.Sleep(between)
+			time.Sleep(minSyncInterval)
 			if synctest.Wait(); l.written(t) == "" {
 				t.Error("after ten minutes of peace the file is not restored at once")
 			}

@@ -11,54 +11,54 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// slowLook is the interval of reconciles without an event.
-const slowLook = 10 * time.Minute
+// resyncInterval is the interval of reconciles without an event.
+const resyncInterval = 10 * time.Minute
 
 // retryLimit is the longest backoff after an error.
 const retryLimit = 30 * time.Second
 
-// settle is the delay of the second reconcile after a start: a change may have
+// secondSyncDelay is the delay of the second reconcile after a start: a change may have
 // happened before the watches were established, and other services load their rules
 // as a board starts.
-const settle = 5 * time.Second
+const secondSyncDelay = 5 * time.Second
 
-// between is the minimum interval between two reconciles, because others may change
+// minSyncInterval is the minimum interval between two reconciles, because others may change
 // things all the time.
-const between = 500 * time.Millisecond
+const minSyncInterval = 500 * time.Millisecond
 
 // wait returns how long to wait for an event before the next reconcile.
 func (n *Network) wait(err error, first bool) time.Duration {
-	wait := n.patience(err, first)
-	if due := n.due(); due > 0 {
+	wait := n.syncInterval(err, first)
+	if due := n.flushDelay(); due > 0 {
 		wait = min(wait, due)
 	}
 	return wait
 }
 
-// patience returns that wait without regard to a pending configuration.
-func (n *Network) patience(err error, first bool) time.Duration {
+// syncInterval returns that wait without regard to a pending configuration.
+func (n *Network) syncInterval(err error, first bool) time.Duration {
 	if err != nil {
 		wait := n.backoff.Next()
-		if errors.As(err, new(doubt)) {
+		if errors.As(err, new(invalidNetworks)) {
 			return wait
 		}
 		return min(wait, retryLimit)
 	}
 	n.backoff.Reset()
 	if first {
-		return settle
+		return secondSyncDelay
 	}
-	return slowLook
+	return resyncInterval
 }
 
-// rest waits for d or for a trigger. It returns false if ctx ends first.
-func (n *Network) rest(ctx context.Context, d time.Duration) bool {
+// waitForTrigger waits for d or for a trigger. It returns false if ctx ends first.
+func (n *Network) waitForTrigger(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-n.news:
+	case <-n.trigger:
 	case <-timer.C:
 	}
 	return true
@@ -75,11 +75,11 @@ const (
 // errEnded means that a watch returned without an error.
 var errEnded = errors.New("watch ended without an error")
 
-// moved handles a change of the host's network.
-func (n *Network) moved() {
-	n.Look()
-	if n.cfg.Moved != nil {
-		n.cfg.Moved()
+// hostChanged handles a change of the host's network.
+func (n *Network) hostChanged() {
+	n.Trigger()
+	if n.cfg.OnAddressesChanged != nil {
+		n.cfg.OnAddressesChanged()
 	}
 }
 
@@ -112,7 +112,7 @@ func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, tol
 // watchAgain runs a watch, and calls told after settle, because a change may have
 // happened before the watch was established.
 func watchAgain(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) error {
-	listens := time.AfterFunc(settle, told)
+	listens := time.AfterFunc(secondSyncDelay, told)
 	defer listens.Stop()
 	return watch(ctx, told)
 }

@@ -23,7 +23,7 @@ func TestWatchBreaksOff(t *testing.T) {
 			stop := make(chan struct{})
 			l := newLab(t, func(c *Config) {
 				c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-				c.Moved = func() { moved.Add(1) }
+				c.OnAddressesChanged = func() { moved.Add(1) }
 				c.Watches = append(c.Watches, func(ctx context.Context, _ func()) error {
 					begun.Add(1)
 					if !works.Load() {
@@ -46,7 +46,7 @@ func TestWatchBreaksOff(t *testing.T) {
 					t.Errorf("begun %d times in an hour, warned %d times, moved %d times", n, warned(), moved.Load())
 				}
 				works.Store(true)
-				time.Sleep(watchMax + settle)
+				time.Sleep(watchMax + secondSyncDelay)
 				synctest.Wait()
 				if moved.Load() != 1 {
 					t.Errorf("what was not heard of was told %d times", moved.Load())
@@ -58,7 +58,7 @@ func TestWatchBreaksOff(t *testing.T) {
 					t.Errorf("while it watches: begun %d times, told %d times, warned %d times", begun.Load()-n, moved.Load()-1, warned())
 				}
 				stop <- struct{}{}
-				time.Sleep(watchFirst + settle)
+				time.Sleep(watchFirst + secondSyncDelay)
 				synctest.Wait()
 				if begun.Load() != n+1 || moved.Load() != 2 || warned() != 2 {
 					t.Errorf("another outage: begun %d times, told %d times, warned %d times", begun.Load()-n, moved.Load()-1, warned()-1)

@@ -6,18 +6,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Kind is the list of the pod spec that a container is in.
-type Kind uint8
+// ContainerType is the list of the pod spec that a container is in.
+type ContainerType uint8
 
 // The kinds of containers. A restartable init container, a sidecar, is of
 // kind Init.
 const (
-	Init Kind = iota + 1
+	Init ContainerType = iota + 1
 	Main
 	Ephemeral
 )
 
-func (k Kind) String() string {
+func (k ContainerType) String() string {
 	switch k {
 	case Init:
 		return "init"
@@ -31,8 +31,8 @@ func (k Kind) String() string {
 
 // Containers yields all containers of the spec: init, main, ephemeral, each list
 // in its order. The pointers point into the spec.
-func Containers(s *v1.PodSpec) iter.Seq2[*v1.Container, Kind] {
-	return func(yield func(*v1.Container, Kind) bool) {
+func Containers(s *v1.PodSpec) iter.Seq2[*v1.Container, ContainerType] {
+	return func(yield func(*v1.Container, ContainerType) bool) {
 		for i := range s.InitContainers {
 			if !yield(&s.InitContainers[i], Init) {
 				return
@@ -44,23 +44,23 @@ func Containers(s *v1.PodSpec) iter.Seq2[*v1.Container, Kind] {
 			}
 		}
 		for i := range s.EphemeralContainers {
-			if !yield(EphemeralOf(&s.EphemeralContainers[i]), Ephemeral) {
+			if !yield(EphemeralAsContainer(&s.EphemeralContainers[i]), Ephemeral) {
 				return
 			}
 		}
 	}
 }
 
-// EphemeralOf converts an ephemeral container to a container that shares its
+// EphemeralAsContainer converts an ephemeral container to a container that shares its
 // memory.
-func EphemeralOf(c *v1.EphemeralContainer) *v1.Container {
+func EphemeralAsContainer(c *v1.EphemeralContainer) *v1.Container {
 	return (*v1.Container)(&c.EphemeralContainerCommon)
 }
 
-// Find returns the container with that name, as a pointer into the spec, or nil
+// FindContainer returns the container with that name, as a pointer into the spec, or nil
 // and 0 if there is none. If an invalid spec has the name twice, it returns the
 // first.
-func Find(s *v1.PodSpec, name string) (*v1.Container, Kind) {
+func FindContainer(s *v1.PodSpec, name string) (*v1.Container, ContainerType) {
 	for c, kind := range Containers(s) {
 		if c.Name == name {
 			return c, kind
@@ -69,9 +69,9 @@ func Find(s *v1.PodSpec, name string) (*v1.Container, Kind) {
 	return nil, 0
 }
 
-// Statuses yields the statuses of all containers of a pod: init, main, ephemeral.
+// ContainerStatuses yields the statuses of all containers of a pod: init, main, ephemeral.
 // The pointers point into the status.
-func Statuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+func ContainerStatuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	return func(yield func(*v1.ContainerStatus) bool) {
 		for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 			for i := range list {
@@ -83,10 +83,10 @@ func Statuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	}
 }
 
-// StatusOf returns the status of the container with that name, as a pointer into
+// FindContainerStatus returns the status of the container with that name, as a pointer into
 // s, or nil if there is none.
-func StatusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
-	for c := range Statuses(s) {
+func FindContainerStatus(s *v1.PodStatus, name string) *v1.ContainerStatus {
+	for c := range ContainerStatuses(s) {
 		if c.Name == name {
 			return c
 		}

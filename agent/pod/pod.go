@@ -81,10 +81,10 @@ func IsCritical(p *v1.Pod) bool {
 	return p.Spec.Priority != nil && *p.Spec.Priority >= SystemCriticalPriority
 }
 
-// GracePeriod returns the termination grace period of the pod's containers: the
+// TerminationGracePeriod returns the termination grace period of the pod's containers: the
 // deletion's if the pod is being deleted, else the spec's, else Kubernetes'
 // default of 30 s.
-func GracePeriod(p *v1.Pod) time.Duration {
+func TerminationGracePeriod(p *v1.Pod) time.Duration {
 	switch {
 	case p.DeletionGracePeriodSeconds != nil:
 		return grace(*p.DeletionGracePeriodSeconds)
@@ -100,7 +100,7 @@ func GracePeriod(p *v1.Pod) time.Duration {
 // in pkg/kubelet/kuberuntime/kuberuntime_container.go).
 func ProbeGracePeriod(p *v1.Pod, own *int64) time.Duration {
 	if own == nil || p.DeletionGracePeriodSeconds != nil {
-		return GracePeriod(p)
+		return TerminationGracePeriod(p)
 	}
 	return grace(*own)
 }

@@ -53,7 +53,7 @@ func TestQoS(t *testing.T) {
 				p.Spec.Containers = append(p.Spec.Containers, v1.Container{Resources: r})
 			}
 			p.Spec.Resources = tc.pod
-			if got := QoS(p); got != tc.want {
+			if got := QOSClass(p); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -76,7 +76,7 @@ func TestGracePeriod(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionGracePeriodSeconds: tc.deletion}}
 			p.Spec.TerminationGracePeriodSeconds = tc.spec
-			if got := GracePeriod(p); got != tc.want {
+			if got := TerminationGracePeriod(p); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})

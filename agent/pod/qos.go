@@ -5,11 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// QoS returns the pod's QoS class by the rules of pkg/apis/core/v1/helper/qos:
+// QOSClass returns the pod's QoS class by the rules of pkg/apis/core/v1/helper/qos:
 // Guaranteed if every container has limits of cpu and memory and requests equal to
 // them, BestEffort if no container has a request or limit of either, else
 // Burstable. If pod-level resources are set, even to empty, only they count.
-func QoS(p *v1.Pod) v1.PodQOSClass {
+func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	if r := p.Spec.Resources; r != nil {
 		return classOf([]v1.ResourceRequirements{*r})
 	}

@@ -16,7 +16,7 @@ func Requests(p *v1.Pod) v1.ResourceList {
 	if own := p.Spec.Resources; own != nil {
 		replace(out, own.Requests)
 	}
-	add(out, p.Spec.Overhead)
+	addResourceList(out, p.Spec.Overhead)
 	return out
 }
 
@@ -38,13 +38,13 @@ func Limits(p *v1.Pod) v1.ResourceList {
 	return out
 }
 
-// Limited reports whether Limits bounds the pod's use of a resource: the pod has a
+// HasLimit reports whether Limits bounds the pod's use of a resource: the pod has a
 // pod-level limit, or each container has a limit (ResourceConfigForPod in
 // pkg/kubelet/cm/helpers_linux.go). An init container without a limit counts as
 // limited if a sidecar before it has a limit.
-func Limited(p *v1.Pod, name v1.ResourceName) bool {
+func HasLimit(p *v1.Pod, name v1.ResourceName) bool {
 	if own := p.Spec.Resources; own != nil {
-		if _, ok := positive(own.Limits, name); ok && PodLevel(name) {
+		if _, ok := positive(own.Limits, name); ok && IsSupportedPodLevelResource(name) {
 			return true
 		}
 	}
@@ -65,9 +65,9 @@ func Limited(p *v1.Pod, name v1.ResourceName) bool {
 	return true
 }
 
-// PodLevel reports whether a resource can be set at pod level: cpu, memory and
+// IsSupportedPodLevelResource reports whether a resource can be set at pod level: cpu, memory and
 // huge pages (KEP-2837).
-func PodLevel(name v1.ResourceName) bool {
+func IsSupportedPodLevelResource(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
@@ -76,26 +76,26 @@ func PodLevel(name v1.ResourceName) bool {
 func sum(s *v1.PodSpec, of func(*v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
 	out, sidecars, most := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
 	for i := range s.Containers {
-		add(out, of(&s.Containers[i].Resources))
+		addResourceList(out, of(&s.Containers[i].Resources))
 	}
 	for i := range s.InitContainers {
 		c := &s.InitContainers[i]
 		list := of(&c.Resources)
 		if IsRestartableInit(c) {
-			add(out, list)
-			add(sidecars, list)
-			raise(most, sidecars)
+			addResourceList(out, list)
+			addResourceList(sidecars, list)
+			maxResourceList(most, sidecars)
 			continue
 		}
 		with := sidecars.DeepCopy()
-		add(with, list)
-		raise(most, with)
+		addResourceList(with, list)
+		maxResourceList(most, with)
 	}
-	raise(out, most)
+	maxResourceList(out, most)
 	return out
 }
 
-func add(list, more v1.ResourceList) {
+func addResourceList(list, more v1.ResourceList) {
 	for name, q := range more {
 		sum := list[name].DeepCopy()
 		sum.Add(q)
@@ -103,7 +103,7 @@ func add(list, more v1.ResourceList) {
 	}
 }
 
-func raise(list, least v1.ResourceList) {
+func maxResourceList(list, least v1.ResourceList) {
 	for name, q := range least {
 		if has, ok := list[name]; !ok || q.Cmp(has) > 0 {
 			list[name] = q.DeepCopy()
@@ -113,7 +113,7 @@ func raise(list, least v1.ResourceList) {
 
 func replace(list, own v1.ResourceList) {
 	for name, q := range own {
-		if PodLevel(name) {
+		if IsSupportedPodLevelResource(name) {
 			list[name] = q.DeepCopy()
 		}
 	}

@@ -70,7 +70,7 @@ func TestRequestsAndLimits(t *testing.T) {
 			if d := gocmp.Diff(tc.limits, Limits(p)); d != "" {
 				t.Errorf("limits (-want +got):\n%s", d)
 			}
-			if got := Limited(p, v1.ResourceCPU); got != tc.limited {
+			if got := HasLimit(p, v1.ResourceCPU); got != tc.limited {
 				t.Errorf("limited is %v", got)
 			}
 			if d := gocmp.Diff(before, p); d != "" {

@@ -23,11 +23,11 @@ func RestartPolicy(s *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
 	return v1.RestartPolicyAlways
 }
 
-// Restarts reports whether a main or init container that exited with exitCode is
+// ShouldRestart reports whether a main or init container that exited with exitCode is
 // to be restarted: by the first of its rules that matches, else by its policy
 // (ContainerShouldRestart in pkg/api/v1/pod/util.go, KEP-5307). It does not
 // consider that an init container is not restarted after exit code 0.
-func Restarts(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
+func ShouldRestart(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	if c.RestartPolicy != nil {
 		switch matched(c, exitCode) {
 		case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
@@ -44,15 +44,15 @@ func Restarts(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	return true
 }
 
-// RestartsAll reports whether the exit of a main or init container with exitCode
+// RestartsAllContainers reports whether the exit of a main or init container with exitCode
 // restarts all containers of its pod (KEP-5532).
-func RestartsAll(c *v1.Container, exitCode int32) bool {
+func RestartsAllContainers(c *v1.Container, exitCode int32) bool {
 	return matched(c, exitCode) == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// MayRestartAll reports whether any container has a rule with the action
+// HasRestartAllRule reports whether any container has a rule with the action
 // RestartAllContainers.
-func MayRestartAll(s *v1.PodSpec) bool {
+func HasRestartAllRule(s *v1.PodSpec) bool {
 	for c, kind := range Containers(s) {
 		if kind != Ephemeral && slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
 			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers

@@ -54,19 +54,19 @@ func TestRestarts(t *testing.T) {
 			if tc.own != "" {
 				c.RestartPolicy = &tc.own
 			}
-			if got := Restarts(s, c, tc.code); got != tc.want {
+			if got := ShouldRestart(s, c, tc.code); got != tc.want {
 				t.Errorf("restarts is %v", got)
 			}
-			if got := RestartsAll(c, tc.code); got != tc.all {
+			if got := RestartsAllContainers(c, tc.code); got != tc.all {
 				t.Errorf("restarts all is %v", got)
 			}
 		})
 	}
 	with := v1.Container{RestartPolicyRules: rules{rule(restart, in, 1), rule(all, in, 2)}}
-	if MayRestartAll(&v1.PodSpec{Containers: []v1.Container{{RestartPolicyRules: with.RestartPolicyRules[:1]}}}) {
+	if HasRestartAllRule(&v1.PodSpec{Containers: []v1.Container{{RestartPolicyRules: with.RestartPolicyRules[:1]}}}) {
 		t.Error("no rule restarts all")
 	}
-	if !MayRestartAll(&v1.PodSpec{InitContainers: []v1.Container{with}}) || !MayRestartAll(&v1.PodSpec{Containers: []v1.Container{{}, with}}) {
+	if !HasRestartAllRule(&v1.PodSpec{InitContainers: []v1.Container{with}}) || !HasRestartAllRule(&v1.PodSpec{Containers: []v1.Container{{}, with}}) {
 		t.Error("a rule restarts all")
 	}
 }
@@ -95,16 +95,16 @@ func TestContainers(t *testing.T) {
 			t.Errorf("%d containers until the break, want %d", seen, n+1)
 		}
 	}
-	if c, kind := Find(s, "i"); c != &s.InitContainers[0] || kind != Init {
+	if c, kind := FindContainer(s, "i"); c != &s.InitContainers[0] || kind != Init {
 		t.Errorf("i is %v, %v", c, kind)
 	}
-	if c, kind := Find(s, "e"); kind != Ephemeral || c.Name != "e" {
+	if c, kind := FindContainer(s, "e"); kind != Ephemeral || c.Name != "e" {
 		t.Errorf("e is %v, %v", c, kind)
 	}
-	if c, kind := Find(s, "x"); c != nil || kind != 0 || kind.String() != "unknown" {
+	if c, kind := FindContainer(s, "x"); c != nil || kind != 0 || kind.String() != "unknown" {
 		t.Errorf("x is %v, %v", c, kind)
 	}
-	c, _ := Find(s, "e")
+	c, _ := FindContainer(s, "e")
 	c.Image = "img"
 	if s.EphemeralContainers[0].Image != "img" {
 		t.Error("an ephemeral container is a copy")

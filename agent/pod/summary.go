@@ -59,7 +59,7 @@ func (s *Summary) initContainers(p *v1.Pod) (waits bool) {
 		s.count(c)
 		if sidecars[c.Name] {
 			sidecarRestarts += int(c.RestartCount)
-			lastSidecarRestart = later(lastSidecarRestart, LastEnd(c))
+			lastSidecarRestart = later(lastSidecarRestart, LastFinishedAt(c))
 		}
 		if t := c.State.Terminated; t != nil && t.ExitCode == 0 {
 			continue
@@ -84,7 +84,7 @@ func (s *Summary) initContainers(p *v1.Pod) (waits bool) {
 // initReason returns the text after "Init:".
 func initReason(c *v1.ContainerStatus, done, all int) string {
 	if t := c.State.Terminated; t != nil {
-		return EndReason(t)
+		return TerminationReason(t)
 	}
 	if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
 		return w.Reason
@@ -103,7 +103,7 @@ func (s *Summary) containers(p *v1.Pod) {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
 			s.Status = c.State.Waiting.Reason
 		case c.State.Terminated != nil:
-			s.Status = EndReason(c.State.Terminated)
+			s.Status = TerminationReason(c.State.Terminated)
 		case c.Ready && c.State.Running != nil:
 			running = true
 			s.Ready++
@@ -119,12 +119,12 @@ func (s *Summary) containers(p *v1.Pod) {
 
 func (s *Summary) count(c *v1.ContainerStatus) {
 	s.Restarts += int(c.RestartCount)
-	s.LastRestart = later(s.LastRestart, LastEnd(c))
+	s.LastRestart = later(s.LastRestart, LastFinishedAt(c))
 }
 
-// EndReason returns the reason why a container terminated, else its signal or its
+// TerminationReason returns the reason why a container terminated, else its signal or its
 // exit code.
-func EndReason(t *v1.ContainerStateTerminated) string {
+func TerminationReason(t *v1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
 		return t.Reason
@@ -134,8 +134,8 @@ func EndReason(t *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// LastEnd returns when the previous container attempt finished, or the zero time.
-func LastEnd(c *v1.ContainerStatus) time.Time {
+// LastFinishedAt returns when the previous container attempt finished, or the zero time.
+func LastFinishedAt(c *v1.ContainerStatus) time.Time {
 	if t := c.LastTerminationState.Terminated; t != nil {
 		return t.FinishedAt.Time
 	}

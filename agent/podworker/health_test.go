@@ -10,14 +10,14 @@ import (
 
 // TestLockThatIsHeld holds the lock for ever: Unlocked fails.
 func TestLockThatIsHeld(t *testing.T) {
-	s := NewSet(nil, nil)
+	s := NewWorkers(nil, nil)
 	if err := s.Unlocked(t.Context()); err != nil {
 		t.Errorf("nobody has it: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.mu.Lock()
-	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrHeld) {
+	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrLockHeld) {
 		t.Errorf("somebody has it: %v", err)
 	}
 	s.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 // pkg/kubelet/types, and pod_workers.go for the last). It returns "" for a step
 // that the kubelet does not count, since it removes the remains of a pod
 // elsewhere.
-func (l *life) operation(do action) string {
+func (l *podSyncStatus) operation(do action) string {
 	switch do {
 	case actSync:
 		switch {
-		case !l.begun:
+		case !l.syncStarted:
 			return "create"
 		case l.synced != l.pod:
 			return "update"
@@ -30,18 +30,18 @@ func (l *life) operation(do action) string {
 }
 
 // observe records the duration of a step, whatever its result.
-func (s *Set) observe(operation string, took time.Duration) {
+func (s *Workers) observe(operation string, took time.Duration) {
 	if operation == "" {
 		return
 	}
 	var room [32]byte
-	s.took.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, nil)
+	s.durations.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, nil)
 }
 
 // WriteMetrics writes the durations of pod steps under the kubelet's metric
 // name. The kubelet measures from the moment that it passes a pod to its
 // worker; this metric measures from the moment that the worker begins.
-func (s *Set) WriteMetrics(out *metrics.Stream) {
+func (s *Workers) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindHistogram, "kubelet_pod_worker_duration_seconds", "Duration in seconds of one step of a pod worker, by operation type.")
-	out.Timings(&s.took)
+	out.TimingVec(&s.durations)
 }

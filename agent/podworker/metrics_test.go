@@ -15,7 +15,7 @@ import (
 )
 
 // counted are the samples of a name's histogram, without the name.
-func counted(t *testing.T, s *Set, suffix string) []string {
+func counted(t *testing.T, s *Workers, suffix string) []string {
 	t.Helper()
 	var text strings.Builder
 	out := metrics.NewStream(&text)
@@ -37,16 +37,16 @@ func counted(t *testing.T, s *Set, suffix string) []string {
 }
 
 func TestMetrics(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
 		if got := counted(t, s, "count"); got != nil {
 			t.Errorf("before any step: %q", got)
 		}
-		s.Adopt(ctx, nil)
+		s.AdoptRunning(ctx, nil)
 		p := newPod("u1", "web", 5)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(2 * time.Second)
 		for range 2 { // the first is an update, the second finds nothing new
-			s.Submit(ctx, p)
+			s.UpdatePod(ctx, p)
 			s.Wake("u1")
 			settle(2 * time.Second)
 			p = p.DeepCopy()
@@ -54,9 +54,9 @@ func TestMetrics(t *testing.T) {
 		f.mu.Lock()
 		f.fail["sync"] = 1
 		f.mu.Unlock()
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(5 * time.Second)
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(time.Minute)
 		steps := len(f.take())
 		want := []string{`"create"} 1`, `"kill"} 1`, `"sync"} 4`, `"terminated"} 1`, `"update"} 2`}

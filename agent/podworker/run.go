@@ -17,8 +17,8 @@ type step struct {
 	ref   pod.Ref
 	pod   *v1.Pod
 	grace time.Duration
-	// told is the operation type in metrics; a step with "" is not counted.
-	told string
+	// operation is the operation type in metrics; a step with "" is not counted.
+	operation string
 }
 
 // action is the kind of a step.
@@ -34,7 +34,7 @@ const (
 
 // run is the worker's goroutine. It waits for a wakeup, takes the next step and
 // records the result. It returns when ctx ends or the pod is forgotten.
-func (s *Set) run(ctx context.Context, w *worker) {
+func (s *Workers) run(ctx context.Context, w *worker) {
 	timer := time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
@@ -44,7 +44,7 @@ func (s *Set) run(ctx context.Context, w *worker) {
 		case <-ctx.Done():
 			return
 		case <-w.wake:
-		case <-w.look:
+		case <-w.events:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -58,10 +58,10 @@ func (s *Set) run(ctx context.Context, w *worker) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.observe(next.told, s.now().Sub(begun))
-		over := s.note(w, next, result, err)
-		if next.do == actFinish && err == nil && s.Finished != nil {
-			s.Finished(next.ref.UID)
+		s.observe(next.operation, s.now().Sub(begun))
+		over := s.recordResult(w, next, result, err)
+		if next.do == actFinish && err == nil && s.OnTerminated != nil {
+			s.OnTerminated(next.ref.UID)
 		}
 		if over {
 			return
@@ -73,7 +73,7 @@ func (s *Set) run(ctx context.Context, w *worker) {
 		case err != nil:
 			wait := retryAfter(failures)
 			failures++
-			s.log.Log(ctx, loud(failures), "pod step failed", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
+			s.log.Log(ctx, failureLevel(failures), "pod step failed", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
 				"step", next.do.String(), "retryIn", wait.Round(time.Millisecond).String(), "error", err)
 			timer.Reset(wait)
 		default:
@@ -85,10 +85,10 @@ func (s *Set) run(ctx context.Context, w *worker) {
 	}
 }
 
-// loud returns the log level for the n-th failure in a row. The first, second,
+// failureLevel returns the log level for the n-th failure in a row. The first, second,
 // fourth, eighth ... failure is a warning, so that a pod that fails for days
 // does not fill the flash storage.
-func loud(n int) slog.Level {
+func failureLevel(n int) slog.Level {
 	if n&(n-1) == 0 {
 		return slog.LevelWarn
 	}
@@ -96,18 +96,18 @@ func loud(n int) slog.Level {
 }
 
 // begin selects the next step and makes it cancellable.
-func (s *Set) begin(ctx context.Context, w *worker) (step, context.Context, context.CancelCauseFunc) {
+func (s *Workers) begin(ctx context.Context, w *worker) (step, context.Context, context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := &w.life
-	w.deaf = false
-	next := step{do: s.due(l), ref: l.ref, pod: l.pod, grace: l.remaining(s.now())}
+	l := &w.status
+	w.ignoreEvents = false
+	next := step{do: s.nextAction(l), ref: l.ref, pod: l.pod, grace: l.remaining(s.now())}
 	if next.do == actIdle {
 		return next, ctx, nil
 	}
-	next.told = l.operation(next.do)
+	next.operation = l.operation(next.do)
 	if next.do == actSync {
-		l.begun, l.synced = true, l.pod
+		l.syncStarted, l.synced = true, l.pod
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
 	if next.do == actSync || next.do == actTerminate {
@@ -116,8 +116,8 @@ func (s *Set) begin(ctx context.Context, w *worker) (step, context.Context, cont
 	return next, stepCtx, cancel
 }
 
-// due derives the next step from the pod's state.
-func (s *Set) due(l *life) action {
+// nextAction derives the next step from the pod's state.
+func (s *Workers) nextAction(l *podSyncStatus) action {
 	switch {
 	case l.finished && l.removed:
 		return actForget
@@ -125,16 +125,16 @@ func (s *Set) due(l *life) action {
 		return actIdle
 	case l.stopped:
 		return actFinish
-	case l.stopping:
+	case l.terminating:
 		return actTerminate
-	case l.pod == nil || !l.holdsName || !s.known:
+	case l.pod == nil || !l.holdsName || !s.runtimeKnown:
 		return actIdle
 	default:
 		return actSync
 	}
 }
 
-func (s *Set) do(ctx context.Context, next step) (Result, error) {
+func (s *Workers) do(ctx context.Context, next step) (Result, error) {
 	switch next.do {
 	case actSync:
 		return s.syncer.Sync(ctx, next.pod)
@@ -149,36 +149,36 @@ func (s *Set) do(ctx context.Context, next step) (Result, error) {
 	return Result{}, nil
 }
 
-// note records the result of a step and reports whether the pod is forgotten
+// recordResult records the result of a step and reports whether the pod is forgotten
 // and its worker has to return.
-func (s *Set) note(w *worker, done step, result Result, err error) (over bool) {
+func (s *Workers) recordResult(w *worker, done step, result Result, err error) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.cancel = nil
 	if err != nil {
-		w.plug()
+		w.muteEvents()
 		return false
 	}
-	l := &w.life
+	l := &w.status
 	switch done.do {
 	case actSync:
 		if !result.Done {
 			return false
 		}
-		l.stop(s.now(), pod.GracePeriod(done.pod))
+		l.terminate(s.now(), pod.TerminationGracePeriod(done.pod))
 	case actTerminate:
 		l.stopped = true
 	case actFinish:
 		l.finished = true
 		s.release(w)
 	case actForget:
-		if l.next == nil {
+		if l.resubmitted == nil {
 			delete(s.workers, l.ref.UID)
 			return true
 		}
-		again := l.next
-		w.life = newLife(pod.RefOf(again))
-		w.life.pod = again
+		again := l.resubmitted
+		w.status = newPodSyncStatus(pod.RefOf(again))
+		w.status.pod = again
 		s.queue(w)
 	case actIdle:
 	}

@@ -27,16 +27,16 @@ type Result struct {
 // Syncer does the work on one pod. One goroutine makes all calls for a UID, one
 // at a time. Each call must return soon after its ctx ends.
 type Syncer interface {
-	// Submitted is called for a desired pod before any work on it, and again
+	// OnPodAdded is called for a desired pod before any work on it, and again
 	// for each new version of its spec, also while the pod waits. It must not
 	// block.
-	Submitted(p *v1.Pod)
-	// Removed is called when no source has the pod any more, before its
+	OnPodAdded(p *v1.Pod)
+	// OnPodRemoved is called when no source has the pod any more, before its
 	// termination begins. It must not block.
-	Removed(ref pod.Ref)
-	// Adopted is called with the pods that already run, before work on any pod
+	OnPodRemoved(ref pod.Ref)
+	// OnPodsDiscovered is called with the pods that already run, before work on any pod
 	// begins. It must not block.
-	Adopted(running []pod.Ref)
+	OnPodsDiscovered(running []pod.Ref)
 	// Sync brings the pod towards its spec. It is called again after an error,
 	// at Result.Next, and whenever the pod's worker is woken.
 	Sync(ctx context.Context, p *v1.Pod) (Result, error)
@@ -59,24 +59,24 @@ const (
 	retryMax   = 20 * time.Second
 )
 
-// Set holds all pod workers. Its methods are safe for concurrent use. They only
+// Workers holds all pod workers. Its methods are safe for concurrent use. They only
 // record state and wake workers; they never wait for a step.
-type Set struct {
-	// Finished is called by a pod's worker when the pod reaches Terminated. It
+type Workers struct {
+	// OnTerminated is called by a pod's worker when the pod reaches Terminated. It
 	// must not block. It may be nil, and must be set before any pod is
 	// submitted or adopted.
-	Finished func(types.UID)
+	OnTerminated func(types.UID)
 
-	syncer Syncer
-	log    *slog.Logger
-	now    func() time.Time
-	took   metrics.Timings // durations of steps, by upstream's operation type
+	syncer    Syncer
+	log       *slog.Logger
+	now       func() time.Time
+	durations metrics.TimingVec // durations of steps, by upstream's operation type
 
 	wg sync.WaitGroup
 
-	mu      sync.Mutex
-	known   bool // Adopt was called
-	workers map[types.UID]*worker
+	mu           sync.Mutex
+	runtimeKnown bool // Adopt was called
+	workers      map[types.UID]*worker
 	// names lists the UIDs that share a full name, in order of arrival. The
 	// first one holds the name.
 	names map[string][]types.UID
@@ -85,17 +85,17 @@ type Set struct {
 // worker is one goroutine and the state of its pod. The set's lock guards all
 // fields but the channels.
 type worker struct {
-	life   life
+	status podSyncStatus
 	wake   chan struct{}           // one slot: the pod's state changed
-	look   chan struct{}           // one slot: the runtime reported a change
+	events chan struct{}           // one slot: the runtime reported a change
 	cancel context.CancelCauseFunc // cancels the running Sync or Terminate
-	// deaf is true between a failed step and its retry. Runtime events that the
+	// ignoreEvents is true between a failed step and its retry. Runtime events that the
 	// failure itself causes must not cut the backoff short.
-	deaf bool
+	ignoreEvents bool
 }
 
-// Found is a pod that the runtime has.
-type Found struct {
+// RuntimePod is a pod that the runtime has.
+type RuntimePod struct {
 	Ref pod.Ref
 	// Grace is the pod's termination grace period; negative means unknown.
 	Grace time.Duration
@@ -103,9 +103,9 @@ type Found struct {
 	Running bool
 }
 
-// NewSet returns a set without workers. It starts nothing.
-func NewSet(syncer Syncer, log *slog.Logger) *Set {
-	return &Set{
+// NewWorkers returns a set without workers. It starts nothing.
+func NewWorkers(syncer Syncer, log *slog.Logger) *Workers {
+	return &Workers{
 		syncer:  syncer,
 		log:     log,
 		now:     time.Now,
@@ -116,76 +116,76 @@ func NewSet(syncer Syncer, log *slog.Logger) *Set {
 
 // Wait blocks until every worker has returned. A worker returns when the ctx
 // that it was started with ends. The pods keep running.
-func (s *Set) Wait() { s.wg.Wait() }
+func (s *Workers) Wait() { s.wg.Wait() }
 
-// Submit records that a source has the pod, in this version. A pod with a
+// UpdatePod records that a source has the pod, in this version. A pod with a
 // deletion timestamp is terminated within its deletion grace period. ctx bounds
 // the lifetime of a worker that Submit starts.
-func (s *Set) Submit(ctx context.Context, p *v1.Pod) {
-	s.syncer.Submitted(p)
+func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
+	s.syncer.OnPodAdded(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.ensure(ctx, pod.RefOf(p))
-	l := &w.life
+	l := &w.status
 	switch {
 	case l.removed && p.DeletionTimestamp == nil:
-		l.next = p // submitted again once the removed pod is forgotten
+		l.resubmitted = p // submitted again once the removed pod is forgotten
 	case l.removed:
 	case p.DeletionTimestamp != nil:
 		l.pod = p
-		s.stop(w, pod.GracePeriod(p))
+		s.stop(w, pod.TerminationGracePeriod(p))
 	default:
 		l.pod = p
 		w.signal()
 	}
 }
 
-// Adopt records the pods that the runtime has. A pod without a worker gets one,
+// AdoptRunning records the pods that the runtime has. A pod without a worker gets one,
 // which holds the full name and does nothing until Submit or Remove. The first
 // call lets submitted pods begin.
-func (s *Set) Adopt(ctx context.Context, found []Found) {
+func (s *Workers) AdoptRunning(ctx context.Context, found []RuntimePod) {
 	var running []pod.Ref
 	for _, f := range found {
 		if f.Running {
 			running = append(running, f.Ref)
 		}
 	}
-	s.syncer.Adopted(running)
+	s.syncer.OnPodsDiscovered(running)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range found {
-		l := &s.ensure(ctx, f.Ref).life
-		l.found = l.found || f.Running
+		l := &s.ensure(ctx, f.Ref).status
+		l.ranBefore = l.ranBefore || f.Running
 		if l.pod == nil && f.Grace >= 0 {
-			l.promised = f.Grace
+			l.runtimeGrace = f.Grace
 		}
 	}
-	if !s.known {
-		s.known = true
+	if !s.runtimeKnown {
+		s.runtimeKnown = true
 		for _, w := range s.workers {
 			w.signal()
 		}
 	}
 }
 
-// Remove records that no source has the pod: the pod is terminated within its
+// RemovePod records that no source has the pod: the pod is terminated within its
 // own grace period, finished and forgotten. An unknown UID gets a worker for
 // that.
-func (s *Set) Remove(ctx context.Context, ref pod.Ref) {
-	s.syncer.Removed(ref)
+func (s *Workers) RemovePod(ctx context.Context, ref pod.Ref) {
+	s.syncer.OnPodRemoved(ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.ensure(ctx, ref)
-	w.life.removed, w.life.next = true, nil
-	s.stop(w, w.life.ownGrace())
+	w.status.removed, w.status.resubmitted = true, nil
+	s.stop(w, w.status.ownGrace())
 	w.signal() // so that a terminated pod is forgotten
 }
 
-// End terminates a pod within at most grace, although a source still has it,
+// TerminatePod terminates a pod within at most grace, although a source still has it,
 // and the pod does not start again. It shortens a termination that has begun,
 // if grace is shorter. It ignores an unknown UID. It reports whether the pod
 // stops sooner than it would have.
-func (s *Set) End(uid types.UID, grace time.Duration) (sooner bool) {
+func (s *Workers) TerminatePod(uid types.UID, grace time.Duration) (sooner bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.workers[uid]
@@ -195,61 +195,61 @@ func (s *Set) End(uid types.UID, grace time.Duration) (sooner bool) {
 // Wake triggers a sync because the runtime reported a change. It ignores an
 // unknown UID, and a pod that waits to retry a failed step: the retry observes
 // the change.
-func (s *Set) Wake(uid types.UID) {
+func (s *Workers) Wake(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.workers[uid]; w != nil && !w.deaf {
-		fill(w.look)
+	if w := s.workers[uid]; w != nil && !w.ignoreEvents {
+		notify(w.events)
 	}
 }
 
 // RuntimeKnown reports whether Adopt was called. Before that it is unknown
 // which pods run.
-func (s *Set) RuntimeKnown() bool {
+func (s *Workers) RuntimeKnown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known
+	return s.runtimeKnown
 }
 
 // State returns the state of a UID's worker; ok is false for an unknown UID.
-func (s *Set) State(uid types.UID) (state State, ok bool) {
+func (s *Workers) State(uid types.UID) (state State, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.workers[uid]
 	if w == nil {
 		return 0, false
 	}
-	return w.life.state(), true
+	return w.status.state(), true
 }
 
-// Known returns the state of every UID that has a worker.
-func (s *Set) Known() map[types.UID]State {
+// States returns the state of every UID that has a worker.
+func (s *Workers) States() map[types.UID]State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make(map[types.UID]State, len(s.workers))
 	for uid, w := range s.workers {
-		out[uid] = w.life.state()
+		out[uid] = w.status.state()
 	}
 	return out
 }
 
-// Adopted reports whether the pod ran when it was found and no source has
+// IsAdopted reports whether the pod ran when it was found and no source has
 // submitted or removed it yet.
-func (s *Set) Adopted(uid types.UID) bool {
+func (s *Workers) IsAdopted(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.workers[uid]
-	return w != nil && w.life.found && w.life.state() == Adopted
+	return w != nil && w.status.ranBefore && w.status.state() == Adopted
 }
 
-// Unclaimed returns the adopted pods that no source has submitted or removed.
-func (s *Set) Unclaimed() []pod.Ref {
+// AdoptedPods returns the adopted pods that no source has submitted or removed.
+func (s *Workers) AdoptedPods() []pod.Ref {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []pod.Ref
 	for _, w := range s.workers {
-		if w.life.state() == Adopted {
-			out = append(out, w.life.ref)
+		if w.status.state() == Adopted {
+			out = append(out, w.status.ref)
 		}
 	}
 	return out
@@ -257,11 +257,11 @@ func (s *Set) Unclaimed() []pod.Ref {
 
 // ensure returns the worker of a UID and starts it if there is none. The caller
 // holds the lock.
-func (s *Set) ensure(ctx context.Context, ref pod.Ref) *worker {
+func (s *Workers) ensure(ctx context.Context, ref pod.Ref) *worker {
 	if w := s.workers[ref.UID]; w != nil {
 		return w
 	}
-	w := &worker{life: newLife(ref), wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
+	w := &worker{status: newPodSyncStatus(ref), wake: make(chan struct{}, 1), events: make(chan struct{}, 1)}
 	s.workers[ref.UID] = w
 	s.queue(w)
 	s.wg.Go(func() { s.run(ctx, w) })
@@ -270,39 +270,39 @@ func (s *Set) ensure(ctx context.Context, ref pod.Ref) *worker {
 
 // queue appends the worker to the queue for its full name. The caller holds the
 // lock.
-func (s *Set) queue(w *worker) {
-	name := w.life.ref.FullName()
-	s.names[name] = append(s.names[name], w.life.ref.UID)
-	w.life.holdsName = len(s.names[name]) == 1
+func (s *Workers) queue(w *worker) {
+	name := w.status.ref.FullName()
+	s.names[name] = append(s.names[name], w.status.ref.UID)
+	w.status.holdsName = len(s.names[name]) == 1
 }
 
 // release removes the worker from the queue for its full name and wakes the
 // next one. The caller holds the lock.
-func (s *Set) release(w *worker) {
-	name := w.life.ref.FullName()
+func (s *Workers) release(w *worker) {
+	name := w.status.ref.FullName()
 	line := s.names[name]
 	for i, uid := range line {
-		if uid == w.life.ref.UID {
+		if uid == w.status.ref.UID {
 			line = append(line[:i:i], line[i+1:]...)
 			break
 		}
 	}
-	w.life.holdsName = false
+	w.status.holdsName = false
 	if len(line) == 0 {
 		delete(s.names, name)
 		return
 	}
 	s.names[name] = line
-	if next := s.workers[line[0]]; next != nil && !next.life.holdsName {
-		next.life.holdsName = true
+	if next := s.workers[line[0]]; next != nil && !next.status.holdsName {
+		next.status.holdsName = true
 		next.signal()
 	}
 }
 
 // stop begins or shortens a termination, which interrupts the worker's current
 // step. It reports whether it did. The caller holds the lock.
-func (s *Set) stop(w *worker, grace time.Duration) bool {
-	if !w.life.stop(s.now(), grace) {
+func (s *Workers) stop(w *worker, grace time.Duration) bool {
+	if !w.status.terminate(s.now(), grace) {
 		return false
 	}
 	if w.cancel != nil {
@@ -313,21 +313,21 @@ func (s *Set) stop(w *worker, grace time.Duration) bool {
 }
 
 // signal wakes the worker for a change of its state. It never blocks.
-func (w *worker) signal() { fill(w.wake) }
+func (w *worker) signal() { notify(w.wake) }
 
-func fill(slot chan struct{}) {
+func notify(slot chan struct{}) {
 	select {
 	case slot <- struct{}{}:
 	default:
 	}
 }
 
-// plug makes the worker ignore runtime events until its next step. The caller
+// muteEvents makes the worker ignore runtime events until its next step. The caller
 // holds the lock.
-func (w *worker) plug() {
-	w.deaf = true
+func (w *worker) muteEvents() {
+	w.ignoreEvents = true
 	select {
-	case <-w.look:
+	case <-w.events:
 	default:
 	}
 }

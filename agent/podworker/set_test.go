@@ -60,9 +60,9 @@ func (f *fakeSyncer) enter(step string, ref pod.Ref, note string) (leave func(),
 	}, fails
 }
 
-func (f *fakeSyncer) Submitted(*v1.Pod) {}
-func (f *fakeSyncer) Removed(pod.Ref)   {}
-func (f *fakeSyncer) Adopted([]pod.Ref) {}
+func (f *fakeSyncer) OnPodAdded(*v1.Pod)         {}
+func (f *fakeSyncer) OnPodRemoved(pod.Ref)       {}
+func (f *fakeSyncer) OnPodsDiscovered([]pod.Ref) {}
 
 func (f *fakeSyncer) Sync(ctx context.Context, p *v1.Pod) (Result, error) {
 	leave, fails := f.enter("sync", pod.RefOf(p), "")
@@ -155,11 +155,11 @@ func deleted(p *v1.Pod, grace int64) *v1.Pod {
 }
 
 // bubble runs a test with virtual time on a set that knows the runtime.
-func bubble(t *testing.T, test func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer)) {
+func bubble(t *testing.T, test func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSyncer()
-		s := NewSet(f, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		s := NewWorkers(f, slog.New(slog.NewTextHandler(io.Discard, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
 		test(t, ctx, s, f)
 		cancel()
@@ -182,10 +182,10 @@ func wantCalls(t *testing.T, f *fakeSyncer, want ...string) {
 	}
 }
 
-func wantState(t *testing.T, s *Set, uid types.UID, want string) {
+func wantState(t *testing.T, s *Workers, uid types.UID, want string) {
 	t.Helper()
 	got := "unknown"
-	if state, ok := s.Known()[uid]; ok {
+	if state, ok := s.States()[uid]; ok {
 		got = state.String()
 	}
 	if got != want {
@@ -194,10 +194,10 @@ func wantState(t *testing.T, s *Set, uid types.UID, want string) {
 }
 
 func TestPodLivesAndGoes(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		p := newPod("u1", "web", 5)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(2 * time.Second)
 		wantState(t, s, "u1", "syncing")
 		wantCalls(t, f, "sync u1")
@@ -208,7 +208,7 @@ func TestPodLivesAndGoes(t *testing.T) {
 		if n := len(f.take()); n < 1 || n > 2 {
 			t.Errorf("a hundred wakeups made %d syncs, want one, or two if one had begun", n)
 		}
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(time.Second)
 		wantState(t, s, "u1", "terminating")
 		settle(5 * time.Second)
@@ -218,32 +218,32 @@ func TestPodLivesAndGoes(t *testing.T) {
 }
 
 func TestNothingBeginsBeforeTheRuntimeIsKnown(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Submit(ctx, newPod("u1", "web", 5))
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.UpdatePod(ctx, newPod("u1", "web", 5))
 		settle(time.Minute)
 		wantState(t, s, "u1", "waiting")
 		wantCalls(t, f)
-		s.Adopt(ctx, nil)
+		s.AdoptRunning(ctx, nil)
 		settle(2 * time.Second)
 		wantState(t, s, "u1", "syncing")
 	})
 }
 
 func TestDoneEndsInTerminatedAndStays(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		f.done["u1"] = true
 		p := newPod("u1", "job", 0)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(3 * time.Second)
 		wantState(t, s, "u1", "terminated")
 		wantCalls(t, f, "sync u1", "terminate u1 0s", "finish u1")
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		s.Wake("u1")
 		settle(time.Second)
 		wantState(t, s, "u1", "terminated")
 		wantCalls(t, f)
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(time.Second)
 		wantState(t, s, "u1", "unknown")
 		wantCalls(t, f, "forget u1")
@@ -251,12 +251,12 @@ func TestDoneEndsInTerminatedAndStays(t *testing.T) {
 }
 
 func TestFinishedIsToldOnceAPodIsTerminated(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
 		told := make(chan string, 10)
-		s.Finished = func(uid types.UID) { told <- string(uid) + " " + s.Known()[uid].String() }
-		s.Adopt(ctx, nil)
+		s.OnTerminated = func(uid types.UID) { told <- string(uid) + " " + s.States()[uid].String() }
+		s.AdoptRunning(ctx, nil)
 		f.fail["finish"] = 1
-		s.Submit(ctx, deleted(newPod("u1", "web", 5), 1))
+		s.UpdatePod(ctx, deleted(newPod("u1", "web", 5), 1))
 		settle(time.Minute)
 		if len(told) != 1 {
 			t.Fatalf("told %d times, want once", len(told))
@@ -268,14 +268,14 @@ func TestFinishedIsToldOnceAPodIsTerminated(t *testing.T) {
 }
 
 func TestTerminationCancelsTheRunningSync(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		f.hang["u1"] = true
 		p := newPod("u1", "web", 1)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(time.Hour)
 		wantCalls(t, f, "sync u1")
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(2 * time.Second)
 		wantState(t, s, "u1", "unknown")
 		wantCalls(t, f, "terminate u1 1s", "finish u1", "forget u1")
@@ -283,104 +283,104 @@ func TestTerminationCancelsTheRunningSync(t *testing.T) {
 }
 
 func TestGraceOnlyShrinks(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		p := newPod("u1", "web", 60)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(2 * time.Second)
-		s.Submit(ctx, deleted(p, 30))
+		s.UpdatePod(ctx, deleted(p, 30))
 		settle(10 * time.Second)
-		s.Submit(ctx, deleted(p, 600)) // longer: ignored
+		s.UpdatePod(ctx, deleted(p, 600)) // longer: ignored
 		settle(time.Second)
-		s.Submit(ctx, deleted(p, 5)) // shorter: begins again with 5 s
+		s.UpdatePod(ctx, deleted(p, 5)) // shorter: begins again with 5 s
 		settle(6 * time.Second)
 		wantState(t, s, "u1", "terminated")
 		wantCalls(t, f, "sync u1", "terminate u1 30s", "terminate u1 5s", "finish u1")
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(time.Second)
 		wantState(t, s, "u1", "unknown")
 	})
 }
 
 func TestGraceIsNotBegunAgainByARetry(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		f.fail["terminate"] = 1
 		p := newPod("u1", "web", 10)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(2 * time.Second)
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(20 * time.Second)
 		wantCalls(t, f, "sync u1", "terminate u1 10s", "terminate u1 1s", "finish u1", "forget u1")
 	})
 }
 
 func TestSameFullNameNeverOverlaps(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		old, renewed, third := newPod("u1", "web", 10), newPod("u2", "web", 10), newPod("u3", "web", 10)
-		s.Submit(ctx, old)
+		s.UpdatePod(ctx, old)
 		settle(2 * time.Second)
-		s.Remove(ctx, pod.RefOf(old))
-		s.Submit(ctx, renewed)
-		s.Submit(ctx, third)
+		s.RemovePod(ctx, pod.RefOf(old))
+		s.UpdatePod(ctx, renewed)
+		s.UpdatePod(ctx, third)
 		settle(5 * time.Second)
 		wantState(t, s, "u1", "terminating")
 		wantState(t, s, "u2", "waiting")
 		settle(10 * time.Second)
 		wantState(t, s, "u2", "syncing")
 		wantState(t, s, "u3", "waiting")
-		s.Remove(ctx, pod.RefOf(third)) // leaves the middle of the line
-		s.Remove(ctx, pod.RefOf(renewed))
+		s.RemovePod(ctx, pod.RefOf(third)) // leaves the middle of the line
+		s.RemovePod(ctx, pod.RefOf(renewed))
 		settle(30 * time.Second)
-		if len(s.Known()) != 0 || len(s.names) != 0 {
-			t.Errorf("left over: %v %v", s.Known(), s.names)
+		if len(s.States()) != 0 || len(s.names) != 0 {
+			t.Errorf("left over: %v %v", s.States(), s.names)
 		}
 	})
 }
 
 func TestSameUIDAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		p := newPod("u1", "web", 10)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		settle(2 * time.Second)
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(time.Second)
-		s.Submit(ctx, p)
+		s.UpdatePod(ctx, p)
 		wantState(t, s, "u1", "terminating")
 		settle(20 * time.Second)
 		wantState(t, s, "u1", "syncing")
 		wantCalls(t, f, "sync u1", "terminate u1 10s", "finish u1", "forget u1", "sync u1")
 		// Wanted again, then not after all.
-		s.Remove(ctx, pod.RefOf(p))
-		s.Submit(ctx, p)
-		s.Remove(ctx, pod.RefOf(p))
+		s.RemovePod(ctx, pod.RefOf(p))
+		s.UpdatePod(ctx, p)
+		s.RemovePod(ctx, pod.RefOf(p))
 		settle(20 * time.Second)
 		wantState(t, s, "u1", "unknown")
 	})
 }
 
 func TestAdoptedPods(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
 		claimed, orphan := newPod("u1", "web", 10), newPod("u2", "old", 10)
-		s.Adopt(ctx, []Found{{Ref: pod.RefOf(claimed), Grace: 3 * time.Second}, {Ref: pod.RefOf(orphan), Grace: 3 * time.Second}})
-		s.Submit(ctx, newPod("u3", "old", 10)) // must wait for the orphan
+		s.AdoptRunning(ctx, []RuntimePod{{Ref: pod.RefOf(claimed), Grace: 3 * time.Second}, {Ref: pod.RefOf(orphan), Grace: 3 * time.Second}})
+		s.UpdatePod(ctx, newPod("u3", "old", 10)) // must wait for the orphan
 		settle(time.Minute)
 		wantState(t, s, "u1", "adopted")
 		wantState(t, s, "u2", "adopted")
 		wantState(t, s, "u3", "waiting")
 		wantCalls(t, f)
-		s.Submit(ctx, claimed)
+		s.UpdatePod(ctx, claimed)
 		settle(2 * time.Second)
 		wantState(t, s, "u1", "syncing")
 		wantCalls(t, f, "sync u1")
-		refs := s.Unclaimed()
+		refs := s.AdoptedPods()
 		if diff := cmp.Diff([]pod.Ref{pod.RefOf(orphan)}, refs); diff != "" {
 			t.Errorf("unclaimed (-want +got):\n%s", diff)
 		}
 		for _, ref := range refs {
-			s.Remove(ctx, ref)
+			s.RemovePod(ctx, ref)
 		}
 		settle(5 * time.Second)
 		wantState(t, s, "u3", "syncing")
@@ -393,10 +393,10 @@ func TestAdoptedPods(t *testing.T) {
 }
 
 func TestRetriesBackOffAndAreDeafToTheRuntime(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-		s.Adopt(ctx, nil)
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
 		f.fail["sync"] = 1000
-		s.Submit(ctx, newPod("u1", "web", 0))
+		s.UpdatePod(ctx, newPod("u1", "web", 0))
 		for range 600 { // ten minutes in which the runtime chatters
 			settle(time.Second)
 			s.Wake("u1")
@@ -419,7 +419,7 @@ func TestRetriesBackOffAndAreDeafToTheRuntime(t *testing.T) {
 		s.Wake("u1")
 		settle(20 * time.Second)
 		f.take()
-		s.Submit(ctx, newPod("u1", "web", 0))
+		s.UpdatePod(ctx, newPod("u1", "web", 0))
 		settle(100 * time.Millisecond)
 		wantCalls(t, f, "sync u1")
 	})
@@ -428,13 +428,13 @@ func TestRetriesBackOffAndAreDeafToTheRuntime(t *testing.T) {
 func TestEveryStepIsRepeatedUntilItWorks(t *testing.T) {
 	for _, step := range []string{"sync", "terminate", "finish", "forget"} {
 		t.Run(step, func(t *testing.T) {
-			bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
-				s.Adopt(ctx, nil)
+			bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+				s.AdoptRunning(ctx, nil)
 				f.fail[step] = 3
 				p := newPod("u1", "web", 0)
-				s.Submit(ctx, p)
+				s.UpdatePod(ctx, p)
 				settle(time.Minute)
-				s.Remove(ctx, pod.RefOf(p))
+				s.RemovePod(ctx, pod.RefOf(p))
 				settle(time.Minute)
 				wantState(t, s, "u1", "unknown")
 				count := 0
@@ -454,10 +454,10 @@ func TestEveryStepIsRepeatedUntilItWorks(t *testing.T) {
 func TestNextLooksAgainByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &nextSyncer{fakeSyncer: newFakeSyncer()}
-		s := NewSet(f, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		s := NewWorkers(f, slog.New(slog.NewTextHandler(io.Discard, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
-		s.Adopt(ctx, nil)
-		s.Submit(ctx, newPod("u1", "web", 0))
+		s.AdoptRunning(ctx, nil)
+		s.UpdatePod(ctx, newPod("u1", "web", 0))
 		settle(95 * time.Second)
 		cancel()
 		s.Wait()
@@ -478,12 +478,12 @@ func (f *nextSyncer) Sync(ctx context.Context, p *v1.Pod) (Result, error) {
 }
 
 func TestEndOfTheAgentLeavesPodsAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
 		agent, stop := context.WithCancel(ctx)
-		s.Adopt(agent, nil)
+		s.AdoptRunning(agent, nil)
 		f.hang["u2"] = true
-		s.Submit(agent, newPod("u1", "web", 5))
-		s.Submit(agent, newPod("u2", "hung", 5))
+		s.UpdatePod(agent, newPod("u1", "web", 5))
+		s.UpdatePod(agent, newPod("u2", "hung", 5))
 		settle(2 * time.Second)
 		stop()
 		s.Wait()

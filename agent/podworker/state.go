@@ -41,69 +41,69 @@ func (s State) String() string {
 // new or shorter termination interrupts.
 var errTerminating = errors.New("pod is terminating")
 
-// life is the state of one pod in its worker, from its arrival until it is
+// podSyncStatus is the state of one pod in its worker, from its arrival until it is
 // forgotten. The State is derived from these fields and never stored. Each
 // field changes once, or only shrinks.
-type life struct {
+type podSyncStatus struct {
 	ref pod.Ref
 	pod *v1.Pod // nil for a pod that only the runtime has
 
-	holdsName bool // first in the queue for its full name
-	begun     bool // a sync has begun
-	stopping  bool // the termination has begun; it is final
-	removed   bool // no source has the pod; forget it when it is terminated
-	stopped   bool // Terminate returned nil
-	finished  bool // Finish ran
+	holdsName   bool // first in the queue for its full name
+	syncStarted bool // a sync has begun
+	terminating bool // the termination has begun; it is final
+	removed     bool // no source has the pod; forget it when it is terminated
+	stopped     bool // Terminate returned nil
+	finished    bool // Finish ran
 
 	// synced is the version of the pod that Sync was last called with.
 	synced *v1.Pod
-	// found means that the pod ran before a source submitted it.
-	found bool
-	// promised is the grace period that an adopted pod was started with.
-	promised time.Duration
+	// ranBefore means that the pod ran before a source submitted it.
+	ranBefore bool
+	// runtimeGrace is the grace period that an adopted pod was started with.
+	runtimeGrace time.Duration
 	// deadline is the end of the grace period; it is set when stopping becomes
 	// true.
 	deadline time.Time
 	// grace is the shortest grace period that was requested.
 	grace time.Duration
-	// next is a pod of the same UID that was submitted after this one was
+	// resubmitted is a pod of the same UID that was submitted after this one was
 	// removed.
-	next *v1.Pod
+	resubmitted *v1.Pod
 }
 
-func newLife(ref pod.Ref) life {
-	return life{ref: ref, promised: v1.DefaultTerminationGracePeriodSeconds * time.Second}
+func newPodSyncStatus(ref pod.Ref) podSyncStatus {
+	return podSyncStatus{ref: ref, runtimeGrace: v1.DefaultTerminationGracePeriodSeconds * time.Second}
 }
 
 // ownGrace returns the grace period that the pod was started with.
-func (l *life) ownGrace() time.Duration {
+func (l *podSyncStatus) ownGrace() time.Duration {
 	if l.pod != nil {
-		return pod.GracePeriod(l.pod)
+		return pod.TerminationGracePeriod(l.pod)
 	}
-	return l.promised
+	return l.runtimeGrace
 }
 
 // state derives the state; holdsName and begun matter only before stopping.
-func (l *life) state() State {
+func (l *podSyncStatus) state() State {
 	switch {
 	case l.finished:
 		return Terminated
-	case l.stopping:
+	case l.terminating:
 		return Terminating
 	case l.pod == nil:
 		return Adopted
-	case !l.begun:
+	case !l.syncStarted:
 		return Waiting
 	default:
 		return Syncing
 	}
 }
 
-// stop begins or shortens the termination and reports whether anything changed.
-func (l *life) stop(now time.Time, grace time.Duration) bool {
+// terminate begins or shortens the termination and reports whether anything changed.
+func (l *podSyncStatus) terminate(now time.Time, grace time.Duration) bool {
 	grace = max(grace, 0)
-	if !l.stopping {
-		l.stopping, l.grace, l.deadline = true, grace, now.Add(grace)
+	if !l.terminating {
+		l.terminating, l.grace, l.deadline = true, grace, now.Add(grace)
 		return true
 	}
 	if l.stopped || grace >= l.grace {
@@ -120,7 +120,7 @@ func (l *life) stop(now time.Time, grace time.Duration) bool {
 // remaining returns the rest of the grace period. If the pod has a grace period
 // at all, it returns at least a second (or the whole period, if that is
 // shorter), so that a retry is not an instant kill.
-func (l *life) remaining(now time.Time) time.Duration {
+func (l *podSyncStatus) remaining(now time.Time) time.Duration {
 	if l.grace == 0 {
 		return 0
 	}

@@ -14,21 +14,21 @@ import (
 func TestStatesOnlyMoveForward(t *testing.T) {
 	type fact struct {
 		name  string
-		ready func(*life) bool // may it become true now
-		set   func(*life)
+		ready func(*podSyncStatus) bool // may it become true now
+		set   func(*podSyncStatus)
 	}
 	now := time.Unix(1_000, 0)
 	facts := []fact{
-		{"submitted", func(l *life) bool { return l.pod == nil && !l.removed }, func(l *life) { l.pod = &v1.Pod{} }},
-		{"begun", func(l *life) bool { return l.pod != nil && !l.begun && !l.stopping }, func(l *life) { l.begun = true }},
-		{"stopping", func(l *life) bool { return !l.stopping }, func(l *life) { l.stop(now, time.Second) }},
-		{"removed", func(l *life) bool { return !l.removed }, func(l *life) { l.removed = true; l.stop(now, 0) }},
-		{"stopped", func(l *life) bool { return l.stopping && !l.stopped }, func(l *life) { l.stopped = true }},
-		{"finished", func(l *life) bool { return l.stopped && !l.finished }, func(l *life) { l.finished = true }},
+		{"submitted", func(l *podSyncStatus) bool { return l.pod == nil && !l.removed }, func(l *podSyncStatus) { l.pod = &v1.Pod{} }},
+		{"begun", func(l *podSyncStatus) bool { return l.pod != nil && !l.syncStarted && !l.terminating }, func(l *podSyncStatus) { l.syncStarted = true }},
+		{"stopping", func(l *podSyncStatus) bool { return !l.terminating }, func(l *podSyncStatus) { l.terminate(now, time.Second) }},
+		{"removed", func(l *podSyncStatus) bool { return !l.removed }, func(l *podSyncStatus) { l.removed = true; l.terminate(now, 0) }},
+		{"stopped", func(l *podSyncStatus) bool { return l.terminating && !l.stopped }, func(l *podSyncStatus) { l.stopped = true }},
+		{"finished", func(l *podSyncStatus) bool { return l.stopped && !l.finished }, func(l *podSyncStatus) { l.finished = true }},
 	}
 	seen := map[[2]State]bool{}
-	var walk func(l life, path string)
-	walk = func(l life, path string) {
+	var walk func(l podSyncStatus, path string)
+	walk = func(l podSyncStatus, path string) {
 		for _, f := range facts {
 			if !f.ready(&l) {
 				continue
@@ -43,7 +43,7 @@ func TestStatesOnlyMoveForward(t *testing.T) {
 			walk(next, path+" "+f.name)
 		}
 	}
-	walk(newLife(pod.Ref{UID: "u"}), "new")
+	walk(newPodSyncStatus(pod.Ref{UID: "u"}), "new")
 	for _, want := range [][2]State{
 		{Adopted, Waiting}, {Adopted, Terminating}, {Waiting, Syncing}, {Waiting, Terminating},
 		{Syncing, Terminating}, {Terminating, Terminated},
@@ -81,10 +81,10 @@ func TestRemainingGrace(t *testing.T) {
 		{"shorter but later is no change", []time.Duration{3 * time.Second, 2500 * time.Millisecond}, 0, 3 * time.Second, false, 3 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLife(pod.Ref{})
+			l := newPodSyncStatus(pod.Ref{})
 			changed := false
 			for i, grace := range tc.asked {
-				changed = l.stop(t0.Add(time.Duration(i)*time.Second), grace)
+				changed = l.terminate(t0.Add(time.Duration(i)*time.Second), grace)
 			}
 			if changed != tc.wantShorter {
 				t.Errorf("the last call changed something: %v, want %v", changed, tc.wantShorter)

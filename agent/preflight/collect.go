@@ -19,7 +19,7 @@ import (
 func Collect(ctx context.Context, o Options) Facts {
 	o.setDefaults()
 	t := tree(o.Root)
-	rt := askRuntime(ctx, o.Endpoint, t.sandboxImage)
+	rt := queryRuntime(ctx, o.Endpoint, t.sandboxImage)
 	f := Facts{
 		Arch:       architecture,
 		UID:        os.Geteuid(),
@@ -128,7 +128,7 @@ func (t tree) word(name string) string {
 }
 
 // flag reads a file that holds a number: 0 is No, any other content is Yes.
-func (t tree) flag(name string) Known {
+func (t tree) flag(name string) Tristate {
 	switch t.word(name) {
 	case "":
 		return Unknown
@@ -201,7 +201,7 @@ func (t tree) memory() Memory {
 
 // sharedRoot reports whether the mount of / has the optional field shared:N
 // (proc_pid_mountinfo(5)).
-func (t tree) sharedRoot() Known {
+func (t tree) sharedRoot() Tristate {
 	known := Unknown
 	for _, m := range t.lines("proc/self/mountinfo") {
 		if len(m) < 7 || m[4] != "/" {

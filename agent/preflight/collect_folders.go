@@ -26,11 +26,11 @@ func (t tree) folders(o *Options) []Folder {
 // measure sets the facts of a folder. It writes nothing: access(2) also detects
 // read-only file systems.
 func (t tree) measure(f *Folder) {
-	f.Exists = f.Path
-	for !t.exists(f.Exists) && f.Exists != "/" && f.Exists != "." {
-		f.Exists = filepath.Dir(f.Exists)
+	f.ExistingPath = f.Path
+	for !t.exists(f.ExistingPath) && f.ExistingPath != "/" && f.ExistingPath != "." {
+		f.ExistingPath = filepath.Dir(f.ExistingPath)
 	}
-	real := t.path(f.Exists)
+	real := t.path(f.ExistingPath)
 	f.Writable = unix.Access(real, unix.W_OK) == nil
 	var s unix.Statfs_t
 	if err := unix.Statfs(real, &s); err != nil {

@@ -46,7 +46,7 @@ func (t tree) kernel() Kernel {
 	k := Kernel{
 		Release:     t.word("proc/sys/kernel/osrelease"),
 		CommandLine: strings.Fields(t.word("proc/cmdline")),
-		Modules:     map[string]Known{},
+		Modules:     map[string]Tristate{},
 	}
 	k.Config = t.kernelConfig(k.Release)
 	files := t.moduleFiles(k.Release)
@@ -139,7 +139,7 @@ func moduleName(line string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-func (t tree) module(f feature, config map[string]string, files map[string]bool) Known {
+func (t tree) module(f feature, config map[string]string, files map[string]bool) Tristate {
 	switch {
 	case t.exists("sys/module/" + f.module), files[f.module], config[f.option] == "y":
 		return Yes
@@ -153,7 +153,7 @@ func (t tree) module(f feature, config map[string]string, files map[string]bool)
 
 // pressure returns No if PSI is not in the kernel or if it is disabled; only a read
 // of the file detects the latter.
-func (t tree) pressure() Known {
+func (t tree) pressure() Tristate {
 	_, err := t.read("proc/pressure/memory")
 	switch {
 	case err == nil:
@@ -164,7 +164,7 @@ func (t tree) pressure() Known {
 	return No
 }
 
-func (t tree) seccomp() Known {
+func (t tree) seccomp() Tristate {
 	if t.exists("proc/sys/kernel/seccomp/actions_avail") {
 		return Yes
 	}
@@ -174,7 +174,7 @@ func (t tree) seccomp() Known {
 	return No
 }
 
-func (t tree) userNamespaces() Known {
+func (t tree) userNamespaces() Tristate {
 	_, err := os.Lstat(t.path("proc/self/ns/user"))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && t.exists("proc/self/ns"):

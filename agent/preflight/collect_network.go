@@ -124,7 +124,7 @@ func (t tree) plugin(folders []string, name string) Plugin {
 		all = append(all, t.pluginIn(folder, name))
 	}
 	for _, fits := range []func(Plugin) bool{
-		func(p Plugin) bool { return p.State == PluginThere },
+		func(p Plugin) bool { return p.State == PluginInstalled },
 		func(p Plugin) bool { return p.State != PluginMissing },
 		func(p Plugin) bool { return p.Writable },
 		func(Plugin) bool { return true },
@@ -149,11 +149,11 @@ func (t tree) pluginIn(folder, name string) Plugin {
 	}
 	switch {
 	case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0:
-		p.State = PluginThere
+		p.State = PluginInstalled
 	case err == nil:
-		p.State = PluginInert
+		p.State = PluginNotExecutable
 	case p.Target != "":
-		p.State = PluginBroken
+		p.State = PluginDangling
 	}
 	place := Folder{Path: folder}
 	t.measure(&place)
@@ -179,7 +179,7 @@ func hostNetwork(bridge string) HostNetwork {
 
 // bridgeFamily reports whether nftables can filter on the pods' bridge what pods
 // send.
-func bridgeFamily() Known {
+func bridgeFamily() Tristate {
 	senders, err := nft.OpenSenders()
 	if err == nil {
 		defer senders.Close()

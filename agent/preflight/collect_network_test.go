@@ -26,7 +26,7 @@ import (
 func TestModeIsTheAgents(t *testing.T) {
 	for _, configured := range []string{"", config.NetworkBridge, config.NetworkRouted, config.NetworkHost, config.NetworkCNI} {
 		for _, others := range [][]string{nil, {"05-x.conflist"}, {"20-y.conf"}} {
-			if got, want := decideMode(configured, others != nil), agentnetwork.Decide(configured, others); got != want {
+			if got, want := decideMode(configured, others != nil), agentnetwork.SelectMode(configured, others); got != want {
 				t.Errorf("%q with %v: mode %q, the agent's is %q", configured, others, got, want)
 			}
 		}
@@ -140,16 +140,16 @@ func TestPluginLink(t *testing.T) {
 		target string
 	}{
 		{"nothing", func(string) error { return nil }, PluginMissing, ""},
-		{"a link within the tree", func(root string) error { return os.Symlink("/usr/bin/tinylet", filepath.Join(root, folder, name)) }, PluginThere, "/usr/bin/tinylet"},
+		{"a link within the tree", func(root string) error { return os.Symlink("/usr/bin/tinylet", filepath.Join(root, folder, name)) }, PluginInstalled, "/usr/bin/tinylet"},
 		{"a relative link", func(root string) error {
 			return os.Symlink("../../../usr/bin/tinylet", filepath.Join(root, folder, name))
-		}, PluginThere, "../../../usr/bin/tinylet"},
-		{"a link to nothing", func(root string) error { return os.Symlink("/usr/bin/gone", filepath.Join(root, folder, name)) }, PluginBroken, "/usr/bin/gone"},
-		{"a link to itself", func(root string) error { return os.Symlink(name, filepath.Join(root, folder, name)) }, PluginBroken, name},
-		{"a program", func(root string) error { return os.WriteFile(filepath.Join(root, folder, name), nil, 0o755) }, PluginThere, ""},
-		{"no program", func(root string) error { return os.WriteFile(filepath.Join(root, folder, name), nil, 0o644) }, PluginInert, ""},
-		{"a folder", func(root string) error { return os.Mkdir(filepath.Join(root, folder, name), 0o755) }, PluginInert, ""},
-		{"a link to no program", func(root string) error { return os.Symlink("/usr/bin/data", filepath.Join(root, folder, name)) }, PluginInert, "/usr/bin/data"},
+		}, PluginInstalled, "../../../usr/bin/tinylet"},
+		{"a link to nothing", func(root string) error { return os.Symlink("/usr/bin/gone", filepath.Join(root, folder, name)) }, PluginDangling, "/usr/bin/gone"},
+		{"a link to itself", func(root string) error { return os.Symlink(name, filepath.Join(root, folder, name)) }, PluginDangling, name},
+		{"a program", func(root string) error { return os.WriteFile(filepath.Join(root, folder, name), nil, 0o755) }, PluginInstalled, ""},
+		{"no program", func(root string) error { return os.WriteFile(filepath.Join(root, folder, name), nil, 0o644) }, PluginNotExecutable, ""},
+		{"a folder", func(root string) error { return os.Mkdir(filepath.Join(root, folder, name), 0o755) }, PluginNotExecutable, ""},
+		{"a link to no program", func(root string) error { return os.Symlink("/usr/bin/data", filepath.Join(root, folder, name)) }, PluginNotExecutable, "/usr/bin/data"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := files(t, map[string]string{"opt/cni/bin/other": "", "usr/bin/tinylet": "", "usr/bin/data": ""})
@@ -250,7 +250,7 @@ ip route add default via 10.88.0.1
 	}
 	f := healthy()
 	f.Network.Host = got
-	for _, finding := range judgeNetwork(&f) {
+	for _, finding := range checkNetwork(&f) {
 		if finding.ID == "network-overlap" && finding.Level != Fail || finding.ID == "second-bridge" && finding.Level != OK {
 			t.Errorf("%+v", finding)
 		}
@@ -358,7 +358,7 @@ func TestHostNetworkWithoutRights(t *testing.T) {
 }
 
 func TestIPv6ForwardIsRead(t *testing.T) {
-	for text, want := range map[string]Known{"0\n": No, "1\n": Yes, "": Unknown} {
+	for text, want := range map[string]Tristate{"0\n": No, "1\n": Yes, "": Unknown} {
 		root := files(t, map[string]string{"proc/sys/net/ipv6/conf/all/forwarding": text})
 		if f := Collect(t.Context(), Options{Root: string(root), Endpoint: "unix:///nowhere"}); f.IPv6Forward != want {
 			t.Errorf("%q: %v", text, f.IPv6Forward)

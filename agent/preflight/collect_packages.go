@@ -30,7 +30,7 @@ func (t tree) packages() []Package {
 	defer f.Close()
 	found := installed(f)
 	for i := range found {
-		found[i].Changelog, found[i].Repairs = t.changelog(found[i].Name)
+		found[i].Changelog, found[i].FixedCVEs = t.changelog(found[i].Name)
 	}
 	return found
 }

@@ -22,9 +22,9 @@ import (
 // runtimeTimeout is the timeout of all requests to the runtime together.
 const runtimeTimeout = 5 * time.Second
 
-// askRuntime reads the state of the runtime. sandbox returns the sandbox image if
+// queryRuntime reads the state of the runtime. sandbox returns the sandbox image if
 // the runtime does not report it.
-func askRuntime(ctx context.Context, endpoint string, sandbox func(name, version string) string) Runtime {
+func queryRuntime(ctx context.Context, endpoint string, sandbox func(name, version string) string) Runtime {
 	r := Runtime{Endpoint: endpoint}
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
@@ -33,7 +33,7 @@ func askRuntime(ctx context.Context, endpoint string, sandbox func(name, version
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
-	if r.Kind, r.Err = knock(ctx, path); r.Kind != Answered {
+	if r.Kind, r.Err = probeSocket(ctx, path); r.Kind != Answered {
 		return r
 	}
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -42,22 +42,22 @@ func askRuntime(ctx context.Context, endpoint string, sandbox func(name, version
 		return r
 	}
 	defer conn.Close()
-	err = r.ask(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	err = r.query(ctx, runtimeapi.NewRuntimeServiceClient(conn))
 	if err == nil {
 		r.Sandbox.Name = cmp.Or(r.Info.SandboxImage, sandbox(r.Name, r.Version))
-		err = r.Sandbox.ask(ctx, runtimeapi.NewImageServiceClient(conn))
+		err = r.Sandbox.query(ctx, runtimeapi.NewImageServiceClient(conn))
 	}
 	if err != nil {
 		r.Kind, r.Err = Broken, status.Convert(err).Message()
 		if status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil {
-			r.Kind = Silent
+			r.Kind = NoResponse
 		}
 	}
 	return r
 }
 
-// knock connects once to distinguish the errors that gRPC does not.
-func knock(ctx context.Context, path string) (RuntimeFailure, string) {
+// probeSocket connects once to distinguish the errors that gRPC does not.
+func probeSocket(ctx context.Context, path string) (RuntimeFailure, string) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err == nil {
@@ -70,14 +70,14 @@ func knock(ctx context.Context, path string) (RuntimeFailure, string) {
 	case errors.Is(err, fs.ErrPermission):
 		return NotAllowed, err.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return NobodyListens, err.Error()
+		return StaleSocket, err.Error()
 	case ctx.Err() != nil, errors.Is(err, syscall.EAGAIN): // the accept queue is full
-		return Silent, err.Error()
+		return NoResponse, err.Error()
 	}
 	return Broken, err.Error()
 }
 
-func (r *Runtime) ask(ctx context.Context, c runtimeapi.RuntimeServiceClient) error {
+func (r *Runtime) query(ctx context.Context, c runtimeapi.RuntimeServiceClient) error {
 	v, err := c.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		return err

@@ -85,8 +85,8 @@ func sandboxSetting(lines [][]string) (image string) {
 	return image
 }
 
-// ask reads the image's status from the runtime.
-func (s *SandboxImage) ask(ctx context.Context, c runtimeapi.ImageServiceClient) error {
+// query reads the image's status from the runtime.
+func (s *SandboxImage) query(ctx context.Context, c runtimeapi.ImageServiceClient) error {
 	if s.Name == "" {
 		return nil
 	}

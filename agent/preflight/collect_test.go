@@ -75,16 +75,16 @@ func TestKernelFeatures(t *testing.T) {
 	tests := []struct {
 		name  string
 		files map[string]string
-		want  map[string]Known
+		want  map[string]Tristate
 	}{
-		{"nothing known", map[string]string{}, map[string]Known{"overlay": Unknown, "veth": Unknown, "bridge": Unknown, "nf_tables": Unknown}},
+		{"nothing known", map[string]string{}, map[string]Tristate{"overlay": Unknown, "veth": Unknown, "bridge": Unknown, "nf_tables": Unknown}},
 		{
 			"configuration alone", map[string]string{"proc/config.gz": config.String()},
-			map[string]Known{"overlay": No, "veth": No, "bridge": Yes, "nf_tables": No},
+			map[string]Tristate{"overlay": No, "veth": No, "bridge": Yes, "nf_tables": No},
 		},
 		{
 			"configuration on the boot partition", map[string]string{"boot/config-" + release: "CONFIG_NF_TABLES=y\n"},
-			map[string]Known{"overlay": No, "veth": No, "bridge": No, "nf_tables": Yes},
+			map[string]Tristate{"overlay": No, "veth": No, "bridge": No, "nf_tables": Yes},
 		},
 		{
 			"modules",
@@ -92,11 +92,11 @@ func TestKernelFeatures(t *testing.T) {
 				"lib/modules/" + release + "/modules.builtin": "kernel/net/bridge/bridge.ko\n",
 				"lib/modules/" + release + "/modules.dep":     "kernel/drivers/net/veth.ko.xz:\nkernel/net/netfilter/nf-tables.ko: kernel/lib/libcrc32c.ko\nkernel/fs/overlayfs.ko:\n",
 			},
-			map[string]Known{"overlay": No, "veth": Yes, "bridge": Yes, "nf_tables": Yes},
+			map[string]Tristate{"overlay": No, "veth": Yes, "bridge": Yes, "nf_tables": Yes},
 		},
 		{
 			"loaded, and in /proc/filesystems", map[string]string{"sys/module/veth/refcnt": "0\n", "proc/filesystems": "nodev\tproc\nnodev\toverlay\n"},
-			map[string]Known{"overlay": Yes, "veth": Yes, "bridge": Unknown, "nf_tables": Unknown},
+			map[string]Tristate{"overlay": Yes, "veth": Yes, "bridge": Unknown, "nf_tables": Unknown},
 		},
 	}
 	for _, tt := range tests {
@@ -130,7 +130,7 @@ func TestMemoryInfo(t *testing.T) {
 }
 
 func TestSharedRoot(t *testing.T) {
-	for line, want := range map[string]Known{
+	for line, want := range map[string]Tristate{
 		"":                                    Unknown,
 		"25 1 8:1 / / rw shared:1 - ext4 a r": Yes,
 		"25 1 8:1 / / rw - ext4 a rw":         No,
@@ -148,7 +148,7 @@ func TestFoldersGoByTheNearestOneThatExists(t *testing.T) {
 	o := Options{RootDir: "/var/lib/kubelet", ImageDir: "/var/lib", LogDir: "/log/pods", RunDir: "/"}
 	want := map[string]string{"pods": "/var/lib", "images": "/var/lib", "logs": "/", "run": "/"}
 	for _, f := range root.folders(&o) {
-		if f.Exists != want[f.ID] || !f.Writable || f.Total == 0 || f.Free > f.Total {
+		if f.ExistingPath != want[f.ID] || !f.Writable || f.Total == 0 || f.Free > f.Total {
 			t.Errorf("folder %+v", f)
 		}
 	}
@@ -214,7 +214,7 @@ func TestAskRuntime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			endpoint := serve(t, tt.fake)
 			tt.want.Endpoint = endpoint
-			if diff := cmp.Diff(tt.want, askRuntime(t.Context(), endpoint, noSandbox)); diff != "" {
+			if diff := cmp.Diff(tt.want, queryRuntime(t.Context(), endpoint, noSandbox)); diff != "" {
 				t.Errorf("runtime (-want +got):\n%s", diff)
 			}
 		})
@@ -254,9 +254,9 @@ func TestAskRuntimeThatDoesNotAnswer(t *testing.T) {
 		want           RuntimeFailure
 	}{
 		{"no socket", "unix://" + dir + "/none.sock", NoSocket},
-		{"nobody listens", "unix://" + stale, NobodyListens},
-		{"takes connections only", "unix://" + mute.Addr().String(), Silent},
-		{"takes calls only", serve(t, &fakeRuntime{hang: true}), Silent},
+		{"nobody listens", "unix://" + stale, StaleSocket},
+		{"takes connections only", "unix://" + mute.Addr().String(), NoResponse},
+		{"takes calls only", serve(t, &fakeRuntime{hang: true}), NoResponse},
 		{"not a socket of this node", "tcp://127.0.0.1:1", Broken},
 		{"a path without a scheme", dir + "/none.sock", NoSocket},
 	}
@@ -264,7 +264,7 @@ func TestAskRuntimeThatDoesNotAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			if got := askRuntime(ctx, tt.endpoint, noSandbox); got.Kind != tt.want || got.Err == "" {
+			if got := queryRuntime(ctx, tt.endpoint, noSandbox); got.Kind != tt.want || got.Err == "" {
 				t.Errorf("runtime %+v, want kind %v", got, tt.want)
 			}
 		})

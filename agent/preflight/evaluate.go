@@ -10,22 +10,22 @@ import (
 func Evaluate(f Facts) []Finding {
 	var out []Finding
 	for _, judge := range []func(*Facts) []Finding{
-		judgeCaller,
-		judgeKernel,
-		judgeCgroups,
-		judgeFeatures,
-		judgeSettings,
-		judgeMemory,
-		judgeEviction,
-		judgeFolders,
-		judgeVolumes,
-		judgeRuntime,
-		judgeReleases,
-		judgeNetwork,
-		judgeClock,
-		judgeName,
-		judgeJournal,
-		judgeConfig,
+		checkCaller,
+		checkKernel,
+		checkCgroups,
+		checkFeatures,
+		checkSettings,
+		checkMemory,
+		checkEviction,
+		checkFolders,
+		checkVolumes,
+		checkRuntime,
+		checkReleases,
+		checkNetwork,
+		checkClock,
+		checkName,
+		checkJournal,
+		checkConfig,
 	} {
 		out = append(out, judge(&f)...)
 	}
@@ -44,7 +44,7 @@ func fail(id, what, remedy string) Finding {
 	return Finding{ID: id, Level: Fail, What: what, Remedy: remedy}
 }
 
-func judgeCaller(f *Facts) []Finding {
+func checkCaller(f *Facts) []Finding {
 	if f.UID == 0 {
 		return nil
 	}

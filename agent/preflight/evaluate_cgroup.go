@@ -29,8 +29,8 @@ var controllers = []controller{
 // 6439).
 const enableMemory = "cgroup_enable=memory cgroup_memory=1"
 
-func judgeCgroups(f *Facts) []Finding {
-	kind := judgeCgroupKind(f)
+func checkCgroups(f *Facts) []Finding {
+	kind := checkCgroupKind(f)
 	out := []Finding{kind}
 	for i := range controllers {
 		c := &controllers[i]
@@ -48,7 +48,7 @@ func judgeCgroups(f *Facts) []Finding {
 	return out
 }
 
-func judgeCgroupKind(f *Facts) Finding {
+func checkCgroupKind(f *Facts) Finding {
 	const id = "cgroup-v2"
 	switch f.Cgroup.Kind {
 	case CgroupUnified:

@@ -2,9 +2,9 @@ package preflight
 
 import "fmt"
 
-// judgeEviction reports how much memory pods may use, and what is reserved or kept
+// checkEviction reports how much memory pods may use, and what is reserved or kept
 // free by eviction.
-func judgeEviction(f *Facts) []Finding {
+func checkEviction(f *Facts) []Finding {
 	const id = "eviction"
 	e, total := f.Eviction, f.Memory.Total
 	if !e.Known || total == 0 {

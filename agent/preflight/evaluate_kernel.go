@@ -12,11 +12,11 @@ import (
 // which container runtimes need to stop and pause containers. Kubernetes requires
 // kernelWanted for cgroup v2.
 var (
-	kernelNeeded = [2]int{5, 2}
-	kernelWanted = [2]int{5, 8}
+	minKernel         = [2]int{5, 2}
+	recommendedKernel = [2]int{5, 8}
 )
 
-func judgeKernel(f *Facts) []Finding {
+func checkKernel(f *Facts) []Finding {
 	const id = "kernel"
 	var v [2]int
 	if n, err := fmt.Sscanf(f.Kernel.Release, "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
@@ -28,64 +28,64 @@ func judgeKernel(f *Facts) []Finding {
 		on += ", " + f.Board.Name
 	}
 	switch {
-	case slices.Compare(v[:], kernelNeeded[:]) < 0:
+	case slices.Compare(v[:], minKernel[:]) < 0:
 		return []Finding{fail(id, "kernel "+on+": before 5.2, cgroup v2 cannot freeze containers", "install kernel 5.8 or later")}
-	case slices.Compare(v[:], kernelWanted[:]) < 0:
+	case slices.Compare(v[:], recommendedKernel[:]) < 0:
 		return []Finding{warn(id, "kernel "+on+": Kubernetes requires 5.8 or later for cgroup v2", "install kernel 5.8 or later")}
 	}
 	return []Finding{ok(id, "kernel %s", on)}
 }
 
-func judgeFeatures(f *Facts) []Finding {
+func checkFeatures(f *Facts) []Finding {
 	k := &f.Kernel
-	out := []Finding{judgeModule(k, "overlayfs", "overlay", Fail, "container images cannot be mounted", "CONFIG_OVERLAY_FS")}
-	out = append(out, judgeNetworkFeatures(k, &f.Network)...)
+	out := []Finding{checkModule(k, "overlayfs", "overlay", Fail, "container images cannot be mounted", "CONFIG_OVERLAY_FS")}
+	out = append(out, checkNetworkFeatures(k, &f.Network)...)
 	out = append(out,
-		judgeKnown("seccomp", k.Seccomp, "seccomp filters", "seccomp profiles of pods cannot be applied", rebuild("CONFIG_SECCOMP", "CONFIG_SECCOMP_FILTER")),
-		judgeUserNamespaces(k),
-		judgePressure(k))
+		checkKnown("seccomp", k.Seccomp, "seccomp filters", "seccomp profiles of pods cannot be applied", rebuild("CONFIG_SECCOMP", "CONFIG_SECCOMP_FILTER")),
+		checkUserNamespaces(k),
+		checkPressure(k))
 	return out
 }
 
-// judgeNetworkFeatures checks what the pod network needs. For another network
+// checkNetworkFeatures checks what the pod network needs. For another network
 // plugin, only the links are known to be required. Pods on the host's network need
 // nothing.
-func judgeNetworkFeatures(k *Kernel, n *Network) []Finding {
+func checkNetworkFeatures(k *Kernel, n *Network) []Finding {
 	if n.Mode == config.NetworkHost {
 		return nil
 	}
 	const noLinks = "pods without hostNetwork cannot be connected"
 	out := []Finding{
-		judgeModule(k, "veth", "veth", Fail, noLinks, "CONFIG_VETH"),
-		judgeModule(k, "bridge", "bridge", Fail, noLinks, "CONFIG_BRIDGE"),
+		checkModule(k, "veth", "veth", Fail, noLinks, "CONFIG_VETH"),
+		checkModule(k, "bridge", "bridge", Fail, noLinks, "CONFIG_BRIDGE"),
 	}
 	if !n.own() {
-		return append(out, judgeModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"))
+		return append(out, checkModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"))
 	}
 	const noRules = "pods without hostNetwork cannot start"
-	tables := judgeModule(k, "nf-tables", "nf_tables", Fail, noRules, "CONFIG_NF_TABLES")
+	tables := checkModule(k, "nf-tables", "nf_tables", Fail, noRules, "CONFIG_NF_TABLES")
 	if tables.Level == OK && k.Config["CONFIG_NF_TABLES_INET"] == "n" {
 		tables = fail("nf-tables", "the kernel's nf_tables has no inet family: "+noRules, rebuild("CONFIG_NF_TABLES_INET"))
 	}
 	out = append(out, tables)
 	if tables.Level != Fail { // the following need nf_tables
-		out = append(out, judgeModules(k, "masquerade", natModules, noRules))
-		out = append(out, judgeSpoofing(k, n)...)
+		out = append(out, checkModules(k, "masquerade", natModules, noRules))
+		out = append(out, checkSpoofing(k, n)...)
 		if n.Services {
-			out = append(out, judgeModules(k, "services", serviceModules, "pods cannot reach Services (network.services)"))
+			out = append(out, checkModules(k, "services", serviceModules, "pods cannot reach Services (network.services)"))
 		}
 	}
-	return append(out, judgeModule(k, "bandwidth", "sch_tbf", Warn, "pods with bandwidth annotations do not start", "CONFIG_NET_SCH_TBF"))
+	return append(out, checkModule(k, "bandwidth", "sch_tbf", Warn, "pods with bandwidth annotations do not start", "CONFIG_NET_SCH_TBF"))
 }
 
 // optionBridgeFamily lets nftables filter bridged packets. It has no module of its
 // own.
 const optionBridgeFamily = "CONFIG_NF_TABLES_BRIDGE"
 
-// judgeSpoofing checks whether pods can spoof addresses. Pods start without the
+// checkSpoofing checks whether pods can spoof addresses. Pods start without the
 // bridge family too. It returns no finding if neither the kernel nor its
 // configuration reports the family.
-func judgeSpoofing(k *Kernel, n *Network) []Finding {
+func checkSpoofing(k *Kernel, n *Network) []Finding {
 	const id = "pod-spoofing"
 	has := n.Host.BridgeFamily
 	if has == Unknown {
@@ -113,8 +113,8 @@ var natModules = []string{"nf_conntrack", "nft_chain_nat", "nft_ct", "nft_fib_in
 // natModules.
 var serviceModules = []string{"nft_numgen", "nft_reject_inet"}
 
-// judgeModules checks modules that are only useful together.
-func judgeModules(k *Kernel, id string, modules []string, harm string) Finding {
+// checkModules checks modules that are only useful together.
+func checkModules(k *Kernel, id string, modules []string, harm string) Finding {
 	var missing, unknown []string
 	for _, m := range modules {
 		switch k.Modules[m] {
@@ -149,9 +149,9 @@ func options(modules []string) (all []string) {
 	return all
 }
 
-// judgeModule checks a feature that may be a module. without is the severity if it
+// checkModule checks a feature that may be a module. without is the severity if it
 // is missing.
-func judgeModule(k *Kernel, id, module string, without Level, harm, option string) Finding {
+func checkModule(k *Kernel, id, module string, without Level, harm, option string) Finding {
 	switch k.Modules[module] {
 	case Yes:
 		return ok(id, "the kernel has %s", module)
@@ -167,7 +167,7 @@ func judgeModule(k *Kernel, id, module string, without Level, harm, option strin
 		fmt.Sprintf("try modprobe %s; if it fails, %s", module, rebuild(option)))
 }
 
-func judgeKnown(id string, known Known, what, harm, remedy string) Finding {
+func checkKnown(id string, known Tristate, what, harm, remedy string) Finding {
 	switch known {
 	case Yes:
 		return ok(id, "the kernel has %s", what)
@@ -178,15 +178,15 @@ func judgeKnown(id string, known Known, what, harm, remedy string) Finding {
 	return warn(id, fmt.Sprintf("cannot determine whether the kernel has %s; without, %s", what, harm), "mount /proc; "+remedy)
 }
 
-func judgeUserNamespaces(k *Kernel) Finding {
+func checkUserNamespaces(k *Kernel) Finding {
 	remedy := rebuild("CONFIG_USER_NS")
 	if k.Config["CONFIG_USER_NS"] == "y" {
 		remedy = "set the sysctl user.max_user_namespaces above 0"
 	}
-	return judgeKnown("user-namespaces", k.UserNamespaces, "user namespaces", "pods with hostUsers: false cannot run", remedy)
+	return checkKnown("user-namespaces", k.UserNamespaces, "user namespaces", "pods with hostUsers: false cannot run", remedy)
 }
 
-func judgePressure(k *Kernel) Finding {
+func checkPressure(k *Kernel) Finding {
 	remedy := "add psi=1 to the kernel's command line"
 	switch {
 	case slices.Contains(k.CommandLine, "psi=0"):
@@ -194,7 +194,7 @@ func judgePressure(k *Kernel) Finding {
 	case k.Config["CONFIG_PSI"] == "n":
 		remedy = rebuild("CONFIG_PSI")
 	}
-	return judgeKnown("pressure", k.Pressure, "pressure stall information (PSI)", "memory pressure is detected only by memory.events, when pods reach their limits, and by infrequent polls", remedy)
+	return checkKnown("pressure", k.Pressure, "pressure stall information (PSI)", "memory pressure is detected only by memory.events, when pods reach their limits, and by infrequent polls", remedy)
 }
 
 // lastSwitch returns the index of the last command line option with value in the

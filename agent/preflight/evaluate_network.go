@@ -22,35 +22,35 @@ func (n *Network) hasIPv6() bool {
 	return n.Mode != config.NetworkHost && slices.ContainsFunc(n.Pods, is)
 }
 
-func judgeNetwork(f *Facts) []Finding {
+func checkNetwork(f *Facts) []Finding {
 	n := &f.Network
-	out := []Finding{judgeNetworkConfig(n)}
+	out := []Finding{checkNetworkConfig(n)}
 	if n.Mode != config.NetworkCNI {
-		out = append(out, judgePlugin(n))
+		out = append(out, checkPlugin(n))
 	}
 	if n.Loopback.Path != "" {
-		out = append(out, judgeLoopback(n))
+		out = append(out, checkLoopback(n))
 	}
 	if n.own() {
-		out = append(out, judgeHostNetwork(n)...)
+		out = append(out, checkHostNetwork(n)...)
 	}
 	return out
 }
 
-// judgeHostNetwork checks the host's network for conflicts with the pod network. It
+// checkHostNetwork checks the host's network for conflicts with the pod network. It
 // omits what was not read from the kernel.
-func judgeHostNetwork(n *Network) (out []Finding) {
+func checkHostNetwork(n *Network) (out []Finding) {
 	switch {
 	case len(n.Pods) == 0: // not chosen yet
 	case n.Host.Known:
-		out = append(out, judgeOverlap(n), judgeSecondBridge(n))
+		out = append(out, checkOverlap(n), checkSecondBridge(n))
 	case n.Host.Err != "":
 		out = append(out, warn("network-overlap", "cannot determine whether networks of the host overlap "+listed(n.Pods)+": "+n.Host.Err,
 			"run tinylet check as root; ip address and ip route show the host's networks"))
 	}
 	switch {
 	case n.Host.RulesKnown:
-		out = append(out, judgeDropping(n))
+		out = append(out, checkDropping(n))
 	case n.Host.RulesErr != "":
 		out = append(out, warn("forward-drop", "cannot determine whether another nftables table drops forwarded packets of pods: "+n.Host.RulesErr,
 			"run tinylet check as root, on a kernel with nf_tables; nft list ruleset shows the tables"))
@@ -58,9 +58,9 @@ func judgeHostNetwork(n *Network) (out []Finding) {
 	return out
 }
 
-// judgeNetworkConfig reports which configuration the container runtime uses: the
+// checkNetworkConfig reports which configuration the container runtime uses: the
 // first by name.
-func judgeNetworkConfig(n *Network) Finding {
+func checkNetworkConfig(n *Network) Finding {
 	const id = "pod-network"
 	if n.Err != "" {
 		return warn(id, "cannot list network configurations: "+n.Err, "make sure that "+n.ConfigFolder+" (network.configFolder) is a readable folder")
@@ -112,9 +112,9 @@ func listed(all []netip.Prefix) string {
 	return strings.Join(texts, " and ")
 }
 
-// judgePlugin checks the plugin that the runtime calls. What the agent repairs when
+// checkPlugin checks the plugin that the runtime calls. What the agent repairs when
 // it starts is no failure.
-func judgePlugin(n *Network) Finding {
+func checkPlugin(n *Network) Finding {
 	const id = "network-plugin"
 	p := &n.Plugin
 	remedy := "start tinylet, which creates the link again"
@@ -124,11 +124,11 @@ func judgePlugin(n *Network) Finding {
 		remedy = "create a link to tinylet when the image is built (ln -s /usr/bin/tinylet " + p.Path + "), or set bin_dirs of containerd to a writable directory"
 	}
 	switch p.State {
-	case PluginThere:
+	case PluginInstalled:
 		return ok(id, "the container runtime calls %s", p.Path)
-	case PluginInert:
+	case PluginNotExecutable:
 		return fail(id, p.Path+" is not an executable file: pods get no network", "remove it, or make it executable (chmod +x)")
-	case PluginBroken:
+	case PluginDangling:
 		return Finding{ID: id, Level: level, What: fmt.Sprintf("%s links to %s, which does not exist: pods get no network", p.Path, p.Target), Remedy: remedy}
 	case PluginMissing:
 	}
@@ -138,13 +138,13 @@ func judgePlugin(n *Network) Finding {
 	return Finding{ID: id, Level: level, What: p.Path + " does not exist: pods get no network", Remedy: remedy}
 }
 
-// judgeLoopback checks the loopback plugin. If the runtime calls it and it is
+// checkLoopback checks the loopback plugin. If the runtime calls it and it is
 // missing, no pod without hostNetwork starts. The agent installs it when it starts.
-func judgeLoopback(n *Network) Finding {
+func checkLoopback(n *Network) Finding {
 	const id = "loopback-plugin"
 	p := &n.Loopback
 	switch {
-	case p.State == PluginThere:
+	case p.State == PluginInstalled:
 		return ok(id, "the container runtime calls %s", p.Path)
 	case p.Writable && !n.Ours:
 		return ok(id, "tinylet installs the loopback plugin at %s when it starts", p.Path)
@@ -155,9 +155,9 @@ func judgeLoopback(n *Network) Finding {
 		"set use_internal_loopback = true in the cni section of /etc/containerd/config.toml (containerd 2.0 or later), or install the plugin when the image is built")
 }
 
-// judgeOverlap checks whether networks of the host overlap the pod network. A route
+// checkOverlap checks whether networks of the host overlap the pod network. A route
 // to a larger network stays usable except for the pods' addresses.
-func judgeOverlap(n *Network) Finding {
+func checkOverlap(n *Network) Finding {
 	const id = "network-overlap"
 	level := OK
 	var found []string
@@ -193,8 +193,8 @@ func worse(a, b Level) Level {
 	return cmp.Or(b, a)
 }
 
-// judgeSecondBridge checks for bridges that an earlier network plugin has left.
-func judgeSecondBridge(n *Network) Finding {
+// checkSecondBridge checks for bridges that an earlier network plugin has left.
+func checkSecondBridge(n *Network) Finding {
 	const id = "second-bridge"
 	var names, found []string
 	for i := range n.Host.Used {
@@ -214,7 +214,7 @@ func judgeSecondBridge(n *Network) Finding {
 		"when no container uses it: ip link delete "+strings.Join(slices.Compact(names), ", ip link delete ")+"; or choose another pod network (network.podCIDRs)")
 }
 
-func judgeDropping(n *Network) Finding {
+func checkDropping(n *Network) Finding {
 	const id = "forward-drop"
 	if len(n.Host.Dropping) == 0 {
 		return ok(id, "no other nftables table drops forwarded packets of pods")

@@ -10,10 +10,10 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-func judgeSettings(f *Facts) []Finding {
-	out := []Finding{judgeForwarding(f)}
+func checkSettings(f *Facts) []Finding {
+	out := []Finding{checkForwarding(f)}
 	if f.Network.hasIPv6() {
-		out = append(out, judgeForwarding6(f))
+		out = append(out, checkForwarding6(f))
 	}
 	switch f.SharedMount {
 	case Yes:
@@ -35,9 +35,9 @@ func judgeSettings(f *Facts) []Finding {
 	return out
 }
 
-// judgeForwarding checks IPv4 forwarding. tinylet sets it if it sets up the pod
+// checkForwarding checks IPv4 forwarding. tinylet sets it if it sets up the pod
 // network. Nothing needs it if pods use the host's network.
-func judgeForwarding(f *Facts) Finding {
+func checkForwarding(f *Facts) Finding {
 	const id = "ip-forward"
 	const remedy = "set net.ipv4.ip_forward=1 with sysctl -w and in /etc/sysctl.d"
 	switch {
@@ -53,8 +53,8 @@ func judgeForwarding(f *Facts) Finding {
 	return warn(id, "cannot determine whether IPv4 forwarding is on", "make sure that sysctl net.ipv4.ip_forward is 1")
 }
 
-// judgeForwarding6 checks IPv6 forwarding, for pods that have IPv6 addresses.
-func judgeForwarding6(f *Facts) Finding {
+// checkForwarding6 checks IPv6 forwarding, for pods that have IPv6 addresses.
+func checkForwarding6(f *Facts) Finding {
 	const id = "ip6-forward"
 	const name = "net.ipv6.conf.all.forwarding"
 	switch f.IPv6Forward {
@@ -82,7 +82,7 @@ const (
 	availableWanted = 32 * mebibyte
 )
 
-func judgeMemory(f *Facts) []Finding {
+func checkMemory(f *Facts) []Finding {
 	const id = "memory"
 	m := f.Memory
 	switch {
@@ -101,22 +101,22 @@ func judgeMemory(f *Facts) []Finding {
 	return []Finding{ok(id, "%s of %s of memory are available", mib(m.Available), mib(m.Total))}
 }
 
-func judgeFolders(f *Facts) []Finding {
+func checkFolders(f *Facts) []Finding {
 	var out []Finding
 	for i := range f.Folders {
-		out = append(out, judgeFolder(&f.Folders[i]))
+		out = append(out, checkFolder(&f.Folders[i]))
 	}
 	return out
 }
 
-// judgeFolder warns below 10 % free. Below 1 %, or below what the folder needs, the
+// checkFolder warns below 10 % free. Below 1 %, or below what the folder needs, the
 // node cannot work.
-func judgeFolder(d *Folder) Finding {
+func checkFolder(d *Folder) Finding {
 	id := "folder-" + d.ID
-	makeRoom := "make room in the file system of " + d.Exists + ", or put it on a larger one"
+	makeRoom := "make room in the file system of " + d.ExistingPath + ", or put it on a larger one"
 	switch {
 	case !d.Writable:
-		return fail(id, d.Path+" is not writable", "mount the file system of "+d.Exists+" read-write, or configure another folder; run this check as root")
+		return fail(id, d.Path+" is not writable", "mount the file system of "+d.ExistingPath+" read-write, or configure another folder; run this check as root")
 	case d.Total == 0:
 		return ok(id, "%s is writable", d.Path)
 	}
@@ -146,7 +146,7 @@ const latest = 20 * 365 * 24 * time.Hour
 // end32 is the end of signed 32-bit seconds.
 var end32 = time.Unix(1<<31-1, 0)
 
-func judgeClock(f *Facts) []Finding {
+func checkClock(f *Facts) []Finding {
 	since, what := f.Built, "this binary was built"
 	if since.IsZero() {
 		since, what = earliest, "any release of tinylet"
@@ -171,7 +171,7 @@ func judgeClock(f *Facts) []Finding {
 	return append(out, ok("year-2038", "32-bit system: programs with 32-bit times fail from 2038-01-19 on, tinylet does not"))
 }
 
-func judgeName(f *Facts) []Finding {
+func checkName(f *Facts) []Finding {
 	const id = "node-name"
 	name := strings.ToLower(f.NodeName)
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
@@ -185,7 +185,7 @@ func judgeName(f *Facts) []Finding {
 	return []Finding{ok(id, "the node's name is %s", name)}
 }
 
-func judgeConfig(f *Facts) []Finding {
+func checkConfig(f *Facts) []Finding {
 	const id = "config"
 	file := f.Config.File
 	if file == "" {

@@ -6,44 +6,44 @@ import (
 	"strings"
 )
 
-// judgeReleases checks containerd and the OCI runtimes for known vulnerabilities.
+// checkReleases checks containerd and the OCI runtimes for known vulnerabilities.
 // It never returns Fail, because the node works with them.
-func judgeReleases(f *Facts) []Finding {
+func checkReleases(f *Facts) []Finding {
 	var out []Finding
 	if f.Runtime.Kind == Answered && f.Runtime.Name == "containerd" {
 		holes := containerdHoles
 		if f.Runtime.RestartMonitorOff {
-			holes = slices.DeleteFunc(slices.Clone(holes), func(h hole) bool { return h.restartMonitor })
+			holes = slices.DeleteFunc(slices.Clone(holes), func(h vulnerability) bool { return h.restartMonitor })
 		}
-		out = append(out, judgeRelease("containerd", f.Runtime.Version, holes, f.Packages)...)
+		out = append(out, checkRelease("containerd", f.Runtime.Version, holes, f.Packages)...)
 	}
 	// The version of the OCI runtime is known only from a package: neither CRI nor
 	// the binary reports it.
 	for _, p := range f.Packages {
 		switch p.Name {
 		case "crun":
-			out = append(out, judgeRelease(p.Name, p.Version, crunHoles, f.Packages)...)
+			out = append(out, checkRelease(p.Name, p.Version, crunHoles, f.Packages)...)
 		case "runc":
-			out = append(out, judgeRelease(p.Name, p.Version, runcHoles, f.Packages)...)
+			out = append(out, checkRelease(p.Name, p.Version, runcHoles, f.Packages)...)
 		}
 	}
 	return out
 }
 
-func judgeRelease(name, version string, holes []hole, packages []Package) []Finding {
+func checkRelease(name, version string, holes []vulnerability, packages []Package) []Finding {
 	id := name + "-security"
 	r, ok := parseRelease(version)
 	if !ok {
 		return []Finding{warn(id, fmt.Sprintf("cannot determine whether %s has known vulnerabilities: cannot parse its version %q", name, version),
 			"use a release of "+name)}
 	}
-	holes = slices.DeleteFunc(slices.Clone(holes), func(h hole) bool { return !h.in(r) })
+	holes = slices.DeleteFunc(slices.Clone(holes), func(h vulnerability) bool { return !h.in(r) })
 	if len(holes) == 0 {
 		return nil
 	}
 	pkg := packageOf(name, r, packages)
 	if pkg != nil {
-		holes = slices.DeleteFunc(holes, func(h hole) bool { return slices.Contains(pkg.Repairs, h.cve) })
+		holes = slices.DeleteFunc(holes, func(h vulnerability) bool { return slices.Contains(pkg.FixedCVEs, h.cve) })
 		if len(holes) == 0 {
 			return nil
 		}
@@ -65,10 +65,10 @@ func judgeRelease(name, version string, holes []hole, packages []Package) []Find
 			"ask its vendor")}
 	}
 	var effects []string
-	good := holes[0].repairFor(r)
+	good := holes[0].fixFor(r)
 	for _, h := range holes {
 		effects = append(effects, fmt.Sprintf("%s (it lets %s)", h.cve, h.effect))
-		if n := h.repairFor(r); (release{major: good.major, minor: good.minor, patch: good.patch}).before(n) {
+		if n := h.fixFor(r); (release{major: good.major, minor: good.minor, patch: good.patch}).before(n) {
 			good = n
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// containerdNeeded is the oldest supported release of containerd.
-var containerdNeeded = [2]int{1, 7}
+// minContainerd is the oldest supported release of containerd.
+var minContainerd = [2]int{1, 7}
 
-func judgeRuntime(f *Facts) []Finding {
+func checkRuntime(f *Facts) []Finding {
 	const id = "runtime"
 	r := &f.Runtime
 	at := "the container runtime at " + r.Endpoint
@@ -20,9 +20,9 @@ func judgeRuntime(f *Facts) []Finding {
 			"start containerd (its service, or /etc/init.d/S40containerd), or set containerRuntimeEndpoint to its socket")}
 	case NotAllowed:
 		return []Finding{fail(id, at+" allows only root", "run tinylet check as root")}
-	case NobodyListens:
+	case StaleSocket:
 		return []Finding{fail(id, at+" is not running: its socket is stale", "start containerd, and check its log for why it ended")}
-	case Silent:
+	case NoResponse:
 		return []Finding{fail(id, at+" accepts connections but does not answer within 5 s",
 			"check containerd's log; a busy disk or lack of memory can be the cause; restart it if that persists (pods survive that)")}
 	case Broken:
@@ -30,14 +30,14 @@ func judgeRuntime(f *Facts) []Finding {
 			"make sure that containerd's CRI plugin is enabled: disabled_plugins in /etc/containerd/config.toml must not name cri")}
 	}
 	return append([]Finding{
-		judgeRuntimeVersion(r),
-		judgeCondition("runtime-ready", r.Ready, Fail, "the container runtime", "check containerd's log"),
+		checkRuntimeVersion(r),
+		checkCondition("runtime-ready", r.Ready, Fail, "the container runtime", "check containerd's log"),
 		// Only a warning: tinylet, or in a cluster a pod with hostNetwork, sets the
 		// network up later.
-		judgeCondition("network-ready", r.NetworkReady, Warn, "the pod network",
+		checkCondition("network-ready", r.NetworkReady, Warn, "the pod network",
 			f.Network.networkRemedy()),
-		judgeCgroupDriver(f),
-	}, judgeSandboxImage(&r.Sandbox)...)
+		checkCgroupDriver(f),
+	}, checkSandboxImage(&r.Sandbox)...)
 }
 
 // containerdVersion parses the major and minor number of a version of containerd.
@@ -48,7 +48,7 @@ func containerdVersion(version string) (v [2]int, err error) {
 	return v, nil
 }
 
-func judgeRuntimeVersion(r *Runtime) Finding {
+func checkRuntimeVersion(r *Runtime) Finding {
 	const id = "runtime"
 	if r.Name != "containerd" {
 		return ok(id, "%s %s answers at %s", cmp.Or(r.Name, "a container runtime"), r.Version, r.Endpoint)
@@ -57,13 +57,13 @@ func judgeRuntimeVersion(r *Runtime) Finding {
 	if err != nil {
 		return warn(id, fmt.Sprintf("cannot parse containerd version %q", r.Version), "use containerd 1.7 or later")
 	}
-	if v[0] < containerdNeeded[0] || v[0] == containerdNeeded[0] && v[1] < containerdNeeded[1] {
+	if v[0] < minContainerd[0] || v[0] == minContainerd[0] && v[1] < minContainerd[1] {
 		return fail(id, "containerd "+r.Version+" is too old", "use containerd 1.7 or later")
 	}
 	return ok(id, "containerd %s answers at %s", r.Version, r.Endpoint)
 }
 
-func judgeCondition(id string, c *Condition, not Level, what, remedy string) Finding {
+func checkCondition(id string, c *Condition, not Level, what, remedy string) Finding {
 	switch {
 	case c == nil:
 		return warn(id, "the container runtime does not report whether "+what+" is ready", remedy)
@@ -80,7 +80,7 @@ const (
 	initSystemd   = "systemd"
 )
 
-func judgeCgroupDriver(f *Facts) Finding {
+func checkCgroupDriver(f *Facts) Finding {
 	const id = "cgroup-driver"
 	switch driver := f.Runtime.CgroupDriver; {
 	case driver == driverSystemd && f.Init != "" && f.Init != initSystemd:

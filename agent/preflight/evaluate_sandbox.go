@@ -1,8 +1,8 @@
 package preflight
 
-// judgeSandboxImage checks the sandbox image. Each pod needs it, and a board may
+// checkSandboxImage checks the sandbox image. Each pod needs it, and a board may
 // have no registry to pull it from when its first pod starts.
-func judgeSandboxImage(s *SandboxImage) []Finding {
+func checkSandboxImage(s *SandboxImage) []Finding {
 	const id = "sandbox-image"
 	switch {
 	case s.Name == "" || s.Present == Unknown:

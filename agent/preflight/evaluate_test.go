@@ -25,14 +25,14 @@ func healthy() Facts {
 		Cgroup:    Cgroup{Kind: CgroupUnified, Controllers: []string{"cpuset", "cpu", "io", "memory", "pids"}},
 		Memory:    Memory{Total: 512 * mebibyte, Available: 300 * mebibyte},
 		IPForward: Yes, IPv6Forward: Yes, SharedMount: Yes,
-		Folders: []Folder{{ID: "pods", Path: "/p", Exists: "/", Writable: true, Needs: 50 * mebibyte, Total: 1000 * mebibyte, Free: 500 * mebibyte, Inodes: 1000, InodesFree: 500}},
+		Folders: []Folder{{ID: "pods", Path: "/p", ExistingPath: "/", Writable: true, Needs: 50 * mebibyte, Total: 1000 * mebibyte, Free: 500 * mebibyte, Inodes: 1000, InodesFree: 500}},
 		Runtime: Runtime{
 			Endpoint: "unix:///r", Name: "containerd", Version: "2.4.2", CgroupDriver: "cgroupfs",
 			Ready: &Condition{True: true}, NetworkReady: &Condition{True: true},
 		},
 		Network: Network{
 			Mode: "bridge", Bridge: "tinylet0", Pods: []netip.Prefix{pods4, pods6}, ConfigFolder: "/etc/cni/net.d", Ours: true,
-			Plugin: Plugin{Path: "/opt/cni/bin/tinylet-cni", State: PluginThere, Target: "/usr/bin/tinylet", Writable: true},
+			Plugin: Plugin{Path: "/opt/cni/bin/tinylet-cni", State: PluginInstalled, Target: "/usr/bin/tinylet", Writable: true},
 			Host:   HostNetwork{Known: true, RulesKnown: true, BridgeFamily: Yes, Used: []UsedNetwork{address("192.0.2.0/24", "eth0"), address("fd00:1::/64", "eth0"), route("10.99.0.0/16", "tun0")}},
 		},
 		Config: Config{File: "/etc/tinylet/config.yaml"},
@@ -44,8 +44,8 @@ var (
 	pods6 = netip.MustParsePrefix("fd00:88::/64")
 )
 
-func allModules(known Known) map[string]Known {
-	all := map[string]Known{}
+func allModules(known Tristate) map[string]Tristate {
+	all := map[string]Tristate{}
 	for _, f := range features {
 		all[f.module] = known
 	}
@@ -260,8 +260,8 @@ func TestEvaluate(t *testing.T) {
 
 		{name: "no runtime", change: runtimeFails(NoSocket), id: "runtime", level: Fail, what: "no container runtime socket", remedy: "start containerd"},
 		{name: "runtime not for us", change: runtimeFails(NotAllowed), id: "runtime", level: Fail, what: "root", remedy: "root"},
-		{name: "runtime is gone", change: runtimeFails(NobodyListens), id: "runtime", level: Fail, what: "is stale", remedy: "start containerd"},
-		{name: "runtime hangs", change: runtimeFails(Silent), id: "runtime", level: Fail, what: "5 s", remedy: "log"},
+		{name: "runtime is gone", change: runtimeFails(StaleSocket), id: "runtime", level: Fail, what: "is stale", remedy: "start containerd"},
+		{name: "runtime hangs", change: runtimeFails(NoResponse), id: "runtime", level: Fail, what: "5 s", remedy: "log"},
 		{name: "runtime without CRI", change: runtimeFails(Broken), id: "runtime", level: Fail, what: "the error", remedy: "disabled_plugins"},
 		{name: "old containerd", change: func(f *Facts) { f.Runtime.Version = "1.6.36" }, id: "runtime", level: Fail, what: "1.6.36", remedy: "1.7"},
 		{name: "containerd of Debian 13", change: func(f *Facts) { f.Runtime.Version = "1.7.24~ds1-6+b4" }, id: "runtime", level: OK, what: "1.7.24"},
@@ -289,7 +289,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "a loopback before another's network", change: all(network(mode("cni", "00-loopback.conf", "10-x.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "uses /etc/cni/net.d/00-loopback.conf", remedy: "remove"},
 		{name: "no list of configurations", change: network(func(n *Network) { n.Err = "not a directory" }), id: "pod-network", level: Warn, what: "not a directory", remedy: "network.configFolder"},
 
-		{name: "loopback there", change: loopbackPlugin(PluginThere, true), id: "loopback-plugin", level: OK, what: "/opt/cni/bin/loopback"},
+		{name: "loopback there", change: loopbackPlugin(PluginInstalled, true), id: "loopback-plugin", level: OK, what: "/opt/cni/bin/loopback"},
 		{name: "loopback not there yet", change: all(loopbackPlugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "loopback-plugin", level: OK, what: "when it starts"},
 		{name: "loopback not there any more", change: loopbackPlugin(PluginMissing, true), id: "loopback-plugin", level: Warn, what: "pods get no network", remedy: "start tinylet"},
 		{name: "loopback cannot be put there", change: loopbackPlugin(PluginMissing, false), id: "loopback-plugin", level: Fail, what: "pods get no network", remedy: "use_internal_loopback"},
@@ -299,9 +299,9 @@ func TestEvaluate(t *testing.T) {
 		{name: "plugin not linked yet", change: all(plugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: OK, what: "when it starts"},
 		{name: "plugin not linked any more", change: plugin(PluginMissing, true), id: "network-plugin", level: Warn, what: "tinylet-cni does not exist", remedy: "start tinylet"},
 		{name: "plugin cannot be linked", change: all(plugin(PluginMissing, false), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: Fail, what: "tinylet-cni does not exist", remedy: "ln -s /usr/bin/tinylet /opt/cni/bin/tinylet-cni"},
-		{name: "plugin leads nowhere", change: plugin(PluginBroken, true), id: "network-plugin", level: Warn, what: "links to /usr/bin/tinylet", remedy: "start tinylet"},
-		{name: "plugin leads nowhere for good", change: plugin(PluginBroken, false), id: "network-plugin", level: Fail, what: "links to /usr/bin/tinylet", remedy: "ln -s"},
-		{name: "plugin is no program", change: plugin(PluginInert, true), id: "network-plugin", level: Fail, what: "not an executable file", remedy: "chmod"},
+		{name: "plugin leads nowhere", change: plugin(PluginDangling, true), id: "network-plugin", level: Warn, what: "links to /usr/bin/tinylet", remedy: "start tinylet"},
+		{name: "plugin leads nowhere for good", change: plugin(PluginDangling, false), id: "network-plugin", level: Fail, what: "links to /usr/bin/tinylet", remedy: "ln -s"},
+		{name: "plugin is no program", change: plugin(PluginNotExecutable, true), id: "network-plugin", level: Fail, what: "not an executable file", remedy: "chmod"},
 
 		{name: "the kernel does not tell", change: network(func(n *Network) { n.Host = HostNetwork{Err: "no memory", RulesErr: "not permitted"} }), id: "network-overlap", level: Warn, what: "overlap 10.88.0.0/24 and fd00:88::/64: no memory", remedy: "as root"},
 		{name: "nftables do not tell", change: network(func(n *Network) { n.Host.RulesKnown, n.Host.RulesErr = false, "not permitted" }), id: "forward-drop", level: Warn, what: "not permitted", remedy: "as root"},
@@ -419,9 +419,9 @@ func all(changes ...func(*Facts)) func(*Facts) {
 	}
 }
 
-func forward(known Known) func(*Facts) { return func(f *Facts) { f.IPForward = known } }
+func forward(known Tristate) func(*Facts) { return func(f *Facts) { f.IPForward = known } }
 
-func forward6(known Known) func(*Facts) { return func(f *Facts) { f.IPv6Forward = known } }
+func forward6(known Tristate) func(*Facts) { return func(f *Facts) { f.IPv6Forward = known } }
 
 func services(f *Facts) { f.Network.Services = true }
 
@@ -433,7 +433,7 @@ func loopbackPlugin(state PluginState, writable bool) func(*Facts) {
 	})
 }
 
-func sandbox(present, pinned Known) func(*Facts) {
+func sandbox(present, pinned Tristate) func(*Facts) {
 	return func(f *Facts) {
 		f.Runtime.Sandbox = SandboxImage{Name: "registry.k8s.io/pause:3.8", Present: present, Pinned: pinned}
 	}
@@ -458,7 +458,7 @@ func TestNetworkIsJudgedByItsMode(t *testing.T) {
 		f := healthy()
 		f.Network.Mode = name
 		var got []string
-		for _, finding := range append(judgeNetworkFeatures(&f.Kernel, &f.Network), judgeNetwork(&f)...) {
+		for _, finding := range append(checkNetworkFeatures(&f.Kernel, &f.Network), checkNetwork(&f)...) {
 			got = append(got, finding.ID)
 		}
 		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
@@ -477,7 +477,7 @@ func TestForwardingOfIPv6IsJudgedWhereItIsNeeded(t *testing.T) {
 		f := healthy()
 		f.IPv6Forward = No
 		change(&f.Network)
-		for _, finding := range judgeSettings(&f) {
+		for _, finding := range checkSettings(&f) {
 			if finding.ID == "ip6-forward" {
 				t.Errorf("%s: %+v", name, finding)
 			}
@@ -489,21 +489,21 @@ func TestForwardingOfIPv6IsJudgedWhereItIsNeeded(t *testing.T) {
 func TestNetworkThatIsNotKnown(t *testing.T) {
 	f := healthy()
 	f.Network.Host = HostNetwork{}
-	for _, finding := range judgeNetwork(&f) {
+	for _, finding := range checkNetwork(&f) {
 		if finding.ID == "network-overlap" || finding.ID == "second-bridge" || finding.ID == "forward-drop" {
 			t.Errorf("finding %+v", finding)
 		}
 	}
 	f = healthy()
 	f.Network.Pods = nil
-	for _, finding := range judgeNetwork(&f) {
+	for _, finding := range checkNetwork(&f) {
 		if finding.ID == "network-overlap" || finding.ID == "second-bridge" {
 			t.Errorf("finding %+v", finding)
 		}
 	}
 }
 
-func module(name string, known Known) func(*Facts) {
+func module(name string, known Tristate) func(*Facts) {
 	return func(f *Facts) { f.Kernel.Modules[name] = known }
 }
 
@@ -525,12 +525,12 @@ func TestEvictionIsShown(t *testing.T) {
 	} {
 		f := healthy()
 		f.Eviction = e
-		if got := judgeEviction(&f); len(got) != 1 || got[0].Level != OK || got[0].What != want {
+		if got := checkEviction(&f); len(got) != 1 || got[0].Level != OK || got[0].What != want {
 			t.Errorf("%+v, want %q", got, want)
 		}
 	}
 	unread := healthy()
-	if got := judgeEviction(&unread); got != nil {
+	if got := checkEviction(&unread); got != nil {
 		t.Errorf("without a configuration: %+v", got)
 	}
 }

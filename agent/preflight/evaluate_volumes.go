@@ -8,8 +8,8 @@ import (
 // maxNamed bounds the number of volumes in a finding.
 const maxNamed = 20
 
-// judgeVolumes checks for volumes that tinylet neither mounts nor unmounts.
-func judgeVolumes(f *Facts) []Finding {
+// checkVolumes checks for volumes that tinylet neither mounts nor unmounts.
+func checkVolumes(f *Facts) []Finding {
 	const id = "foreign-volumes"
 	if f.Volumes.Err != "" {
 		return []Finding{warn(id, "cannot determine whether a kubelet has left volumes: "+f.Volumes.Err, "mount /proc, and run tinylet check as root")}

@@ -27,9 +27,9 @@ type Facts struct {
 	FailSwapOn bool
 	Eviction   Eviction
 
-	IPForward   Known
-	IPv6Forward Known
-	SharedMount Known // the root mount is shared
+	IPForward   Tristate
+	IPv6Forward Tristate
+	SharedMount Tristate // the root mount is shared
 
 	Folders []Folder
 	Volumes Volumes
@@ -41,12 +41,12 @@ type Facts struct {
 	Journal  Journal
 }
 
-// Known reports whether a feature exists, or that this is unknown.
-type Known uint8
+// Tristate reports whether a feature exists, or that this is unknown.
+type Tristate uint8
 
 // The zero value is Unknown.
 const (
-	Unknown Known = iota
+	Unknown Tristate = iota
 	No
 	Yes
 )
@@ -60,11 +60,11 @@ type Kernel struct {
 	// nil if the configuration cannot be read.
 	Config map[string]string
 	// Modules maps the name of a module to whether it is built in or installed.
-	Modules map[string]Known
+	Modules map[string]Tristate
 
-	Pressure       Known
-	Seccomp        Known
-	UserNamespaces Known
+	Pressure       Tristate
+	Seccomp        Tristate
+	UserNamespaces Tristate
 }
 
 // CgroupKind is the kind of mount at /sys/fs/cgroup.
@@ -108,9 +108,9 @@ type Eviction struct {
 type Folder struct {
 	ID   string // for the finding
 	Path string
-	// Exists is the folder itself or its nearest existing parent.
-	Exists   string
-	Writable bool
+	// ExistingPath is the folder itself or its nearest existing parent.
+	ExistingPath string
+	Writable     bool
 	// Needs is the number of bytes that must be free for the node to work.
 	Needs uint64
 	// Total and Free are in bytes; Total 0 is unknown.
@@ -167,7 +167,7 @@ type Package struct {
 	// Changelog is true if the package's changelog is installed. Repairs are the
 	// vulnerabilities that the changelog names.
 	Changelog bool
-	Repairs   []string
+	FixedCVEs []string
 }
 
 // SandboxImage is the image of pod sandboxes.
@@ -176,7 +176,7 @@ type SandboxImage struct {
 	Name string
 	// Present reports whether the runtime has the image, Pinned whether image
 	// garbage collection keeps it.
-	Present, Pinned Known
+	Present, Pinned Tristate
 }
 
 // RuntimeFailure classifies why a runtime did not answer.
@@ -187,9 +187,9 @@ const (
 	Answered RuntimeFailure = iota
 	NoSocket
 	NotAllowed
-	NobodyListens
-	Silent // it accepted the connection and did not answer in time
-	Broken // it answered with an error
+	StaleSocket
+	NoResponse // it accepted the connection and did not answer in time
+	Broken     // it answered with an error
 )
 
 // Condition is a condition of the runtime's status.

@@ -44,10 +44,10 @@ type PluginState uint8
 
 // States of a plugin.
 const (
-	PluginMissing PluginState = iota
-	PluginBroken              // a dangling link
-	PluginInert               // not an executable file
-	PluginThere
+	PluginMissing       PluginState = iota
+	PluginDangling                  // a dangling link
+	PluginNotExecutable             // not an executable file
+	PluginInstalled
 )
 
 // HostNetwork is the state of the node's own network.
@@ -64,7 +64,7 @@ type HostNetwork struct {
 	// for the pods' bridge. RulesKnown is true if the nftables rules were read, and
 	// RulesErr is why they could not be read. BridgeFamily reports whether nftables
 	// has the bridge family.
-	BridgeFamily Known
+	BridgeFamily Tristate
 	RulesKnown   bool
 	RulesErr     string
 	Dropping     []DroppingChain

@@ -17,7 +17,7 @@ type Journal struct {
 	Key     bool
 	// Sealed reports whether the existing journal is sealed; Unknown if there is
 	// none.
-	Sealed Known
+	Sealed Tristate
 }
 
 func (t tree) journal(j Journal) Journal {
@@ -34,8 +34,8 @@ func (t tree) journal(j Journal) Journal {
 	return j
 }
 
-// judgeJournal returns no finding for a standalone node, which has no journal.
-func judgeJournal(f *Facts) []Finding {
+// checkJournal returns no finding for a standalone node, which has no journal.
+func checkJournal(f *Facts) []Finding {
 	const id = "journal"
 	const key = "create a key with `tinylet journal-key --tpm`, or without --tpm on other storage, set it in TinyletConfiguration, and run `tinylet journal-key --migrate`; or set journal: off"
 	j := &f.Journal

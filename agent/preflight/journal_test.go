@@ -29,7 +29,7 @@ func TestJudgeJournal(t *testing.T) {
 	} {
 		f := healthy()
 		f.Journal = row.journal
-		found := judgeJournal(&f)
+		found := checkJournal(&f)
 		switch {
 		case row.want == "":
 			if len(found) > 0 {
@@ -43,7 +43,7 @@ func TestJudgeJournal(t *testing.T) {
 
 func TestCollectJournal(t *testing.T) {
 	root := t.TempDir()
-	collect := func() Known {
+	collect := func() Tristate {
 		t.Helper()
 		return tree(root).journal(Journal{Dir: "/state/journal"}).Sealed
 	}
@@ -51,7 +51,7 @@ func TestCollectJournal(t *testing.T) {
 		t.Errorf("no journal: %v", got)
 	}
 	dir := filepath.Join(root, "state", "journal")
-	for key, want := range map[string]Known{"": No, strings.Repeat("k", 16) + strings.Repeat("l", 16): Yes} {
+	for key, want := range map[string]Tristate{"": No, strings.Repeat("k", 16) + strings.Repeat("l", 16): Yes} {
 		c := journal.Config{Dir: dir, Log: slog.New(slog.DiscardHandler)}
 		if key != "" {
 			c.Key = []byte(key)

@@ -91,61 +91,61 @@ func (r release) before(n releaseNumber) bool {
 	return r.build == preRelease
 }
 
-// hole is a known vulnerability of a runtime.
-type hole struct {
+// vulnerability is a known vulnerability of a runtime.
+type vulnerability struct {
 	cve    string
 	effect string // completes "it lets …"
-	// repaired has the first fixed release of each branch, the oldest branch first.
+	// fixed has the first fixed release of each branch, the oldest branch first.
 	// A branch that is not listed has no fix, or, if it is after the last one, had
 	// the fix from its beginning.
-	repaired []releaseNumber
+	fixed []releaseNumber
 	// restartMonitor is true if the vulnerability needs a running restart monitor.
 	restartMonitor bool
 }
 
 // As published until November 2026. Add a new vulnerability as one entry.
 var (
-	containerdHoles = []hole{
+	containerdHoles = []vulnerability{
 		{
 			cve: "CVE-2024-25621", effect: "users of the node read and change files of containerd",
-			repaired: []releaseNumber{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}},
+			fixed: []releaseNumber{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}},
 		},
 		{
 			cve: "CVE-2026-53488", effect: "an image run a command as root on the node", restartMonitor: true,
-			repaired: []releaseNumber{{1, 7, 33}, {2, 0, 10}, {2, 1, 9}, {2, 2, 5}, {2, 3, 2}},
+			fixed: []releaseNumber{{1, 7, 33}, {2, 0, 10}, {2, 1, 9}, {2, 2, 5}, {2, 3, 2}},
 		},
 		{
 			cve: "CVE-2026-53495", effect: "a probe's command take containerd's memory",
-			repaired: []releaseNumber{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}},
+			fixed: []releaseNumber{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}},
 		},
 	}
-	runcHoles = []hole{{
+	runcHoles = []vulnerability{{
 		cve: "CVE-2025-31133", effect: "a container write to the node's files",
-		repaired: []releaseNumber{{1, 2, 8}, {1, 3, 3}, {1, 4, 0}},
+		fixed: []releaseNumber{{1, 2, 8}, {1, 3, 3}, {1, 4, 0}},
 	}}
-	crunHoles = []hole{{
+	crunHoles = []vulnerability{{
 		cve: "CVE-2026-30892", effect: "kubectl exec run a command as another user than asked for",
-		repaired: []releaseNumber{{1, 27, 0}},
+		fixed: []releaseNumber{{1, 27, 0}},
 	}}
 )
 
 // in reports whether r has the vulnerability, by its number alone.
-func (h *hole) in(r release) bool {
-	for _, good := range h.repaired {
+func (h *vulnerability) in(r release) bool {
+	for _, good := range h.fixed {
 		if r.major == good.major && r.minor == good.minor {
 			return r.before(good)
 		}
 	}
-	return r.before(h.repaired[len(h.repaired)-1])
+	return r.before(h.fixed[len(h.fixed)-1])
 }
 
-// repairFor returns the release to upgrade to: of r's branch, or else the first
+// fixFor returns the release to upgrade to: of r's branch, or else the first
 // fixed one of a later branch.
-func (h *hole) repairFor(r release) releaseNumber {
-	for _, good := range h.repaired {
+func (h *vulnerability) fixFor(r release) releaseNumber {
+	for _, good := range h.fixed {
 		if r.before(good) {
 			return good
 		}
 	}
-	return h.repaired[len(h.repaired)-1]
+	return h.fixed[len(h.fixed)-1]
 }

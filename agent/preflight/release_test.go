@@ -51,7 +51,7 @@ func FuzzParseRelease(f *testing.F) {
 		if r.major < 0 || r.minor < 0 || r.patch < 0 || !ok && r != (release{}) {
 			t.Errorf("parseRelease(%q) = %+v, %v", text, r, ok)
 		}
-		for _, finding := range judgeRelease("containerd", text, containerdHoles, nil) {
+		for _, finding := range checkRelease("containerd", text, containerdHoles, nil) {
 			if finding.Level != Warn || finding.Remedy == "" {
 				t.Errorf("version %q: %+v, want a warning with a remedy", text, finding)
 			}
@@ -62,7 +62,7 @@ func FuzzParseRelease(f *testing.F) {
 func TestJudgeReleases(t *testing.T) {
 	const all = "CVE-2024-25621 CVE-2026-53488 CVE-2026-53495"
 	debian := func(version string, changelog bool, repairs ...string) []Package {
-		return []Package{{Name: "containerd", Version: version, Changelog: changelog, Repairs: repairs}}
+		return []Package{{Name: "containerd", Version: version, Changelog: changelog, FixedCVEs: repairs}}
 	}
 	for _, tc := range []struct {
 		name     string
@@ -101,7 +101,7 @@ func TestJudgeReleases(t *testing.T) {
 			f := healthy()
 			f.Runtime.Version, f.Packages, f.Runtime.RestartMonitorOff = tc.version, tc.packages, tc.off
 			var text string
-			findings := judgeReleases(&f)
+			findings := checkReleases(&f)
 			if len(findings) > 1 {
 				t.Errorf("%d findings of one program", len(findings))
 			}
@@ -128,7 +128,7 @@ func TestJudgeReleases(t *testing.T) {
 	}
 	f := healthy()
 	f.Runtime.Name, f.Runtime.Version = "cri-o", "1.0"
-	if got := judgeReleases(&f); got != nil {
+	if got := checkReleases(&f); got != nil {
 		t.Errorf("findings of another runtime: %v", got)
 	}
 }
@@ -175,7 +175,7 @@ Version: 1:1.21-1`))
 	write("usr/share/doc/containerd/changelog.Debian.gz", z.Bytes())
 	write("usr/share/doc/crun/changelog.Debian.gz", []byte("not compressed"))
 	want := []Package{
-		{Name: "containerd", Version: "1.7.24~ds1-6+b4", Changelog: true, Repairs: []string{"CVE-2024-25621", "CVE-2025-64329"}},
+		{Name: "containerd", Version: "1.7.24~ds1-6+b4", Changelog: true, FixedCVEs: []string{"CVE-2024-25621", "CVE-2025-64329"}},
 		{Name: "crun", Version: "1.21-1"},
 	}
 	if diff := cmp.Diff(want, tree(root).packages()); diff != "" {

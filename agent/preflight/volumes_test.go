@@ -33,7 +33,7 @@ func TestForeignVolumesFail(t *testing.T) {
 	o.setDefaults()
 	f := healthy()
 	f.Volumes = tree(root).volumes(&o)
-	findings := judgeVolumes(&f)
+	findings := checkVolumes(&f)
 	if len(findings) != 1 || findings[0].Level != Fail || !Failed(Evaluate(f)) {
 		t.Fatalf("got %+v", findings)
 	}
@@ -47,15 +47,15 @@ func TestForeignVolumesFail(t *testing.T) {
 	}
 
 	f.Volumes = Volumes{Foreign: make([]ForeignVolume, 500)}
-	if what := judgeVolumes(&f)[0].What; len(what) > 2000 || !strings.HasSuffix(what, "and 480 more") {
+	if what := checkVolumes(&f)[0].What; len(what) > 2000 || !strings.HasSuffix(what, "and 480 more") {
 		t.Errorf("%d bytes: %q", len(what), what)
 	}
 	f.Volumes = Volumes{Staged: []string{staged}}
-	if findings := judgeVolumes(&f); len(findings) != 1 || findings[0].Level != Fail {
+	if findings := checkVolumes(&f); len(findings) != 1 || findings[0].Level != Fail {
 		t.Errorf("staged alone: %+v", findings)
 	}
 	f.Volumes = Volumes{Err: "no mount table"}
-	if findings := judgeVolumes(&f); len(findings) != 1 || findings[0].Level != Warn {
+	if findings := checkVolumes(&f); len(findings) != 1 || findings[0].Level != Warn {
 		t.Errorf("not known: %+v", findings)
 	}
 	o.Root = t.TempDir()

@@ -11,114 +11,114 @@ import (
 // a system call or a message.
 const rearm = time.Second
 
-// paced is a response writer with a write deadline: each write must finish within
+// deadlineWriter is a response writer with a write deadline: each write must finish within
 // writeTime. The deadline applies only while a write is in progress, so a response
 // that is produced slowly, or that waits for data, is not aborted. It must be used by
 // one goroutine.
-type paced struct {
+type deadlineWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	armed   time.Time // when the deadline was set; zero means no deadline
-	last    time.Time // deadline of the whole response; zero means none
-	wrote   bool
-	taken   bool // the connection was hijacked
+	control          *http.ResponseController
+	armed            time.Time // when the deadline was set; zero means no deadline
+	responseDeadline time.Time // deadline of the whole response; zero means none
+	wrote            bool
+	hijacked         bool // the connection was hijacked
 }
 
-// newPaced clears the write deadline that the HTTP server has set for the request.
-func newPaced(w http.ResponseWriter) *paced {
-	p := &paced{ResponseWriter: w, control: http.NewResponseController(w)}
+// newDeadlineWriter clears the write deadline that the HTTP server has set for the request.
+func newDeadlineWriter(w http.ResponseWriter) *deadlineWriter {
+	p := &deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 	p.set(time.Time{})
 	return p
 }
 
 // set sets the write deadline. It fails only without a connection.
-func (p *paced) set(t time.Time) { _ = p.control.SetWriteDeadline(t) }
+func (p *deadlineWriter) set(t time.Time) { _ = p.control.SetWriteDeadline(t) }
 
-func (p *paced) arm() {
+func (p *deadlineWriter) setDeadline() {
 	now := time.Now()
 	if !p.armed.IsZero() && now.Sub(p.armed) < rearm {
 		return
 	}
 	p.armed = now
-	deadline := now.Add(writeTime)
-	if !p.last.IsZero() && p.last.Before(deadline) {
-		deadline = p.last
+	deadline := now.Add(writeTimeout)
+	if !p.responseDeadline.IsZero() && p.responseDeadline.Before(deadline) {
+		deadline = p.responseDeadline
 	}
 	p.set(deadline)
 }
 
-// rest clears the deadline until the next write: with HTTP/2 a deadline ends the
+// clearDeadline clears the deadline until the next write: with HTTP/2 a deadline ends the
 // stream even while no write is in progress.
-func (p *paced) rest() {
+func (p *deadlineWriter) clearDeadline() {
 	p.armed = time.Time{}
 	p.set(time.Time{})
 }
 
-// finish sets a deadline for the data that the HTTP server has buffered.
-func (p *paced) finish() {
-	if p.taken {
+// setFinalDeadline sets a deadline for the data that the HTTP server has buffered.
+func (p *deadlineWriter) setFinalDeadline() {
+	if p.hijacked {
 		return
 	}
 	p.armed = time.Time{}
-	p.arm()
+	p.setDeadline()
 }
 
 // Write implements io.Writer.
-func (p *paced) Write(data []byte) (int, error) {
-	p.arm()
+func (p *deadlineWriter) Write(data []byte) (int, error) {
+	p.setDeadline()
 	p.wrote = true
 	return p.ResponseWriter.Write(data)
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (p *paced) WriteHeader(code int) {
+func (p *deadlineWriter) WriteHeader(code int) {
 	p.wrote = true
 	p.ResponseWriter.WriteHeader(code)
 }
 
 // Flush implements http.Flusher.
-func (p *paced) Flush() { _ = p.FlushError() }
+func (p *deadlineWriter) Flush() { _ = p.FlushError() }
 
 // FlushError sends the written data, and clears the deadline until the next write.
-func (p *paced) FlushError() error {
-	p.arm()
+func (p *deadlineWriter) FlushError() error {
+	p.setDeadline()
 	p.wrote = true
 	if err := p.control.Flush(); err != nil {
 		return err
 	}
-	p.rest()
+	p.clearDeadline()
 	return nil
 }
 
 // Hijack implements http.Hijacker, because many handlers use a type assertion for it.
 // It fails with HTTP/2.
-func (p *paced) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (p *deadlineWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := p.control.Hijack()
-	p.taken = err == nil
+	p.hijacked = err == nil
 	return c, buffered, err
 }
 
 // Unwrap is for http.ResponseController.
-func (p *paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// text sends a short plain text, which browsers must not interpret as another type.
-func text(w http.ResponseWriter, code int, text string) {
+// writeText sends a short plain text, which browsers must not interpret as another type.
+func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
 }
 
-// tooMany sends the response to a request beyond a limit of concurrent requests.
-func tooMany(w http.ResponseWriter) {
+// writeTooMany sends the response to a request beyond a limit of concurrent requests.
+func writeTooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	text(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
+	writeText(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
 }
 
-// busy sends the response to a request that waited too long for a slot.
-func busy(w http.ResponseWriter) {
+// writeBusy sends the response to a request that waited too long for a slot.
+func writeBusy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	text(w, http.StatusServiceUnavailable, "The node is busy with similar requests, please try again later.\n")
+	writeText(w, http.StatusServiceUnavailable, "The node is busy with similar requests, please try again later.\n")
 }
 
 // abort aborts the response, so that clients do not take an incomplete response for a

@@ -10,30 +10,30 @@ import (
 )
 
 // stats serves /stats/summary (pkg/kubelet/server/stats/handler.go).
-func (s *Server) stats(w *paced, r *http.Request, parts []string) {
+func (s *Server) stats(w *deadlineWriter, r *http.Request, parts []string) {
 	if parts[0] != "summary" {
-		text(w, http.StatusNotFound, "404: Page Not Found")
+		writeText(w, http.StatusNotFound, "404: Page Not Found")
 		return
 	}
 	if !slices.Contains(getPost, r.Method) {
 		w.Header().Set("Allow", "GET, POST")
-		text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+		writeText(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
 		return
 	}
 	if err := r.ParseForm(); err != nil {
-		text(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: parse form failed: %v", err))
+		writeText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: parse form failed: %v", err))
 		return
 	}
 	// From now on the server reads only to detect that the client disconnects.
 	_ = w.control.SetReadDeadline(time.Time{}) // supported by HTTP/1.1 and HTTP/2
 	only := r.Form["only_cpu_and_memory"]
-	if !s.snapshot(w, r) {
+	if !s.acquireSnapshot(w, r) {
 		return
 	}
 	defer s.slots.snapshots.free()
 	w.Header().Set("Content-Type", "application/json")
 	if err := s.config.Summary(r.Context(), w, len(only) == 1 && only[0] == "true"); err != nil {
-		s.broken(w, r, err)
+		s.handleError(w, r, err)
 	}
 }
 
@@ -41,17 +41,17 @@ func (s *Server) stats(w *paced, r *http.Request, parts []string) {
 // accepts gzip.
 func (s *Server) metrics(path string, write Text) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := w.(*paced) // route passes a *paced
-		if !s.snapshot(p, r) {
+		p := w.(*deadlineWriter) // route passes a *paced
+		if !s.acquireSnapshot(p, r) {
 			return
 		}
 		defer s.slots.snapshots.free()
 		p.Header().Set("Content-Type", metrics.ContentType)
 		p.Header().Set("X-Content-Type-Options", "nosniff")
 		p.Header().Add("Vary", "Accept-Encoding")
-		if !wantsGzip(r.Header) {
+		if !acceptsGzip(r.Header) {
 			if err := write(r.Context(), p); err != nil {
-				s.broken(p, r, err)
+				s.handleError(p, r, err)
 			}
 			return
 		}
@@ -62,14 +62,14 @@ func (s *Server) metrics(path string, write Text) http.Handler {
 			err = z.finish()
 		}
 		if err != nil {
-			s.broken(p, r, err)
+			s.handleError(p, r, err)
 		}
 	})
 }
 
-// broken logs the error of a response. It sends a 500 if nothing was written yet, and
+// handleError logs the error of a response. It sends a 500 if nothing was written yet, and
 // aborts the response otherwise.
-func (s *Server) broken(w *paced, r *http.Request, err error) {
+func (s *Server) handleError(w *deadlineWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
 		s.config.Log.Warn("cannot serve request", "path", r.URL.Path, "error", err)
 	}
@@ -77,5 +77,5 @@ func (s *Server) broken(w *paced, r *http.Request, err error) {
 		abort()
 	}
 	w.Header().Del("Content-Encoding")
-	text(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: %v", err))
+	writeText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: %v", err))
 }

@@ -17,11 +17,11 @@ func TestWantsGzip(t *testing.T) {
 		"": false, "gzip": true, "GZIP": true, "deflate, gzip": true, "gzip;q=0": false, "gzip;q=0.0": false, "gzip; q=0.5": true,
 		"gzip;Q=1": true, "gzip;q=x": false, "gzip;q=nan": false, "identity": false, "xgzip": false, "*": false, "deflate,gzip;level=1": true,
 	} {
-		if got := wantsGzip(http.Header{"Accept-Encoding": {value}}); got != want {
+		if got := acceptsGzip(http.Header{"Accept-Encoding": {value}}); got != want {
 			t.Errorf("%q: %v", value, got)
 		}
 	}
-	if !wantsGzip(http.Header{"Accept-Encoding": {"deflate", "gzip"}}) {
+	if !acceptsGzip(http.Header{"Accept-Encoding": {"deflate", "gzip"}}) {
 		t.Error("a second line is passed over")
 	}
 }
@@ -78,7 +78,7 @@ func TestMetricsAreCompressed(t *testing.T) {
 			t.Errorf("%+.30v: compressed %v, %d bytes", tt, zipped, len(text))
 		}
 		if tt.crowded {
-			for range maxDeflaters {
+			for range maxGzipWriters {
 				s.deflate.places.free()
 			}
 		}

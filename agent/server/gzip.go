@@ -9,45 +9,45 @@ import (
 )
 
 const (
-	// worthGzip is the minimum size in bytes of a compressed response: a smaller
+	// minGzipSize is the minimum size in bytes of a compressed response: a smaller
 	// one fits into one packet anyway.
-	worthGzip = 1400
-	// maxDeflaters limits concurrent compressions. Each uses 1.2 MB; further
+	minGzipSize = 1400
+	// maxGzipWriters limits concurrent compressions. Each uses 1.2 MB; further
 	// responses are sent uncompressed.
-	maxDeflaters = 2
+	maxGzipWriters = 2
 )
 
-// deflaters is a limited pool of gzip writers. Go's garbage collector may free unused
+// gzipPool is a limited pool of gzip writers. Go's garbage collector may free unused
 // ones.
-type deflaters struct {
+type gzipPool struct {
 	places slot
 	pool   sync.Pool
 }
 
-func newDeflaters() *deflaters {
-	return &deflaters{places: make(slot, maxDeflaters)}
+func newGzipPool() *gzipPool {
+	return &gzipPool{places: make(slot, maxGzipWriters)}
 }
 
-// compressed is a response writer that compresses a response of at least worthGzip
+// gzipResponse is a response writer that compresses a response of at least worthGzip
 // bytes if a slot is free.
-type compressed struct {
-	from  *deflaters
-	to    *paced
+type gzipResponse struct {
+	from  *gzipPool
+	to    *deadlineWriter
 	held  []byte
 	began bool         // held was written
 	zip   *gzip.Writer // nil: not compressed
 }
 
-func (d *deflaters) writer(to *paced) *compressed { return &compressed{from: d, to: to} }
+func (d *gzipPool) writer(to *deadlineWriter) *gzipResponse { return &gzipResponse{from: d, to: to} }
 
 // Write implements io.Writer.
-func (c *compressed) Write(data []byte) (int, error) {
+func (c *gzipResponse) Write(data []byte) (int, error) {
 	switch {
 	case c.zip != nil:
 		return c.zip.Write(data)
 	case c.began:
 		return c.to.Write(data)
-	case len(c.held)+len(data) < worthGzip:
+	case len(c.held)+len(data) < minGzipSize:
 		c.held = append(c.held, data...)
 		return len(data), nil
 	}
@@ -67,7 +67,7 @@ func (c *compressed) Write(data []byte) (int, error) {
 }
 
 // finish writes the remaining data.
-func (c *compressed) finish() error {
+func (c *gzipResponse) finish() error {
 	switch {
 	case c.zip != nil:
 		return c.zip.Close()
@@ -79,7 +79,7 @@ func (c *compressed) finish() error {
 }
 
 // release returns the gzip writer to the pool and frees its slot.
-func (c *compressed) release() {
+func (c *gzipResponse) release() {
 	if c.zip == nil {
 		return
 	}
@@ -88,7 +88,7 @@ func (c *compressed) release() {
 	c.from.places.free()
 }
 
-func (d *deflaters) get() *gzip.Writer {
+func (d *gzipPool) get() *gzip.Writer {
 	if z, ok := d.pool.Get().(*gzip.Writer); ok {
 		return z
 	}
@@ -99,8 +99,8 @@ func (d *deflaters) get() *gzip.Writer {
 	return z
 }
 
-// wantsGzip reports whether the client accepts gzip (RFC 9110, 12.5.3).
-func wantsGzip(h http.Header) bool {
+// acceptsGzip reports whether the client accepts gzip (RFC 9110, 12.5.3).
+func acceptsGzip(h http.Header) bool {
 	for _, line := range h["Accept-Encoding"] {
 		for coding := range strings.SplitSeq(line, ",") {
 			name, weight, _ := strings.Cut(coding, ";")

@@ -20,9 +20,9 @@ func (s *Server) addHealthz(exact map[string]http.Handler) {
 			s.config.Log.Info("health check failed", "checks", failed)
 			http.Error(w, report+"healthz check failed", http.StatusInternalServerError)
 		case query.Has("verbose"):
-			text(w, http.StatusOK, report+"healthz check passed\n")
+			writeText(w, http.StatusOK, report+"healthz check passed\n")
 		default:
-			text(w, http.StatusOK, "ok")
+			writeText(w, http.StatusOK, "ok")
 		}
 	})
 	for _, check := range checks {
@@ -31,7 +31,7 @@ func (s *Server) addHealthz(exact map[string]http.Handler) {
 				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 				return
 			}
-			text(w, http.StatusOK, "ok")
+			writeText(w, http.StatusOK, "ok")
 		})
 	}
 }

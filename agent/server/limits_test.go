@@ -88,7 +88,7 @@ func TestReaderThatTakesNothing(t *testing.T) {
 				}
 				defer response.Body.Close()
 				<-ended
-				if took := time.Since(begun); took < writeTime || took > writeTime+rearm+farewell {
+				if took := time.Since(begun); took < writeTimeout || took > writeTimeout+rearm+farewell {
 					t.Errorf("given up after %v", took)
 				}
 				if n := written.Load(); n > 256<<10 {
@@ -135,7 +135,7 @@ func TestReaderThatTakesLittle(t *testing.T) {
 					}
 				})
 				<-ended
-				if took := time.Since(begun); took < snapshotTime-writeTime || took > snapshotTime+rearm+farewell {
+				if took := time.Since(begun); took < snapshotTime-writeTimeout || took > snapshotTime+rearm+farewell {
 					t.Errorf("given up after %v", took)
 				}
 			})
@@ -258,7 +258,7 @@ func TestEnd(t *testing.T) {
 						t.Errorf("answered: %v", got)
 					}
 					<-stopped
-					if took := time.Since(at); took > endTime+time.Second {
+					if took := time.Since(at); took > shutdownTimeout+time.Second {
 						t.Errorf("the end took %v", took)
 					}
 					stranger.Close()

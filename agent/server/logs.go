@@ -40,39 +40,39 @@ type LogFile struct {
 }
 
 // containerLogs serves /containerLogs/NAMESPACE/POD/CONTAINER.
-func (s *Server) containerLogs(w *paced, r *http.Request, parts []string) {
+func (s *Server) containerLogs(w *deadlineWriter, r *http.Request, parts []string) {
 	namespace, name, container := parts[0], parts[1], parts[2]
 	in, err := podLogOptions(r.URL.Query())
 	if err != nil {
-		text(w, http.StatusBadRequest, message("Unable to decode query.", err))
+		writeText(w, http.StatusBadRequest, message("Unable to decode query.", err))
 		return
 	}
 	options, err := podlogs.FromPodLogOptions(in, time.Now())
 	if err != nil {
-		text(w, http.StatusUnprocessableEntity, message("Invalid request.", err))
+		writeText(w, http.StatusUnprocessableEntity, message("Invalid request.", err))
 		return
 	}
-	p, status, ok := s.find(namespace, name)
+	p, status, ok := s.findPod(namespace, name)
 	if !ok {
-		text(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", name))
+		writeText(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", name))
 		return
 	}
-	if c, _ := pod.Find(&p.Spec, container); c == nil {
-		text(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
+	if c, _ := pod.FindContainer(&p.Spec, container); c == nil {
+		writeText(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
 		return
 	}
 	started := ""
 	if s.config.Started != nil {
 		started, _ = s.config.Started(p.UID, container)
 	}
-	id, err := whose(name, status, container, started, in.Previous)
+	id, err := logContainerID(name, status, container, started, in.Previous)
 	if err != nil {
-		text(w, http.StatusBadRequest, err.Error())
+		writeText(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if options.Follow {
 		if !s.slots.followed.try() {
-			tooMany(w)
+			writeTooMany(w)
 			return
 		}
 		defer s.slots.followed.free()
@@ -82,14 +82,14 @@ func (s *Server) containerLogs(w *paced, r *http.Request, parts []string) {
 
 // sendLog sends a log until its end, or until the client disconnects or the server
 // shuts down.
-func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, options podlogs.Options) {
+func (s *Server) sendLog(w *deadlineWriter, r *http.Request, q LogQuery, id string, options podlogs.Options) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	file, err := s.config.ContainerLog(ctx, q)
 	if err != nil {
 		s.config.Log.Info("cannot find container log", "pod", q.Pod.Namespace+"/"+q.Pod.Name, "podUID", q.Pod.UID,
 			"container", q.Container, "containerID", q.ID, "error", err)
-		text(w, http.StatusBadRequest, "unable to retrieve container logs for "+id)
+		writeText(w, http.StatusBadRequest, "unable to retrieve container logs for "+id)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -103,7 +103,7 @@ func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, optio
 		if err := w.FlushError(); err != nil {
 			return
 		}
-		out = flushed{w}
+		out = flushWriter{w}
 	}
 	damaged, err := podlogs.Read(ctx, podlogs.Source{Path: file.Path, Ended: file.Ended}, options, podlogs.Output{Stdout: out})
 	if damaged > 0 {
@@ -111,30 +111,30 @@ func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, optio
 	}
 	switch {
 	case err == nil, ctx.Err() != nil:
-	case errors.Is(err, errGone):
+	case errors.Is(err, errDisconnected):
 		abort()
 	case !w.wrote:
-		text(w, http.StatusBadRequest, err.Error())
+		writeText(w, http.StatusBadRequest, err.Error())
 	default:
 		s.config.Log.Warn("cannot read container log", "path", file.Path, "error", err)
 		abort()
 	}
 }
 
-// errGone means that the client of a response has disconnected.
-var errGone = errors.New("client has disconnected")
+// errDisconnected means that the client of a response has disconnected.
+var errDisconnected = errors.New("client has disconnected")
 
-// flushed flushes each write.
-type flushed struct{ *paced }
+// flushWriter flushes each write.
+type flushWriter struct{ *deadlineWriter }
 
 // Write implements io.Writer.
-func (f flushed) Write(data []byte) (int, error) {
-	n, err := f.paced.Write(data)
+func (f flushWriter) Write(data []byte) (int, error) {
+	n, err := f.deadlineWriter.Write(data)
 	if err == nil {
 		err = f.FlushError()
 	}
 	if err != nil {
-		return n, fmt.Errorf("%w: %w", errGone, err)
+		return n, fmt.Errorf("%w: %w", errDisconnected, err)
 	}
 	return n, nil
 }
@@ -178,20 +178,20 @@ func message(what string, err error) string {
 	return `{"message": ` + string(data) + `}`
 }
 
-// whose returns the ID, with scheme, of the container whose log is requested
+// logContainerID returns the ID, with scheme, of the container whose log is requested
 // (validateContainerLogStatus in pkg/kubelet/kubelet_pods.go): the running one,
 // else the last one that ran, or with previous the one before. started is the ID,
 // without scheme, of the running container. It is "" if only the status knows of
 // one: the status may be updated minutes after the start.
-func whose(podName string, status *v1.PodStatus, name, started string, previous bool) (string, error) {
-	c := pod.StatusOf(status, name)
+func logContainerID(podName string, status *v1.PodStatus, name, started string, previous bool) (string, error) {
+	c := pod.FindContainerStatus(status, name)
 	if started != "" && !previous {
 		if c != nil && bare(c.ContainerID) == started {
 			return c.ContainerID, nil
 		}
 		return started, nil
 	}
-	if id := ranBefore(c, started); id != "" {
+	if id := previousRun(c, started); id != "" {
 		return id, nil
 	}
 	if c == nil {
@@ -228,9 +228,9 @@ func whose(podName string, status *v1.PodStatus, name, started string, previous 
 	return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, podName, why)
 }
 
-// ranBefore returns the ID of the status's container if a newer container of the name
+// previousRun returns the ID of the status's container if a newer container of the name
 // has started since, and "" otherwise.
-func ranBefore(c *v1.ContainerStatus, started string) string {
+func previousRun(c *v1.ContainerStatus, started string) string {
 	switch {
 	case c == nil || started == "" || bare(c.ContainerID) == started:
 		return ""

@@ -99,7 +99,7 @@ func TestWhose(t *testing.T) {
 		status := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
 			{Name: "app", ContainerID: "scheme://now", State: tt.state, LastTerminationState: v1.ContainerState{Terminated: tt.last}},
 		}}
-		got, err := whose("web", status, "app", tt.started, tt.previous)
+		got, err := logContainerID("web", status, "app", tt.started, tt.previous)
 		text := "id:" + got
 		if err != nil {
 			text = err.Error()
@@ -108,10 +108,10 @@ func TestWhose(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, text, tt.want)
 		}
 	}
-	if _, err := whose("web", new(v1.PodStatus), "app", "", false); err == nil || err.Error() != `container "app" in pod "web" is not available` {
+	if _, err := logContainerID("web", new(v1.PodStatus), "app", "", false); err == nil || err.Error() != `container "app" in pod "web" is not available` {
 		t.Errorf("without a status: %v", err)
 	}
-	if id, err := whose("web", new(v1.PodStatus), "app", "new", false); id != "new" || err != nil {
+	if id, err := logContainerID("web", new(v1.PodStatus), "app", "new", false); id != "new" || err != nil {
 		t.Errorf("started before there is a status: %q, %v", id, err)
 	}
 }
@@ -370,7 +370,7 @@ func TestQuietLogStays(t *testing.T) {
 				more := make(chan string)
 				// Inotify has no virtual time: a stream stands for the log.
 				b.config.Streaming = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					out := flushed{w.(*paced)}
+					out := flushWriter{w.(*deadlineWriter)}
 					if out.FlushError() != nil {
 						return
 					}

@@ -16,16 +16,16 @@ import (
 const listHead = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`
 
 // pods serves /pods.
-func (s *Server) pods(w *paced, r *http.Request, _ []string) {
-	if !s.snapshot(w, r) {
+func (s *Server) pods(w *deadlineWriter, r *http.Request, _ []string) {
+	if !s.acquireSnapshot(w, r) {
 		return
 	}
 	defer s.slots.snapshots.free()
-	writePods(w, s.shown())
+	writePods(w, s.podsWithStatus())
 }
 
-// shown returns copies of the pods with their newest statuses.
-func (s *Server) shown() iter.Seq[*v1.Pod] {
+// podsWithStatus returns copies of the pods with their newest statuses.
+func (s *Server) podsWithStatus() iter.Seq[*v1.Pod] {
 	return func(yield func(*v1.Pod) bool) {
 		for p, status := range s.config.Pods() {
 			with := *p
@@ -38,7 +38,7 @@ func (s *Server) shown() iter.Seq[*v1.Pod] {
 }
 
 // writePods writes a list pod by pod, to keep the whole list out of memory.
-func writePods(w *paced, pods iter.Seq[*v1.Pod]) {
+func writePods(w *deadlineWriter, pods iter.Seq[*v1.Pod]) {
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := io.WriteString(w, listHead); err != nil {
 		return // the client has disconnected
@@ -59,22 +59,22 @@ func writePods(w *paced, pods iter.Seq[*v1.Pod]) {
 	_, _ = io.WriteString(w, "]}\n")
 }
 
-// snapshot acquires a slot for a response that is assembled from much data, and
+// acquireSnapshot acquires a slot for a response that is assembled from much data, and
 // limits the duration of the response to snapshotTime. It reports whether it acquired
 // the slot, which the caller must free; otherwise it has sent a 503.
-func (s *Server) snapshot(w *paced, r *http.Request) bool {
+func (s *Server) acquireSnapshot(w *deadlineWriter, r *http.Request) bool {
 	if !s.slots.snapshots.wait(r.Context(), snapshotQueue) {
-		busy(w)
+		writeBusy(w)
 		return false
 	}
-	w.last = time.Now().Add(snapshotTime)
+	w.responseDeadline = time.Now().Add(snapshotTime)
 	return true
 }
 
-// find returns the pod of a name with its newest status; ok is false if there is
+// findPod returns the pod of a name with its newest status; ok is false if there is
 // none. If two pods have the name, because one replaces a terminating one, find
 // returns the newer.
-func (s *Server) find(namespace, name string) (found *v1.Pod, status *v1.PodStatus, ok bool) {
+func (s *Server) findPod(namespace, name string) (found *v1.Pod, status *v1.PodStatus, ok bool) {
 	for p, st := range s.config.Pods() {
 		if p.Namespace == namespace && p.Name == name && (!ok || pod.Newer(p, found)) {
 			found, status, ok = p, st, true

@@ -77,7 +77,7 @@ func TestNewerPodOfAName(t *testing.T) {
 	} {
 		b := newBoard(t)
 		b.pods = tt.pods
-		p, _, ok := b.build().find("default", "web")
+		p, _, ok := b.build().findPod("default", "web")
 		if ok != (tt.want != "") || ok && string(p.UID) != tt.want {
 			t.Errorf("%s: %v %v", name, p, ok)
 		}
@@ -121,7 +121,7 @@ func TestPodsArePieces(t *testing.T) {
 	b.pods = thirty()
 	s := b.build()
 	w := &largest{header: http.Header{}}
-	s.pods(newPaced(w), httptest.NewRequest("GET", "/pods", nil), nil)
+	s.pods(newDeadlineWriter(w), httptest.NewRequest("GET", "/pods", nil), nil)
 	if w.piece > w.total/len(b.pods)*3/2 {
 		t.Errorf("a piece of %d of %d bytes", w.piece, w.total)
 	}
@@ -151,11 +151,11 @@ func BenchmarkPods(b *testing.B) {
 // BenchmarkGzip is a scrape with as much text as 30 pods have.
 func BenchmarkGzip(b *testing.B) {
 	line := []byte("container_memory_working_set_bytes{container=\"app\",pod=\"web-7c9d8f5b6-00017\",namespace=\"default\"} 1.7825792e+07\n")
-	d := newDeflaters()
+	d := newGzipPool()
 	b.ReportAllocs()
 	w := &largest{header: http.Header{}}
 	for b.Loop() {
-		z := d.writer(newPaced(w))
+		z := d.writer(newDeadlineWriter(w))
 		for range 2000 {
 			if _, err := z.Write(line); err != nil {
 				b.Fatal(err)

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// family is the route of all paths with the same first element.
-type family struct {
+// route is the route of all paths with the same first element.
+type route struct {
 	// methods are the allowed methods, in the order of the Allow header; nil
 	// allows every method.
 	methods []string
-	// least and most limit the number of path elements after the first. A negative
+	// minParts and most limit the number of path elements after the first. A negative
 	// most means no limit.
-	least, most int
-	serve       func(w *paced, r *http.Request, parts []string)
+	minParts, maxParts int
+	serve              func(w *deadlineWriter, r *http.Request, parts []string)
 }
 
 var (
@@ -24,14 +24,14 @@ var (
 )
 
 // route dispatches a request by its path, which must be clean.
-func (s *Server) route(w *paced, r *http.Request) {
+func (s *Server) route(w *deadlineWriter, r *http.Request) {
 	path := r.URL.Path
-	if h, ok := s.exact[path]; ok {
+	if h, ok := s.exactPaths[path]; ok {
 		h.ServeHTTP(w, r)
 		return
 	}
 	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	f, ok := s.rooted[first]
+	f, ok := s.prefixRoutes[first]
 	if !ok {
 		http.NotFound(w, r)
 		return
@@ -40,13 +40,13 @@ func (s *Server) route(w *paced, r *http.Request) {
 	if rest = strings.TrimSuffix(rest, "/"); rest != "" {
 		parts = strings.Split(rest, "/")
 	}
-	if len(parts) < f.least || f.most >= 0 && len(parts) > f.most {
-		text(w, http.StatusNotFound, "404: Page Not Found")
+	if len(parts) < f.minParts || f.maxParts >= 0 && len(parts) > f.maxParts {
+		writeText(w, http.StatusNotFound, "404: Page Not Found")
 		return
 	}
 	if f.methods != nil && !slices.Contains(f.methods, r.Method) {
 		w.Header().Set("Allow", strings.Join(f.methods, ", "))
-		text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+		writeText(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
 		return
 	}
 	f.serve(w, r, parts)
@@ -67,7 +67,7 @@ func (s *Server) exactRoutes() map[string]http.Handler {
 	}
 	if *s.config.Kubelet.EnableDebuggingHandlers {
 		exact["/configz"] = http.HandlerFunc(s.configz)
-		exact["/debug/flags/v"] = disabled("flags endpoint is disabled.")
+		exact["/debug/flags/v"] = disabledHandler("flags endpoint is disabled.")
 	}
 	return exact
 }
@@ -75,50 +75,50 @@ func (s *Server) exactRoutes() map[string]http.Handler {
 // rootedRoutes returns the other routes. Without enableDebuggingHandlers, the debug
 // paths report that they are disabled, whatever follows the first path element
 // (InstallDebuggingDisabledHandlers).
-func (s *Server) rootedRoutes() map[string]family {
-	rooted := map[string]family{"pods": {methods: get, serve: s.pods}}
+func (s *Server) rootedRoutes() map[string]route {
+	rooted := map[string]route{"pods": {methods: get, serve: s.pods}}
 	if s.config.Summary != nil {
-		rooted["stats"] = family{least: 1, most: 1, serve: s.stats}
+		rooted["stats"] = route{minParts: 1, maxParts: 1, serve: s.stats}
 	}
 	if !*s.config.Kubelet.EnableDebuggingHandlers {
-		off := family{most: -1, serve: handled(disabled("Debug endpoints are disabled."))}
+		off := route{maxParts: -1, serve: handled(disabledHandler("Debug endpoints are disabled."))}
 		for _, first := range []string{"run", "exec", "attach", "portForward", "containerLogs", "runningpods", "logs"} {
 			rooted[first] = off
 		}
-		rooted["debug"] = family{least: 1, most: -1, serve: under("pprof", off.serve)}
+		rooted["debug"] = route{minParts: 1, maxParts: -1, serve: under("pprof", off.serve)}
 		return rooted
 	}
-	rooted["runningpods"] = family{methods: get, serve: s.runningPods}
-	rooted["containerLogs"] = family{methods: get, least: 3, most: 3, serve: s.containerLogs}
+	rooted["runningpods"] = route{methods: get, serve: s.runningPods}
+	rooted["containerLogs"] = route{methods: get, minParts: 3, maxParts: 3, serve: s.containerLogs}
 	if *s.config.Kubelet.EnableSystemLogHandler {
-		rooted["logs"] = family{methods: get, most: -1, serve: s.systemLogs}
+		rooted["logs"] = route{methods: get, maxParts: -1, serve: s.systemLogs}
 	} else {
-		rooted["logs"] = family{most: -1, serve: handled(disabled("logs endpoint is disabled."))}
+		rooted["logs"] = route{maxParts: -1, serve: handled(disabledHandler("logs endpoint is disabled."))}
 	}
 	if s.config.Profiling != nil && *s.config.Kubelet.EnableProfilingHandler {
-		rooted["debug"] = family{methods: get, least: 1, most: 2, serve: under("pprof", handled(s.config.Profiling))}
+		rooted["debug"] = route{methods: get, minParts: 1, maxParts: 2, serve: under("pprof", handled(s.config.Profiling))}
 	} else {
-		rooted["debug"] = family{least: 1, most: -1, serve: under("pprof", handled(disabled("profiling endpoint is disabled.")))}
+		rooted["debug"] = route{minParts: 1, maxParts: -1, serve: under("pprof", handled(disabledHandler("profiling endpoint is disabled.")))}
 	}
 	if s.config.Streaming != nil {
 		stream := handled(s.config.Streaming)
-		rooted["exec"] = family{methods: getPost, least: 3, most: 4, serve: stream}
+		rooted["exec"] = route{methods: getPost, minParts: 3, maxParts: 4, serve: stream}
 		rooted["attach"] = rooted["exec"]
-		rooted["run"] = family{methods: post, least: 3, most: 4, serve: stream}
-		rooted["portForward"] = family{methods: getPost, least: 2, most: 3, serve: stream}
+		rooted["run"] = route{methods: post, minParts: 3, maxParts: 4, serve: stream}
+		rooted["portForward"] = route{methods: getPost, minParts: 2, maxParts: 3, serve: stream}
 	}
 	return rooted
 }
 
 // handled adapts h to family.serve.
-func handled(h http.Handler) func(*paced, *http.Request, []string) {
-	return func(w *paced, r *http.Request, _ []string) { h.ServeHTTP(w, r) }
+func handled(h http.Handler) func(*deadlineWriter, *http.Request, []string) {
+	return func(w *deadlineWriter, r *http.Request, _ []string) { h.ServeHTTP(w, r) }
 }
 
 // under calls serve for paths whose next element is folder, and returns 404 for
 // others.
-func under(folder string, serve func(*paced, *http.Request, []string)) func(*paced, *http.Request, []string) {
-	return func(w *paced, r *http.Request, parts []string) {
+func under(folder string, serve func(*deadlineWriter, *http.Request, []string)) func(*deadlineWriter, *http.Request, []string) {
+	return func(w *deadlineWriter, r *http.Request, parts []string) {
 		if parts[0] != folder {
 			http.NotFound(w, r)
 			return
@@ -127,8 +127,8 @@ func under(folder string, serve func(*paced, *http.Request, []string)) func(*pac
 	}
 }
 
-// disabled returns 405 with the kubelet's message for a disabled endpoint.
-func disabled(message string) http.Handler {
+// disabledHandler returns 405 with the kubelet's message for a disabled endpoint.
+func disabledHandler(message string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, message, http.StatusMethodNotAllowed)
 	})

@@ -22,24 +22,24 @@ type Runtime interface {
 
 // runningPods serves /runningpods/: all pods that the runtime runs, desired or
 // orphaned.
-func (s *Server) runningPods(w *paced, r *http.Request, _ []string) {
-	if !s.snapshot(w, r) {
+func (s *Server) runningPods(w *deadlineWriter, r *http.Request, _ []string) {
+	if !s.acquireSnapshot(w, r) {
 		return
 	}
 	defer s.slots.snapshots.free()
-	pods, err := runningOf(r.Context(), s.config.Runtime)
+	pods, err := runningPodsOf(r.Context(), s.config.Runtime)
 	if err != nil {
 		s.config.Log.Warn("cannot list running pods", "error", err)
-		text(w, http.StatusInternalServerError, err.Error())
+		writeText(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	writePods(w, slices.Values(pods))
 }
 
-// runningOf returns pods built from the ready sandboxes and the running containers
+// runningPodsOf returns pods built from the ready sandboxes and the running containers
 // (ToAPIPod in pkg/kubelet/container/runtime.go). They are sorted by namespace, name
 // and UID, and their containers by name.
-func runningOf(ctx context.Context, rt Runtime) ([]*v1.Pod, error) {
+func runningPodsOf(ctx context.Context, rt Runtime) ([]*v1.Pod, error) {
 	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
 	})

@@ -31,21 +31,21 @@ const (
 // Limits of the HTTP server. The headers contain bearer tokens, and the request line
 // contains the commands of exec.
 const (
-	maxHeader     = 32 << 10
-	maxBody       = 64 << 10
-	maxStreams    = 16 // per HTTP/2 connection
-	maxReceive    = 64 << 10
-	headerTime    = 10 * time.Second // includes the TLS handshake
-	bodyTime      = 10 * time.Second
-	writeTime     = 30 * time.Second
-	idleTime      = 90 * time.Second // like the kubelet's
-	quiet         = time.Minute      // idle time before TCP keepalive probes
-	endTime       = 2 * time.Second
-	snapshotTime  = 5 * time.Minute
-	maxRequests   = 128
-	maxFollowed   = 48 // each uses one of the user's 128 inotify instances
-	maxSnapshots  = 4
-	snapshotQueue = 10 * time.Second
+	maxHeader       = 32 << 10
+	maxBody         = 64 << 10
+	maxStreams      = 16 // per HTTP/2 connection
+	maxReceive      = 64 << 10
+	headerTime      = 10 * time.Second // includes the TLS handshake
+	bodyTime        = 10 * time.Second
+	writeTimeout    = 30 * time.Second
+	idleTime        = 90 * time.Second // like the kubelet's
+	keepAliveIdle   = time.Minute      // idle time before TCP keepalive probes
+	shutdownTimeout = 2 * time.Second
+	snapshotTime    = 5 * time.Minute
+	maxRequests     = 128
+	maxFollowed     = 48 // each uses one of the user's 128 inotify instances
+	maxSnapshots    = 4
+	snapshotQueue   = 10 * time.Second
 )
 
 type (
@@ -64,18 +64,18 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			running.Add(1)
 			defer running.Done()
-			s.enter(w, r)
+			s.limitRequest(w, r)
 		}),
 		TLSConfig:         s.tls,
 		Protocols:         new(http.Protocols),
 		ReadHeaderTimeout: headerTime,
-		WriteTimeout:      writeTime,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: 16 << 10,
 			MaxReceiveBufferPerConnection: maxReceive, MaxReceiveBufferPerStream: maxReceive,
-			WriteByteTimeout: writeTime,
+			WriteByteTimeout: writeTimeout,
 		},
 		ErrorLog:    slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return base },
@@ -112,19 +112,19 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 
 // shutdown waits up to endTime for the requests in flight.
 func shutdown(srv *http.Server, ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, endTime)
+	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
 	return srv.Shutdown(ctx)
 }
 
-// enter limits the body of a request, and the concurrent requests of a connection
+// limitRequest limits the body of a request, and the concurrent requests of a connection
 // before its first one was allowed. It runs before the guard.
-func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
+func (s *Server) limitRequest(w http.ResponseWriter, r *http.Request) {
 	defer s.recover(r)
 	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
 		defer c.End()
-		if c.Begin() > pendingRequests && !c.Promoted() && !s.certified(r.TLS) {
-			tooMany(w)
+		if c.Begin() > pendingRequests && !c.Promoted() && !s.hasValidCertificate(r.TLS) {
+			writeTooMany(w)
 			return
 		}
 	}
@@ -148,20 +148,20 @@ func (s *Server) recover(r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// admitted serves an authorized request.
-func (s *Server) admitted(w http.ResponseWriter, r *http.Request) {
+// serveAuthorized serves an authorized request.
+func (s *Server) serveAuthorized(w http.ResponseWriter, r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
-		if user := authn.From(r.Context()); user != nil && user.Name != authn.Anonymous {
+		if user := authn.UserFrom(r.Context()); user != nil && user.Name != authn.Anonymous {
 			c.Promote(user.Name)
 		}
 	}
 	if !s.slots.requests.try() {
-		tooMany(w)
+		writeTooMany(w)
 		return
 	}
 	defer s.slots.requests.free()
-	p := newPaced(w)
-	defer p.finish()
+	p := newDeadlineWriter(w)
+	defer p.setFinalDeadline()
 	s.route(p, r)
 }
 

@@ -85,14 +85,14 @@ const defaultSystemLogs = "/var/log"
 
 // Server is the node's HTTPS API.
 type Server struct {
-	config  Config
-	tls     *tls.Config
-	guard   http.Handler
-	exact   map[string]http.Handler // serve any method, like the kubelet's
-	rooted  map[string]family       // by the first path element
-	slots   slots
-	deflate *deflaters
-	listen  func(context.Context) (net.Listener, error)
+	config       Config
+	tls          *tls.Config
+	guard        http.Handler
+	exactPaths   map[string]http.Handler // serve any method, like the kubelet's
+	prefixRoutes map[string]route        // by the first path element
+	slots        slots
+	deflate      *gzipPool
+	listen       func(context.Context) (net.Listener, error)
 }
 
 // New validates the configuration and starts nothing.
@@ -116,13 +116,13 @@ func New(c Config) (*Server, error) {
 	for _, name := range settings.insecure {
 		c.Log.Warn("insecure TLS cipher suite configured", "suite", name, "remedy", "remove it from tlsCipherSuites")
 	}
-	s := &Server{config: c, slots: newSlots(), deflate: newDeflaters()}
-	s.tls = s.handshakes(settings)
-	s.guard = authz.NewGuard(c.Authn, c.Authz, http.HandlerFunc(s.admitted), c.Log)
-	s.exact, s.rooted = s.exactRoutes(), s.rootedRoutes()
+	s := &Server{config: c, slots: newSlots(), deflate: newGzipPool()}
+	s.tls = s.tlsConfig(settings)
+	s.guard = authz.NewGuard(c.Authn, c.Authz, http.HandlerFunc(s.serveAuthorized), c.Log)
+	s.exactPaths, s.prefixRoutes = s.exactRoutes(), s.rootedRoutes()
 	address := net.JoinHostPort(c.Kubelet.Address, strconv.Itoa(int(c.Kubelet.Port)))
 	s.listen = func(ctx context.Context) (net.Listener, error) {
-		lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: quiet, Interval: quiet / 4, Count: 4}}
+		lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveIdle / 4, Count: 4}}
 		return lc.Listen(ctx, "tcp", address)
 	}
 	return s, nil

@@ -21,7 +21,7 @@ const maxListed = 1000
 // systemLogs serves /logs/: a directory as a list of links, a file as its content. It
 // does not follow symbolic links that lead out of the directory, and serves only
 // regular files.
-func (s *Server) systemLogs(w *paced, r *http.Request, parts []string) {
+func (s *Server) systemLogs(w *deadlineWriter, r *http.Request, parts []string) {
 	name := strings.Join(parts, "/")
 	if name == "" {
 		name = "."
@@ -74,7 +74,7 @@ func redirect(w http.ResponseWriter, r *http.Request, to string) {
 }
 
 // content sends a file up to its current end.
-func content(w *paced, r *http.Request, file *os.File, info fs.FileInfo) {
+func content(w *deadlineWriter, r *http.Request, file *os.File, info fs.FileInfo) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -91,7 +91,7 @@ func content(w *paced, r *http.Request, file *os.File, info fs.FileInfo) {
 }
 
 // list sends the entries of a directory in the format of http.FileServer.
-func list(w *paced, r *http.Request, folder *os.File) {
+func list(w *deadlineWriter, r *http.Request, folder *os.File) {
 	entries, err := folder.ReadDir(maxListed)
 	if err != nil && !errors.Is(err, io.EOF) {
 		http.Error(w, "Error reading directory", http.StatusInternalServerError)

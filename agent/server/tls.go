@@ -79,11 +79,11 @@ func suite(name string) (id uint16, weak, ok bool) {
 	return 0, false, false
 }
 
-// handshakes returns the TLS configuration. Each connection uses a copy with the
+// tlsConfig returns the TLS configuration. Each connection uses a copy with the
 // current client CAs. A client certificate is verified with each request, and does
 // not promote the connection: a cluster's CA signs many certificates without any
 // right to this node, such as those of other nodes.
-func (s *Server) handshakes(is settings) *tls.Config {
+func (s *Server) tlsConfig(is settings) *tls.Config {
 	base := &tls.Config{
 		MinVersion: is.least, CipherSuites: is.suites, CurvePreferences: is.curves,
 		GetCertificate: s.config.GetCertificate,
@@ -102,8 +102,8 @@ func (s *Server) handshakes(is settings) *tls.Config {
 	return base
 }
 
-// certified reports whether the client of a connection has shown a valid certificate.
-func (s *Server) certified(state *tls.ConnectionState) bool {
+// hasValidCertificate reports whether the client of a connection has shown a valid certificate.
+func (s *Server) hasValidCertificate(state *tls.ConnectionState) bool {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return false
 	}

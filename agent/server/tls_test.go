@@ -171,11 +171,11 @@ func TestCertified(t *testing.T) {
 		for _, c := range tt.shown {
 			state.PeerCertificates = append(state.PeerCertificates, c.Leaf)
 		}
-		if got := s.certified(state); got != tt.want {
+		if got := s.hasValidCertificate(state); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if s.certified(nil) {
+	if s.hasValidCertificate(nil) {
 		t.Error("a connection without TLS")
 	}
 }

@@ -54,7 +54,7 @@ type APIConfig struct {
 type API struct {
 	config APIConfig
 	follow follower
-	news   chan struct{} // capacity 1: there are changes to hand over
+	wake   chan struct{} // capacity 1: there are changes to hand over
 
 	mu   sync.Mutex
 	pods apiPods
@@ -66,7 +66,7 @@ func NewAPI(config APIConfig) (*API, error) {
 	if config.API == nil || config.NodeName == "" || config.Log == nil || config.Events == nil {
 		return nil, errors.New("api source: API, NodeName, Log and Events are required")
 	}
-	a := &API{config: config, news: make(chan struct{}, 1), pods: apiPods{nodeName: config.NodeName}}
+	a := &API{config: config, wake: make(chan struct{}, 1), pods: apiPods{nodeName: config.NodeName}}
 	a.follow = follower{api: config.API, nodeName: config.NodeName, log: config.Log, sink: a, recovered: config.Recovered}
 	return a, nil
 }
@@ -76,7 +76,7 @@ func NewAPI(config APIConfig) (*API, error) {
 // first. It returns ctx's cause. While set blocks, changes are collected. Pods
 // that did not change are the same pointers as in the previous set. At most one
 // Run may be active at a time.
-func (a *API) Run(ctx context.Context, set func(context.Context, Wanted)) error {
+func (a *API) Run(ctx context.Context, set func(context.Context, PodSet)) error {
 	var deliverer sync.WaitGroup
 	deliverer.Go(func() { a.deliver(ctx, set) })
 	defer deliverer.Wait()
@@ -84,13 +84,13 @@ func (a *API) Run(ctx context.Context, set func(context.Context, Wanted)) error 
 }
 
 // deliver hands over the pods after each notification on news.
-func (a *API) deliver(ctx context.Context, set func(context.Context, Wanted)) {
+func (a *API) deliver(ctx context.Context, set func(context.Context, PodSet)) {
 	var last []*v1.Pod
 	for first := true; ; first = false {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.news:
+		case <-a.wake:
 		}
 		a.mu.Lock()
 		all := a.pods.all()
@@ -100,7 +100,7 @@ func (a *API) deliver(ctx context.Context, set func(context.Context, Wanted)) {
 		}
 		wanted := slices.DeleteFunc(slices.Clone(all), pod.IsMirror)
 		if first || !slices.Equal(wanted, last) {
-			set(ctx, Wanted{Pods: wanted})
+			set(ctx, PodSet{Pods: wanted})
 			last = slices.Clone(wanted)
 		}
 		if !wait.Pause(ctx, apiGap) {
@@ -109,32 +109,32 @@ func (a *API) deliver(ctx context.Context, set func(context.Context, Wanted)) {
 	}
 }
 
-// tell emits an event for each rejected pod; the recorder counts repetitions.
+// reportRejected emits an event for each rejected pod; the recorder counts repetitions.
 // The pod's name appears in the message only, quoted, since it may be invalid.
-func (a *API) tell(refused []string) {
+func (a *API) reportRejected(refused []string) {
 	for _, message := range refused[:min(len(refused), maxReported)] {
 		a.config.Events.Warning(pod.Ref{}, ReasonRefusedPod, message)
 	}
 }
 
-// listed applies a full list from the API server.
-func (a *API) listed(items []v1.Pod) {
+// onList applies a full list from the API server.
+func (a *API) onList(items []v1.Pod) {
 	a.mu.Lock()
 	refused := a.pods.replace(items)
 	a.mu.Unlock()
-	a.tell(refused)
-	wait.Notify(a.news) // also if nothing changed: the first set is pending
+	a.reportRejected(refused)
+	wait.Notify(a.wake) // also if nothing changed: the first set is pending
 }
 
-// changed applies one watch event from the API server.
-func (a *API) changed(kind watch.EventType, p *v1.Pod) {
+// onEvent applies one watch event from the API server.
+func (a *API) onEvent(kind watch.EventType, p *v1.Pod) {
 	a.mu.Lock()
 	changed, refused := a.pods.apply(kind, p)
 	a.mu.Unlock()
 	if refused != "" {
-		a.tell([]string{refused})
+		a.reportRejected([]string{refused})
 	}
 	if changed {
-		wait.Notify(a.news)
+		wait.Notify(a.wake)
 	}
 }

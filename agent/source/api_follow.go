@@ -46,8 +46,8 @@ const causeDecoding = "ClientWatchDecoding"
 // podSink receives the pods from a follower. Its methods are called one at a
 // time.
 type podSink interface {
-	listed(items []v1.Pod)
-	changed(kind watch.EventType, p *v1.Pod)
+	onList(items []v1.Pod)
+	onEvent(kind watch.EventType, p *v1.Pod)
 }
 
 // follower lists and watches a node's pods:
@@ -66,13 +66,13 @@ type follower struct {
 
 	recovered apiclient.Recoveries
 
-	wait     wait.Backoff
-	version  string // last seen resource version; "" before the first list
-	watching bool   // the next step is a watch from version, else a list
-	doubted  bool   // the list must come from the store, not from a cache
-	torn     string // the version at which an event stream broke
-	lasted   bool   // the current or last watch lasted for steady
-	down     bool   // an outage was logged, its end was not
+	wait       wait.Backoff
+	version    string // last seen resource version; "" before the first list
+	watching   bool   // the next step is a watch from version, else a list
+	needLatest bool   // the list must come from the store, not from a cache
+	brokenAt   string // the version at which an event stream broke
+	lasted     bool   // the current or last watch lasted for steady
+	down       bool   // an outage was logged, its end was not
 }
 
 // run lists and watches until ctx ends, and returns ctx's cause.
@@ -101,7 +101,7 @@ func (f *follower) list(ctx context.Context) error {
 	options := f.options()
 	options.ResourceVersion = f.version
 	switch {
-	case f.doubted:
+	case f.needLatest:
 		options.ResourceVersion = ""
 	case f.version == "":
 		options.ResourceVersion = "0"
@@ -113,11 +113,11 @@ func (f *follower) list(ctx context.Context) error {
 	if list.ResourceVersion == "" || list.ResourceVersion == "0" {
 		return errNoVersion
 	}
-	if !f.doubted && f.version != "" && later(f.version, list.ResourceVersion) {
+	if !f.needLatest && f.version != "" && newer(f.version, list.ResourceVersion) {
 		return errBackwards
 	}
-	f.version, f.watching, f.doubted, f.torn = list.ResourceVersion, true, false, ""
-	f.sink.listed(list.Items)
+	f.version, f.watching, f.needLatest, f.brokenAt = list.ResourceVersion, true, false, ""
+	f.sink.onList(list.Items)
 	return nil
 }
 
@@ -147,13 +147,13 @@ func (f *follower) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-works.C:
-			f.works()
+			f.markWorking()
 		case <-over.C:
 			return errNoEnd
 		case e, open := <-w.ResultChan():
 			switch {
 			case open:
-				word, err := f.take(e)
+				word, err := f.handleEvent(e)
 				if err != nil {
 					return err
 				}
@@ -169,9 +169,9 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// take handles one watch event and reports whether it carried a resource
+// handleEvent handles one watch event and reports whether it carried a resource
 // version.
-func (f *follower) take(e watch.Event) (word bool, err error) {
+func (f *follower) handleEvent(e watch.Event) (word bool, err error) {
 	if status, ok := e.Object.(*metav1.Status); ok && status != nil {
 		return false, fmt.Errorf("watch the node's pods: %w", apierrors.FromObject(status))
 	}
@@ -180,17 +180,17 @@ func (f *follower) take(e watch.Event) (word bool, err error) {
 		return false, fmt.Errorf("%w: %T", errNotPods, e.Object)
 	}
 	word = p.ResourceVersion != "" && p.ResourceVersion != "0"
-	news := word && later(p.ResourceVersion, f.version)
+	news := word && newer(p.ResourceVersion, f.version)
 	switch e.Type {
 	case watch.Added, watch.Modified:
 		// An event that is not newer is a repetition, perhaps of a deleted pod.
 		if news {
-			f.sink.changed(e.Type, p)
+			f.sink.onEvent(e.Type, p)
 		}
 	case watch.Deleted:
-		f.sink.changed(e.Type, p)
+		f.sink.onEvent(e.Type, p)
 	case watch.Bookmark:
-		if word && later(f.version, p.ResourceVersion) {
+		if word && newer(f.version, p.ResourceVersion) {
 			return true, errBackwards
 		}
 	case watch.Error:
@@ -204,10 +204,10 @@ func (f *follower) take(e watch.Event) (word bool, err error) {
 	return word, nil
 }
 
-// works records that a watch has lasted for steady.
-func (f *follower) works() {
+// markWorking records that a watch has lasted for steady.
+func (f *follower) markWorking() {
 	f.wait.Reset()
-	f.lasted, f.torn = true, ""
+	f.lasted, f.brokenAt = true, ""
 	if f.down {
 		f.down = false
 		f.log.Info("resumed watching the node's pods")
@@ -226,7 +226,7 @@ func (f *follower) failed(err error) {
 	case relist:
 		f.watching = false
 	case relistLatest:
-		f.watching, f.doubted = false, true
+		f.watching, f.needLatest = false, true
 	}
 }
 
@@ -253,10 +253,10 @@ func (f *follower) remedy(err error) remedy {
 	case apierrors.HasStatusCause(err, causeDecoding):
 		// A broken connection, or an event that cannot be decoded and that the
 		// next watch would start with again.
-		if f.torn == f.version {
+		if f.brokenAt == f.version {
 			return relistLatest
 		}
-		f.torn = f.version
+		f.brokenAt = f.version
 		return again
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
 		return again

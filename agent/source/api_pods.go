@@ -54,7 +54,7 @@ func (s *apiPods) replace(items []v1.Pod) (refused []string) {
 		}
 		// Copy the pod: a pointer would keep the whole list in memory.
 		p := items[i]
-		sane, reason := s.judge(&p, old)
+		sane, reason := s.validate(&p, old)
 		switch {
 		case sane:
 			byUID[p.UID] = slim(&p)
@@ -78,7 +78,7 @@ func (s *apiPods) apply(kind watch.EventType, p *v1.Pod) (changed bool, refused 
 		delete(s.byUID, p.UID)
 		return old != nil, ""
 	}
-	if sane, reason := s.judge(p, old); !sane {
+	if sane, reason := s.validate(p, old); !sane {
 		return false, reason
 	}
 	if s.byUID == nil {
@@ -88,9 +88,9 @@ func (s *apiPods) apply(kind watch.EventType, p *v1.Pod) (changed bool, refused 
 	return true, ""
 }
 
-// later reports whether version a is newer than b, or may be if the two cannot
+// newer reports whether version a is newer than b, or may be if the two cannot
 // be compared.
-func later(a, b string) bool {
+func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return order > 0 || (err != nil && a != b)
 }
@@ -98,12 +98,12 @@ func later(a, b string) bool {
 // maxFileName is NAME_MAX. The pod's log directory is named NAMESPACE_NAME_UID.
 const maxFileName = 255
 
-// judge reports whether a pod is a valid pod of this node, and if not the message
+// validate reports whether a pod is a valid pod of this node, and if not the message
 // to report. The message is empty for pods of other nodes, since an API server
 // that ignores the selector sends thousands of them. old is the known pod with
 // that UID, or nil. Everything that becomes a path must be a valid name here:
 // it is not checked again later.
-func (s *apiPods) judge(p, old *v1.Pod) (sane bool, told string) {
+func (s *apiPods) validate(p, old *v1.Pod) (sane bool, told string) {
 	if p.Spec.NodeName != s.nodeName {
 		return false, ""
 	}
@@ -120,7 +120,7 @@ func (s *apiPods) judge(p, old *v1.Pod) (sane bool, told string) {
 	case old != nil && pod.RefOf(p) != pod.RefOf(old):
 		fault = fmt.Sprintf("pod %s has the same UID", pod.RefOf(old))
 	default:
-		fault = partFault(&p.Spec)
+		fault = specFault(&p.Spec)
 	}
 	if fault == "" {
 		return true, ""
@@ -128,8 +128,8 @@ func (s *apiPods) judge(p, old *v1.Pod) (sane bool, told string) {
 	return false, clip(fmt.Sprintf("rejected pod %.300q of namespace %.100q with UID %.100q from API server: %s", p.Name, p.Namespace, p.UID, fault))
 }
 
-// partFault checks the names of containers and volumes, which become paths.
-func partFault(spec *v1.PodSpec) string {
+// specFault checks the names of containers and volumes, which become paths.
+func specFault(spec *v1.PodSpec) string {
 	seen := make(map[string]bool, len(spec.Containers))
 	for c := range pod.Containers(spec) {
 		if len(validation.IsDNS1123Label(c.Name)) > 0 {

@@ -93,7 +93,7 @@ func (f *followed) all(pods []*v1.Pod) {
 	f.alls = append(f.alls, strings.TrimSpace(names))
 }
 
-func (f *followed) set(ctx context.Context, wanted source.Wanted) {
+func (f *followed) set(ctx context.Context, wanted source.PodSet) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if wanted.Partial {

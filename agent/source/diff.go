@@ -14,25 +14,25 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// claim is a pod that a source desires: a candidate to run.
-type claim struct {
+// candidate is a pod that a source desires: a candidate to run.
+type candidate struct {
 	source string
 	pod    *v1.Pod
 }
 
 // livePod is a pod that the consumer has received.
 type livePod struct {
-	source string
-	given  *v1.Pod // from the source
-	pod    *v1.Pod // sent to the consumer
+	source    string
+	sourcePod *v1.Pod // from the source
+	pod       *v1.Pod // sent to the consumer
 }
 
-// refusal is a candidate that lost to another one with the same name or UID.
-type refusal struct {
-	loser, winner claim
+// conflict is a candidate that lost to another one with the same name or UID.
+type conflict struct {
+	loser, winner candidate
 }
 
-func (r refusal) message() string {
+func (r conflict) message() string {
 	what := "name"
 	if r.loser.pod.UID == r.winner.pod.UID {
 		what = "UID"
@@ -45,25 +45,25 @@ func (r refusal) message() string {
 // resolve selects the candidates that may run, in order: one for each full name
 // and UID. A live pod stays. Otherwise a source that already owns the name
 // keeps it, also for a changed pod. Otherwise the first candidate wins.
-func resolve(claims []claim, live map[types.UID]*livePod) (winners []claim, refused []refusal) {
+func resolve(claims []candidate, live map[types.UID]*livePod) (winners []candidate, refused []conflict) {
 	owner := make(map[string]string, len(live))
 	for _, l := range live {
 		owner[pod.RefOf(l.pod).FullName()] = l.source
 	}
 	ordered := slices.Clone(claims)
-	slices.SortStableFunc(ordered, func(a, b claim) int {
+	slices.SortStableFunc(ordered, func(a, b candidate) int {
 		return incumbency(b, owner, live) - incumbency(a, owner, live)
 	})
-	names := make(map[string]claim, len(claims))
-	uids := make(map[types.UID]claim, len(claims))
+	names := make(map[string]candidate, len(claims))
+	uids := make(map[types.UID]candidate, len(claims))
 	for _, c := range ordered {
 		name := pod.RefOf(c.pod).FullName()
 		if winner, taken := names[name]; taken {
-			refused = append(refused, refusal{loser: c, winner: winner})
+			refused = append(refused, conflict{loser: c, winner: winner})
 			continue
 		}
 		if winner, taken := uids[c.pod.UID]; taken {
-			refused = append(refused, refusal{loser: c, winner: winner})
+			refused = append(refused, conflict{loser: c, winner: winner})
 			continue
 		}
 		names[name], uids[c.pod.UID] = c, c
@@ -72,7 +72,7 @@ func resolve(claims []claim, live map[types.UID]*livePod) (winners []claim, refu
 	return winners, refused
 }
 
-func incumbency(c claim, owner map[string]string, live map[types.UID]*livePod) int {
+func incumbency(c candidate, owner map[string]string, live map[types.UID]*livePod) int {
 	l := live[c.pod.UID]
 	switch {
 	case l != nil && l.source == c.source && pod.RefOf(l.pod) == pod.RefOf(c.pod):
@@ -92,8 +92,8 @@ type change struct {
 
 // diff returns the ordered changes from the live pods to the winners. All
 // removals come first, since an added pod may have the name of a removed one.
-func diff(winners []claim, live map[types.UID]*livePod, now time.Time) []change {
-	wanted := make(map[types.UID]claim, len(winners))
+func diff(winners []candidate, live map[types.UID]*livePod, now time.Time) []change {
+	wanted := make(map[types.UID]candidate, len(winners))
 	sources := make([]string, 0, 4)
 	for _, c := range winners {
 		wanted[c.pod.UID] = c
@@ -129,7 +129,7 @@ func diff(winners []claim, live map[types.UID]*livePod, now time.Time) []change 
 
 // removals returns the REMOVE changes: for pods that are no longer desired, and
 // for pods that kept their UID and changed their name, which no update can do.
-func removals(wanted map[types.UID]claim, live map[types.UID]*livePod) []change {
+func removals(wanted map[types.UID]candidate, live map[types.UID]*livePod) []change {
 	bySource := make(map[string]*change)
 	for uid, l := range live {
 		if c, ok := wanted[uid]; ok && pod.RefOf(c.pod) == pod.RefOf(l.pod) {
@@ -151,23 +151,23 @@ func removals(wanted map[types.UID]claim, live map[types.UID]*livePod) []change 
 }
 
 // compare returns the operation for one candidate, and 0 if nothing changed.
-func compare(c claim, old *livePod, now time.Time) (Op, *livePod) {
+func compare(c candidate, old *livePod, now time.Time) (Op, *livePod) {
 	if old == nil || pod.RefOf(old.pod) != pod.RefOf(c.pod) {
 		op := ADD
 		if c.source == pod.SourceRestore {
 			op = RESTORE
 		}
-		return op, &livePod{source: c.source, given: c.pod, pod: mark(c, now.Format(time.RFC3339Nano))}
+		return op, &livePod{source: c.source, sourcePod: c.pod, pod: mark(c, now.Format(time.RFC3339Nano))}
 	}
-	if old.given == c.pod && old.source == c.source {
+	if old.sourcePod == c.pod && old.source == c.source {
 		return 0, nil
 	}
-	next := &livePod{source: c.source, given: c.pod, pod: mark(c, old.pod.Annotations[pod.AnnotationFirstSeen])}
+	next := &livePod{source: c.source, sourcePod: c.pod, pod: mark(c, old.pod.Annotations[pod.AnnotationFirstSeen])}
 	switch {
-	case old.source == pod.SourceRestore && c.source == pod.SourceAPI && sameWish(old.given, c.pod):
+	case old.source == pod.SourceRestore && c.source == pod.SourceAPI && sameDesired(old.sourcePod, c.pod):
 		return RECONCILE, next // it keeps running unchanged
-	case old.source == c.source && sameWish(old.given, c.pod):
-		if equality.Semantic.DeepEqual(&old.given.Status, &c.pod.Status) {
+	case old.source == c.source && sameDesired(old.sourcePod, c.pod):
+		if equality.Semantic.DeepEqual(&old.sourcePod.Status, &c.pod.Status) {
 			return 0, nil
 		}
 		return RECONCILE, next
@@ -178,8 +178,8 @@ func compare(c claim, old *livePod, now time.Time) (Op, *livePod) {
 	}
 }
 
-// sameWish reports whether two versions of a pod have the same desired state.
-func sameWish(a, b *v1.Pod) bool {
+// sameDesired reports whether two versions of a pod have the same desired state.
+func sameDesired(a, b *v1.Pod) bool {
 	return equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
 		maps.Equal(a.Labels, b.Labels) &&
 		sameAnnotations(a.Annotations, b.Annotations) &&
@@ -208,7 +208,7 @@ func contains(all, some map[string]string) bool {
 
 // mark returns a copy of the pod annotated with its source and the time at
 // which it was first seen. Everything else is shared with the source's pod.
-func mark(c claim, seen string) *v1.Pod {
+func mark(c candidate, seen string) *v1.Pod {
 	marked := *c.pod
 	marked.Annotations = make(map[string]string, len(c.pod.Annotations)+2)
 	maps.Copy(marked.Annotations, c.pod.Annotations)

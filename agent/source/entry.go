@@ -39,13 +39,13 @@ type entry struct {
 	pending  bool   // the current version has not been read
 	doubted  bool   // the current version is bad, perhaps half-written
 
-	sig     signature
-	since   time.Time         // when sig last changed
-	sum     [sha256.Size]byte // of the content parsed last
-	parsed  bool              // sum is valid
-	whole   bool              // some version of it was parsed completely
-	pods    []*v1.Pod
-	trouble string // last reported error
+	sig       signature
+	since     time.Time         // when sig last changed
+	sum       [sha256.Size]byte // of the content parsed last
+	parsed    bool              // sum is valid
+	whole     bool              // some version of it was parsed completely
+	pods      []*v1.Pod
+	lastError string // last reported error
 }
 
 // step is the next action for an entry after a scan.

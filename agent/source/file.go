@@ -80,7 +80,7 @@ type File struct {
 	root    signature // of path at the last scan
 	rootErr string    // last reported error
 	relist  bool      // the last scan was incomplete
-	looks   uint64
+	scans   uint64
 	started time.Time
 	sent    bool // the first set was handed over
 	partial bool // the last set was partial; never true again once false
@@ -119,7 +119,7 @@ func NewFile(config FileConfig) (*File, error) {
 // when it has read all of them, then whenever they change. It returns ctx's
 // cause. set may block; changes in the meantime are handed over in one later
 // set. At most one Run may be active at a time.
-func (f *File) Run(ctx context.Context, set func(context.Context, Wanted)) error {
+func (f *File) Run(ctx context.Context, set func(context.Context, PodSet)) error {
 	f.started = time.Now()
 	w := newWatcher(f.path, f.log)
 	defer w.close()
@@ -136,12 +136,12 @@ func (f *File) Run(ctx context.Context, set func(context.Context, Wanted)) error
 				timer.Reset(settleTime)
 			}
 		case <-timer.C:
-			result := f.look(w)
-			partial := f.unread()
-			if (result.changed || !f.sent || f.partial && !partial) && !f.waits(result) {
+			result := f.scan(w)
+			partial := f.hasUnread()
+			if (result.changed || !f.sent || f.partial && !partial) && !f.delaysFirst(result) {
 				f.sent = true
-				f.hold(partial)
-				set(ctx, Wanted{Pods: f.pods(), Partial: partial})
+				f.setPartial(partial)
+				set(ctx, PodSet{Pods: f.pods(), Partial: partial})
 			}
 			soon = result.unsettled
 			timer.Reset(f.next(result))
@@ -149,24 +149,24 @@ func (f *File) Run(ctx context.Context, set func(context.Context, Wanted)) error
 	}
 }
 
-// unread reports whether some file has never been read completely, so that its
+// hasUnread reports whether some file has never been read completely, so that its
 // running pods are unknown. Something that is not a file has no pods. Once all
 // files were read, the pods of a new file cannot be running yet.
-func (f *File) unread() bool {
+func (f *File) hasUnread() bool {
 	return (!f.sent || f.partial) && slices.ContainsFunc(f.entries, func(e *entry) bool { return !e.whole })
 }
 
-// hold records whether the set is partial, and logs a change to partial.
-func (f *File) hold(partial bool) {
+// setPartial records whether the set is partial, and logs a change to partial.
+func (f *File) setPartial(partial bool) {
 	if partial && !f.partial {
 		f.log.Warn("postpone pod cleanup: unreadable manifests", "path", f.path, "remedy", "correct or delete the unreadable manifests")
 	}
 	f.partial = partial
 }
 
-// waits reports whether the first set must be delayed: a file that cannot be
+// delaysFirst reports whether the first set must be delayed: a file that cannot be
 // read now may be the manifest of a running pod.
-func (f *File) waits(result result) bool {
+func (f *File) delaysFirst(result result) bool {
 	if f.sent {
 		return false
 	}

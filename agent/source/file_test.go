@@ -77,7 +77,7 @@ func start(t *testing.T, path string, change ...func(*source.FileConfig)) *runni
 	return r
 }
 
-func (r *running) set(_ context.Context, wanted source.Wanted) {
+func (r *running) set(_ context.Context, wanted source.PodSet) {
 	r.hold.Lock()
 	defer r.hold.Unlock()
 	r.mu.Lock()

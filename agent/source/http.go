@@ -57,13 +57,13 @@ type HTTP struct {
 	client *http.Client
 	origin manifest.Origin
 
-	etag    string
-	sum     [sha256.Size]byte
-	parsed  bool // sum is valid
-	sent    bool // the first set is ready or was handed over
-	whole   bool // some response was parsed completely
-	pods    []*v1.Pod
-	trouble string // last reported error
+	etag      string
+	sum       [sha256.Size]byte
+	parsed    bool // sum is valid
+	sent      bool // the first set is ready or was handed over
+	whole     bool // some response was parsed completely
+	pods      []*v1.Pod
+	lastError string // last reported error
 }
 
 // NewHTTP validates the configuration and returns an HTTP source. It makes no
@@ -100,7 +100,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 // Run requests the URL at once and then once each period, until ctx ends. It
 // hands the pods to set after the first good response and then whenever they
 // change. It returns ctx's cause. At most one Run may be active at a time.
-func (h *HTTP) Run(ctx context.Context, set func(context.Context, Wanted)) error {
+func (h *HTTP) Run(ctx context.Context, set func(context.Context, PodSet)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	defer h.client.CloseIdleConnections()
@@ -110,24 +110,24 @@ func (h *HTTP) Run(ctx context.Context, set func(context.Context, Wanted)) error
 			return context.Cause(ctx)
 		case <-timer.C:
 		}
-		changed, err := h.ask(ctx)
+		changed, err := h.poll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			h.tell(err)
+			h.reportError(err)
 		default:
 			h.recovered()
 		}
 		if changed {
-			set(ctx, Wanted{Pods: h.pods, Partial: !h.whole})
+			set(ctx, PodSet{Pods: h.pods, Partial: !h.whole})
 		}
 		timer.Reset(wait.Longer(h.config.Period))
 	}
 }
 
-// ask makes one request and reports whether the pods changed.
-func (h *HTTP) ask(ctx context.Context) (changed bool, err error) {
+// poll makes one request and reports whether the pods changed.
+func (h *HTTP) poll(ctx context.Context) (changed bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.config.URL, nil)
 	if err != nil {
 		return false, errors.New("create the HTTP request")
@@ -156,11 +156,11 @@ func (h *HTTP) ask(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, plain(err)
 	}
-	return h.take(data, response.Header.Get("ETag"))
+	return h.apply(data, response.Header.Get("ETag"))
 }
 
-// take parses a response and updates the pods.
-func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
+// apply parses a response and updates the pods.
+func (h *HTTP) apply(data []byte, etag string) (changed bool, err error) {
 	if len(data) == 0 {
 		return false, errors.New("empty response")
 	}
@@ -170,7 +170,7 @@ func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
 		return false, nil
 	}
 	m := manifest.Parse(data, h.origin)
-	report(h.config.Events, display(h.url), m.Problems)
+	reportProblems(h.config.Events, display(h.url), m.Problems)
 	h.sum, h.parsed = sum, true
 	if !h.sent && !m.Complete() && len(m.Pods) == 0 {
 		return false, nil // the desired pods are still unknown
@@ -200,17 +200,17 @@ func (h *HTTP) redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// tell emits one event each time the error changes.
-func (h *HTTP) tell(err error) {
-	if text := err.Error(); text != h.trouble {
-		h.trouble = text
+// reportError emits one event each time the error changes.
+func (h *HTTP) reportError(err error) {
+	if text := err.Error(); text != h.lastError {
+		h.lastError = text
 		h.config.Events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(fmt.Sprintf("%s: %s; keeping its pods", display(h.url), text)))
 	}
 }
 
 func (h *HTTP) recovered() {
-	if h.trouble != "" {
-		h.trouble = ""
+	if h.lastError != "" {
+		h.lastError = ""
 		h.config.Log.Info("resumed reading manifests from URL", "url", display(h.url))
 	}
 }

@@ -89,7 +89,7 @@ func ask(t *testing.T, config source.HTTPConfig, transport func(r *http.Request,
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = h.Run(ctx, func(_ context.Context, wanted source.Wanted) {
+	err = h.Run(ctx, func(_ context.Context, wanted source.PodSet) {
 		names := []string{}
 		for _, p := range wanted.Pods {
 			_, tag, _ := strings.Cut(p.Spec.Containers[0].Image, ":")

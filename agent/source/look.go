@@ -25,31 +25,31 @@ type result struct {
 	watched   bool // inotify reports changes
 }
 
-// look scans all files once. It allocates next to nothing if nothing changed.
-func (f *File) look(w *watcher) result {
-	f.looks++
+// scan scans all files once. It allocates next to nothing if nothing changed.
+func (f *File) scan(w *watcher) result {
+	f.scans++
 	root, told, err := f.watch(w)
 	gone := errors.Is(err, unix.ENOENT)
 	if err != nil && !gone {
-		f.rootTrouble(fmt.Errorf("stat %s: %w", f.path, err))
+		f.reportRootError(fmt.Errorf("stat %s: %w", f.path, err))
 		return result{failed: true}
 	}
 	f.mark(told)
-	r := result{watched: told.watched, unsettled: told.moved}
+	r := result{watched: told.watched, unsettled: told.rewatched}
 	relist := f.relist || told.any || !told.watched || root != f.root || f.rootErr != ""
 	if relist && !gone {
 		if err := f.list(root, w); err != nil {
-			f.rootTrouble(err)
+			f.reportRootError(err)
 			return result{failed: true, watched: told.watched}
 		}
 	}
 	f.root, f.rootErr = root, ""
 	for _, e := range f.entries {
-		if gone || (relist && e.listed != f.looks) {
+		if gone || (relist && e.listed != f.scans) {
 			continue
 		}
-		e.listed = f.looks
-		f.lookAt(e, &r)
+		e.listed = f.scans
+		f.checkFile(e, &r)
 	}
 	f.forget(&r)
 	f.relist = r.unsettled
@@ -66,17 +66,17 @@ func (f *File) watch(w *watcher) (root signature, told events, err error) {
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return root, all, err
 		}
-		told = w.take(&root)
+		told = w.drain(&root)
 		all.join(told)
-		if !told.moved {
+		if !told.rewatched {
 			break
 		}
 	}
 	return root, all, err
 }
 
-// rootTrouble reports once that the directory cannot be read.
-func (f *File) rootTrouble(err error) {
+// reportRootError reports once that the directory cannot be read.
+func (f *File) reportRootError(err error) {
 	if text := err.Error(); text != f.rootErr {
 		f.rootErr = text
 		f.events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(text+"; keeping its pods"))
@@ -144,7 +144,7 @@ func (f *File) found(name, path string) {
 		f.byName[name] = e
 		f.entries = append(f.entries, e)
 	}
-	e.listed = f.looks
+	e.listed = f.scans
 	e.missing = false
 }
 
@@ -153,7 +153,7 @@ func (f *File) found(name, path string) {
 func (f *File) forget(r *result) {
 	f.entries = slices.DeleteFunc(f.entries, func(e *entry) bool {
 		switch {
-		case e.listed == f.looks:
+		case e.listed == f.scans:
 			return false
 		case !e.missing:
 			e.missing = true
@@ -168,8 +168,8 @@ func (f *File) forget(r *result) {
 	})
 }
 
-// lookAt reads one file if it is new and settled.
-func (f *File) lookAt(e *entry, r *result) {
+// checkFile reads one file if it is new and settled.
+func (f *File) checkFile(e *entry, r *result) {
 	sig, err := e.cpath.stat()
 	if err != nil {
 		e.pending = true
@@ -180,7 +180,7 @@ func (f *File) lookAt(e *entry, r *result) {
 			r.unsettled = true
 			return
 		}
-		f.trouble(e, err)
+		f.reportError(e, err)
 		r.retry = true
 		return
 	}
@@ -191,10 +191,10 @@ func (f *File) lookAt(e *entry, r *result) {
 		return
 	case !sig.regular():
 		e.sig, e.whole = sig, true
-		f.trouble(e, errors.New("not a regular file"))
+		f.reportError(e, errors.New("not a regular file"))
 		return
 	}
-	calm := !f.sent && f.looks == 1 && f.started.Sub(sig.modified()) > settledAge
+	calm := !f.sent && f.scans == 1 && f.started.Sub(sig.modified()) > settledAge
 	switch e.next(sig, calm) {
 	case stepNothing:
 	case stepWait:
@@ -227,17 +227,17 @@ func (f *File) read(e *entry, r *result) {
 		return
 	case errors.Is(err, errTooLarge):
 		e.pending = false
-		f.trouble(e, err)
+		f.reportError(e, err)
 		return
 	case err != nil:
-		f.trouble(e, err)
+		f.reportError(e, err)
 		r.retry = true
 		return
 	}
 	e.pending = false
 	sum := sha256.Sum256(data)
 	if e.parsed && sum == e.sum {
-		e.trouble = ""
+		e.lastError = ""
 		return
 	}
 	origin := f.origin
@@ -247,10 +247,10 @@ func (f *File) read(e *entry, r *result) {
 		r.unsettled = true
 		return
 	}
-	e.trouble = ""
+	e.lastError = ""
 	e.sum, e.parsed = sum, true
 	e.whole = e.whole || m.Complete()
-	report(f.events, e.path, m.Problems)
+	reportProblems(f.events, e.path, m.Problems)
 	pods := merge(e.pods, m)
 	if !slices.Equal(pods, e.pods) {
 		e.pods = pods
@@ -258,10 +258,10 @@ func (f *File) read(e *entry, r *result) {
 	}
 }
 
-// trouble reports once that a file cannot be read. The file keeps its pods.
-func (f *File) trouble(e *entry, err error) {
-	if text := bare(err).Error(); text != e.trouble {
-		e.trouble = text
+// reportError reports once that a file cannot be read. The file keeps its pods.
+func (f *File) reportError(e *entry, err error) {
+	if text := bare(err).Error(); text != e.lastError {
+		e.lastError = text
 		f.events.Warning(e.ref(), ReasonUnreadableManifest, clip(fmt.Sprintf("%s: %s", e.path, text)))
 	}
 }

@@ -30,13 +30,13 @@ func idle(tb testing.TB) (*File, *watcher) {
 	w := newWatcher(f.path, log)
 	tb.Cleanup(w.close)
 	f.started = time.Now().Add(time.Hour) // the files are old
-	if r := f.look(w); !r.changed || !r.watched {
+	if r := f.scan(w); !r.changed || !r.watched {
 		tb.Fatalf("first look: %+v", r)
 	}
 	if pods := f.pods(); len(pods) != 30 {
 		tb.Fatalf("%d pods", len(pods))
 	}
-	f.look(w)
+	f.scan(w)
 	return f, w
 }
 
@@ -75,7 +75,7 @@ func TestLookWaitsForAWriter(t *testing.T) {
 		told(t, f, w)
 	}
 	look := func() (result, int) {
-		r := f.look(w)
+		r := f.scan(w)
 		return r, len(f.pods())
 	}
 	growing := fmt.Sprintf(podText, "growing", "1")
@@ -116,8 +116,8 @@ func TestLookDoubtsBadContent(t *testing.T) {
 		told(t, f, w)
 	}
 	settle := func() result {
-		f.look(w)
-		return f.look(w)
+		f.scan(w)
+		return f.scan(w)
 	}
 	events := func(want int) {
 		t.Helper()
@@ -141,7 +141,7 @@ func TestLookDoubtsBadContent(t *testing.T) {
 	}
 	events(0)
 	e.since = e.since.Add(-doubtTime)
-	if r := f.look(w); r.unsettled || r.changed {
+	if r := f.scan(w); r.unsettled || r.changed {
 		t.Fatalf("look at half a file after a pause: %+v", r)
 	}
 	events(1)
@@ -223,7 +223,7 @@ func TestLinkTargets(t *testing.T) {
 func TestIdleLookAllocatesNothing(t *testing.T) {
 	f, w := idle(t)
 	allocs := testing.AllocsPerRun(100, func() {
-		if r := f.look(w); r != (result{watched: true}) {
+		if r := f.scan(w); r != (result{watched: true}) {
 			t.Fatalf("look: %+v", r)
 		}
 	})
@@ -236,6 +236,6 @@ func BenchmarkIdleLook(b *testing.B) {
 	f, w := idle(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		f.look(w)
+		f.scan(w)
 	}
 }

@@ -27,14 +27,14 @@ type Mux struct {
 	events   *event.Recorder
 	updates  chan Update
 
-	// turn holds one token. Its holder owns the fields below and may send.
-	turn      chan struct{}
+	// token holds one token. Its holder owns the fields below and may send.
+	token     chan struct{}
 	order     []string // sources in the order of their first set
-	given     map[string][]*v1.Pod
+	desired   map[string][]*v1.Pod
 	partial   map[string]bool
 	live      map[types.UID]*livePod
 	announced map[string]bool
-	told      map[string]struct{} // conflicts already reported by an event
+	reported  map[string]struct{} // conflicts already reported by an event
 
 	mu   sync.Mutex
 	seen map[string]bool
@@ -47,15 +47,15 @@ func NewMux(events *event.Recorder, expected ...string) *Mux {
 		expected:  expected,
 		events:    events,
 		updates:   make(chan Update),
-		turn:      make(chan struct{}, 1),
-		given:     make(map[string][]*v1.Pod),
+		token:     make(chan struct{}, 1),
+		desired:   make(map[string][]*v1.Pod),
 		partial:   make(map[string]bool),
 		live:      make(map[types.UID]*livePod),
 		announced: make(map[string]bool),
-		told:      make(map[string]struct{}),
+		reported:  make(map[string]struct{}),
 		seen:      make(map[string]bool),
 	}
-	m.turn <- struct{}{}
+	m.token <- struct{}{}
 	return m
 }
 
@@ -89,21 +89,21 @@ func (m *Mux) Ready() bool {
 // from what was received. The consumer must not call it. The pods belong to the
 // mux from now on and are shared with the consumer: they must not be modified.
 // Of two pods with the same name or UID the live one wins, else the first.
-func (m *Mux) Set(ctx context.Context, source string, wanted Wanted) {
+func (m *Mux) Set(ctx context.Context, source string, wanted PodSet) {
 	select {
-	case <-m.turn:
+	case <-m.token:
 	case <-ctx.Done():
 		return
 	}
-	defer func() { m.turn <- struct{}{} }()
+	defer func() { m.token <- struct{}{} }()
 
-	if _, known := m.given[source]; !known {
+	if _, known := m.desired[source]; !known {
 		m.order = append(m.order, source)
 	}
-	m.given[source], m.partial[source] = wanted.Pods, wanted.Partial
-	delete(m.given, wanted.InsteadOf)
+	m.desired[source], m.partial[source] = wanted.Pods, wanted.Partial
+	delete(m.desired, wanted.Replaces)
 
-	winners, refused := resolve(m.claims(), m.live)
+	winners, refused := resolve(m.candidates(), m.live)
 	m.warn(refused)
 	for _, c := range diff(winners, m.live, time.Now()) {
 		c.Partial = m.partial[c.Source]
@@ -117,11 +117,11 @@ func (m *Mux) Set(ctx context.Context, source string, wanted Wanted) {
 	}
 }
 
-func (m *Mux) claims() []claim {
-	var claims []claim
+func (m *Mux) candidates() []candidate {
+	var claims []candidate
 	for _, source := range m.order {
-		for _, p := range m.given[source] {
-			claims = append(claims, claim{source: source, pod: p})
+		for _, p := range m.desired[source] {
+			claims = append(claims, candidate{source: source, pod: p})
 		}
 	}
 	return claims
@@ -151,14 +151,14 @@ func (m *Mux) apply(c change) {
 }
 
 // warn emits one event for each conflict while it lasts.
-func (m *Mux) warn(refused []refusal) {
+func (m *Mux) warn(refused []conflict) {
 	told := make(map[string]struct{}, len(refused))
 	for _, r := range refused {
 		key := fmt.Sprintf("%s %s %s", r.loser.source, pod.RefOf(r.loser.pod), r.loser.pod.UID)
-		if _, old := m.told[key]; !old {
+		if _, old := m.reported[key]; !old {
 			m.events.Warning(pod.RefOf(r.loser.pod), ReasonDuplicatePod, r.message())
 		}
 		told[key] = struct{}{}
 	}
-	m.told = told
+	m.reported = told
 }

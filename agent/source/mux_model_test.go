@@ -144,7 +144,7 @@ func (m *model) play(mux *source.Mux, from string, pods []*v1.Pod, most int) {
 	m.given[from] = pods
 	go func() {
 		defer close(done)
-		mux.Set(ctx, from, source.Wanted{Pods: pods})
+		mux.Set(ctx, from, source.PodSet{Pods: pods})
 	}()
 	added := false
 	for n := 0; ; n++ {

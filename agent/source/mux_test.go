@@ -162,7 +162,7 @@ func TestMux(t *testing.T) {
 				}()
 				for i, s := range tt.sets {
 					got = nil
-					mux.Set(ctx, s.source, source.Wanted{Pods: s.pods})
+					mux.Set(ctx, s.source, source.PodSet{Pods: s.pods})
 					synctest.Wait()
 					if d := cmp.Diff(s.want, got); d != "" {
 						t.Errorf("set %d: -want +got:\n%s", i, d)
@@ -182,7 +182,7 @@ func TestMuxMarksPods(t *testing.T) {
 		given := newPod("a", "1", "x")
 		receive := func(p *v1.Pod) *v1.Pod {
 			t.Helper()
-			go mux.Set(t.Context(), "file", source.Wanted{Pods: []*v1.Pod{p}})
+			go mux.Set(t.Context(), "file", source.PodSet{Pods: []*v1.Pod{p}})
 			u := <-mux.Updates()
 			return u.Pods[0]
 		}
@@ -207,8 +207,8 @@ func TestMuxMarksPods(t *testing.T) {
 func TestMuxReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)), "file", "http")
-		go mux.Set(t.Context(), "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "1", "x")}})
-		go mux.Set(t.Context(), "http", source.Wanted{})
+		go mux.Set(t.Context(), "file", source.PodSet{Pods: []*v1.Pod{newPod("a", "1", "x")}})
+		go mux.Set(t.Context(), "http", source.PodSet{})
 		for i := range 2 {
 			synctest.Wait()
 			if mux.Ready() {
@@ -241,7 +241,7 @@ func TestMuxPartial(t *testing.T) {
 		go func() {
 			defer close(done)
 			for _, partial := range []bool{true, true, false, false} {
-				mux.Set(t.Context(), "file", source.Wanted{Pods: pods, Partial: partial})
+				mux.Set(t.Context(), "file", source.PodSet{Pods: pods, Partial: partial})
 			}
 		}()
 		for i, want := range []source.Update{{Pods: pods, Partial: true}, {Partial: true}, {Partial: true}, {}} {
@@ -259,7 +259,7 @@ func TestMuxWithSlowConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)))
 		ctx, cancel := context.WithCancel(t.Context())
-		go mux.Set(ctx, "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "1", "x")}})
+		go mux.Set(ctx, "file", source.PodSet{Pods: []*v1.Pod{newPod("a", "1", "x")}})
 		if got := text(<-mux.Updates()); got != "ADD file: 1=x" {
 			t.Fatalf("got %s", got)
 		}
@@ -267,18 +267,18 @@ func TestMuxWithSlowConsumer(t *testing.T) {
 
 		done := make(chan struct{})
 		go func() {
-			mux.Set(ctx, "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "2", "y")}})
+			mux.Set(ctx, "file", source.PodSet{Pods: []*v1.Pod{newPod("a", "2", "y")}})
 			close(done)
 		}()
 		if got := text(<-mux.Updates()); got != "REMOVE file: 1=x" {
 			t.Fatalf("got %s", got)
 		}
-		go mux.Set(ctx, "http", source.Wanted{}) // waits for its turn
+		go mux.Set(ctx, "http", source.PodSet{}) // waits for its turn
 		synctest.Wait()
 		cancel()
 		<-done
 
-		go mux.Set(t.Context(), "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "3", "z")}})
+		go mux.Set(t.Context(), "file", source.PodSet{Pods: []*v1.Pod{newPod("a", "3", "z")}})
 		if got := text(<-mux.Updates()); got != "ADD file: 3=z" {
 			t.Fatalf("got %s", got)
 		}
@@ -322,13 +322,13 @@ func TestRestoredPodsAreTakenOver(t *testing.T) {
 		}
 	}()
 	now := metav1.Now()
-	m.Set(t.Context(), pod.SourceRestore, source.Wanted{Pods: []*v1.Pod{
+	m.Set(t.Context(), pod.SourceRestore, source.PodSet{Pods: []*v1.Pod{
 		newPod("same", "1", "x"), newPod("changed", "2", "x"), newPod("gone", "3", "x"), newPod("replaced", "4", "x"), newPod("deleted", "5", "x"),
 	}})
 	if m.Ready() {
 		t.Error("the journal alone makes the node ready to clean up")
 	}
-	m.Set(t.Context(), pod.SourceAPI, source.Wanted{InsteadOf: pod.SourceRestore, Pods: []*v1.Pod{
+	m.Set(t.Context(), pod.SourceAPI, source.PodSet{Replaces: pod.SourceRestore, Pods: []*v1.Pod{
 		with(newPod("same", "1", "x"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }), newPod("changed", "2", "y"), newPod("replaced", "6", "y"),
 		with(newPod("deleted", "5", "x"), func(p *v1.Pod) { p.DeletionTimestamp = &now }),
 	}})

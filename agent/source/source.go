@@ -70,13 +70,13 @@ type Update struct {
 	Partial bool
 }
 
-// Wanted is the full desired set of pods of a source.
-type Wanted struct {
+// PodSet is the full desired set of pods of a source.
+type PodSet struct {
 	// Pods must not be modified after they are handed over.
 	Pods []*v1.Pod
-	// InsteadOf names a source whose pods this set replaces: that source
+	// Replaces names a source whose pods this set replaces: that source
 	// desires nothing from now on. "" means none.
-	InsteadOf string
+	Replaces string
 	// Partial reports that some part of the source has not been read since the
 	// start. It is unknown which running pods come from that part, so no
 	// running pod may be treated as orphaned yet.
@@ -116,9 +116,9 @@ func clip(message string) string {
 // maxReported bounds the problems of one manifest that get their own event.
 const maxReported = 20
 
-// report emits one event for each problem of a manifest. The recorder also logs
+// reportProblems emits one event for each problem of a manifest. The recorder also logs
 // each event.
-func report(events *event.Recorder, location string, problems []manifest.Problem) {
+func reportProblems(events *event.Recorder, location string, problems []manifest.Problem) {
 	for i, problem := range problems {
 		if i == maxReported {
 			events.Warning(pod.Ref{}, ReasonInvalidManifest, clip(fmt.Sprintf("%s: %d more problems", location, len(problems)-i)))

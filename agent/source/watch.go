@@ -30,12 +30,12 @@ type watcher struct {
 	log  *slog.Logger
 	wake chan struct{} // capacity 1: an event was recorded
 
-	inotify *fsnotify.Watcher // nil while inotify does not work
-	done    chan struct{}     // the goroutine has ended
-	root    signature         // of the watched path
-	have    []string          // watched directories
-	partial bool              // a directory disappeared while its watch was added
-	trouble string            // last logged error
+	inotify   *fsnotify.Watcher // nil while inotify does not work
+	done      chan struct{}     // the goroutine has ended
+	root      signature         // of the watched path
+	have      []string          // watched directories
+	partial   bool              // a directory disappeared while its watch was added
+	lastError string            // last logged error
 
 	mu    sync.Mutex
 	notes events
@@ -45,11 +45,11 @@ type watcher struct {
 
 // events are the accumulated inotify events since the last take.
 type events struct {
-	names   map[string]struct{} // paths in the directory, not targets of links
-	all     bool                // any file may have changed
-	any     bool                // at least one of the above
-	moved   bool                // watches were added: stat again
-	watched bool                // inotify works: no change is missed
+	names     map[string]struct{} // paths in the directory, not targets of links
+	all       bool                // any file may have changed
+	any       bool                // at least one of the above
+	rewatched bool                // watches were added: stat again
+	watched   bool                // inotify works: no change is missed
 }
 
 // join adds the next events.
@@ -61,7 +61,7 @@ func (e *events) join(next events) {
 	}
 	e.all = e.all || next.all
 	e.any = e.any || next.any
-	e.moved, e.watched = next.moved, next.watched
+	e.rewatched, e.watched = next.rewatched, next.watched
 }
 
 func newWatcher(path string, log *slog.Logger) *watcher {
@@ -80,9 +80,9 @@ func (w *watcher) close() {
 	w.inotify = nil
 }
 
-// take places the watches for the path with the stat root, and then returns and
+// drain places the watches for the path with the stat root, and then returns and
 // clears the accumulated events. Later changes are recorded again.
-func (w *watcher) take(root *signature) events {
+func (w *watcher) drain(root *signature) events {
 	moved := w.ensure(root)
 	w.mu.Lock()
 	taken := w.notes
@@ -93,9 +93,9 @@ func (w *watcher) take(root *signature) events {
 	default:
 	}
 	if moved {
-		taken.all, taken.any, taken.moved = true, true, true
+		taken.all, taken.any, taken.rewatched = true, true, true
 	}
-	taken.watched = w.inotify != nil && w.trouble == ""
+	taken.watched = w.inotify != nil && w.lastError == ""
 	return taken
 }
 
@@ -108,7 +108,7 @@ func (w *watcher) follow(links []string) {
 	if !slices.Equal(links, w.links) {
 		w.links = links
 		w.lost = true
-		w.noted()
+		w.notify()
 	}
 }
 
@@ -122,7 +122,7 @@ func (w *watcher) ensure(root *signature) bool {
 	w.lost = false
 	w.mu.Unlock()
 	same := root.sameFile(&w.root)
-	if same && !lost && !w.partial && w.trouble == "" && w.have != nil {
+	if same && !lost && !w.partial && w.lastError == "" && w.have != nil {
 		return false
 	}
 	w.root = *root
@@ -151,26 +151,26 @@ func (w *watcher) place(want []string, anew bool) bool {
 			trouble = errors.Join(trouble, fmt.Errorf("watch %s: %w", path, err))
 		}
 	}
-	w.tell(trouble)
+	w.logError(trouble)
 	return trouble == nil
 }
 
-// tell logs once that inotify does not work.
-func (w *watcher) tell(err error) {
+// logError logs once that inotify does not work.
+func (w *watcher) logError(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != w.trouble {
+	if text != "" && text != w.lastError {
 		w.log.Warn("fall back to polling manifests", "path", w.path, "error", err)
 	}
-	w.trouble = text
+	w.lastError = text
 }
 
 func (w *watcher) start() bool {
 	inotify, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.tell(err)
+		w.logError(err)
 		return false
 	}
 	w.inotify, w.done, w.have = inotify, make(chan struct{}), nil
@@ -191,7 +191,7 @@ func (w *watcher) read(inotify *fsnotify.Watcher) {
 				events = nil
 				continue
 			}
-			w.note(ev)
+			w.record(ev)
 		case _, ok := <-errs:
 			if !ok {
 				errs = nil
@@ -200,13 +200,13 @@ func (w *watcher) read(inotify *fsnotify.Watcher) {
 			// The queue overflowed, or a watch may be lost.
 			w.mu.Lock()
 			w.notes.all, w.lost = true, true
-			w.noted()
+			w.notify()
 			w.mu.Unlock()
 		}
 	}
 }
 
-func (w *watcher) note(ev fsnotify.Event) {
+func (w *watcher) record(ev fsnotify.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	moved := ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename) || ev.Has(fsnotify.Create)
@@ -229,11 +229,11 @@ func (w *watcher) note(ev fsnotify.Event) {
 		w.notes.all = true
 		w.lost = w.lost || moved
 	}
-	w.noted()
+	w.notify()
 }
 
-// noted wakes the reader. The caller holds the lock.
-func (w *watcher) noted() {
+// notify wakes the reader. The caller holds the lock.
+func (w *watcher) notify() {
 	w.notes.any = true
 	select {
 	case w.wake <- struct{}{}:

@@ -61,7 +61,7 @@ func TestClip(t *testing.T) {
 func TestWatcherNotesAreBounded(t *testing.T) {
 	w := newWatcher("/x", slog.New(slog.DiscardHandler))
 	for i := range 10 * maxNames {
-		w.note(fsnotify.Event{Name: "/x/" + string(rune('a'+i)), Op: fsnotify.Write})
+		w.record(fsnotify.Event{Name: "/x/" + string(rune('a'+i)), Op: fsnotify.Write})
 	}
 	if len(w.notes.names) != maxNames || !w.notes.all || !w.notes.any {
 		t.Errorf("%d names, all %v, any %v", len(w.notes.names), w.notes.all, w.notes.any)
@@ -79,7 +79,7 @@ func TestOverflow(t *testing.T) {
 	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: PodList\nitems: []\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r := f.look(w); !r.unsettled {
+	if r := f.scan(w); !r.unsettled {
 		t.Errorf("look: %+v", r)
 	}
 	for _, e := range f.entries {
@@ -88,7 +88,7 @@ func TestOverflow(t *testing.T) {
 		}
 	}
 	for r := (result{unsettled: true}); r.unsettled; {
-		r = f.look(w)
+		r = f.scan(w)
 	}
 	if pods := f.pods(); len(pods) != 29 || pods[0].UID == before {
 		t.Errorf("%d pods", len(pods))

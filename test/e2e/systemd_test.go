@@ -178,9 +178,9 @@ func ownUnits(n node) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	agent, runtime := selfprotect.Shares(total)
+	agent, runtime := selfprotect.SplitProtectedMemory(total)
 	for unit, least := range map[string]uint64{
-		"system.slice": selfprotect.Reserve(total), "system.slice/tinylet.service": agent, "system.slice/containerd.service": runtime,
+		"system.slice": selfprotect.ProtectedMemory(total), "system.slice/tinylet.service": agent, "system.slice/containerd.service": runtime,
 	} {
 		wanted := fmt.Sprint(least &^ 4095) // the board's pages
 		n.eventually(patience, "the memory of "+unit+" is protected", func(map[string]cli.PodDocument) string {

@@ -14,8 +14,8 @@ var requestBounds = []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}
 
 // requests holds the results and durations of requests by labels.
 type requests struct {
-	results metrics.Counts
-	took    *metrics.Timings
+	results metrics.CounterVec
+	took    *metrics.TimingVec
 }
 
 // exchange is one attempt of a request, which began at begun.
@@ -64,9 +64,9 @@ func (m *Meter) WriteMetrics(out *metrics.Stream) {
 		return // no request yet
 	}
 	out.Family(metrics.KindCounter, "rest_client_requests_total", "Requests to API servers by status code, method and host.")
-	out.Counts(&counted.results)
+	out.CounterVec(&counted.results)
 	out.Family(metrics.KindHistogram, "rest_client_request_duration_seconds", "Duration of requests to API servers in seconds, by verb and host.")
-	out.Timings(counted.took)
+	out.TimingVec(counted.took)
 }
 
 var (

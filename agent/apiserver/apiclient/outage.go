@@ -22,9 +22,9 @@ func NewOutage(log *slog.Logger, begins, ends string) *Outage {
 	return &Outage{log: log, begins: begins, ends: ends}
 }
 
-// Note records the result of an attempt: an error begins an outage unless one has
+// Record records the result of an attempt: an error begins an outage unless one has
 // begun, nil ends it.
-func (o *Outage) Note(err error) {
+func (o *Outage) Record(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch on := !o.since.IsZero(); {
@@ -37,8 +37,8 @@ func (o *Outage) Note(err error) {
 	}
 }
 
-// On reports whether there is an outage.
-func (o *Outage) On() bool {
+// Active reports whether there is an outage.
+func (o *Outage) Active() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.since.IsZero()

@@ -29,18 +29,18 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 			want string
 			on   bool
 		}{
-			{func() { o.Note(nil) }, "", false},
-			{func() { o.Note(failure) }, `WARN msg="it fails" error="no route"`, true},
-			{func() { time.Sleep(time.Minute); o.Note(errors.New("another")) }, "", true},
-			{func() { time.Sleep(time.Minute); o.Note(nil) }, `INFO msg="it works" duration=2m0s`, false},
-			{func() { o.Note(nil) }, "", false},
-			{func() { o.Note(failure) }, `WARN msg="it fails" error="no route"`, true},
+			{func() { o.Record(nil) }, "", false},
+			{func() { o.Record(failure) }, `WARN msg="it fails" error="no route"`, true},
+			{func() { time.Sleep(time.Minute); o.Record(errors.New("another")) }, "", true},
+			{func() { time.Sleep(time.Minute); o.Record(nil) }, `INFO msg="it works" duration=2m0s`, false},
+			{func() { o.Record(nil) }, "", false},
+			{func() { o.Record(failure) }, `WARN msg="it fails" error="no route"`, true},
 			{func() { o.Forget() }, "", false},
-			{func() { o.Note(failure) }, `WARN msg="it fails" error="no route"`, true},
+			{func() { o.Record(failure) }, `WARN msg="it fails" error="no route"`, true},
 		} {
 			step.do()
-			if got := said(); got != step.want || o.On() != step.on {
-				t.Errorf("said %q, on %v; want %q, %v", got, o.On(), step.want, step.on)
+			if got := said(); got != step.want || o.Active() != step.on {
+				t.Errorf("said %q, on %v; want %q, %v", got, o.Active(), step.want, step.on)
 			}
 		}
 	})

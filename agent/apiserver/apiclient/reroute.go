@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Reroute closes the connections that the kernel would now make from another link,
+// CloseStaleConnections closes the connections that the kernel would now make from another link,
 // or from another address in place of one that is gone. They are dead, which would
 // otherwise be detected only by a timeout half a minute later. Connections whose
 // remote address has no route stay, because the same route may come back. Reroute
 // only asks the kernel and does not block on the network.
-func (c *Client) Reroute() {
+func (c *Client) CloseStaleConnections() {
 	t := c.transport
 	for _, conn := range t.open() {
 		local := addressOf(conn.LocalAddr())

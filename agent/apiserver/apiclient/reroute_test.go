@@ -75,7 +75,7 @@ func TestReroute(t *testing.T) {
 				if err := c.Get(t.Context(), Pods, "default", "a", &v1.Pod{}); err != nil {
 					t.Fatal(err)
 				}
-				c.Reroute()
+				c.CloseStaleConnections()
 			}
 			if got := conns.Load(); got != row.conns {
 				t.Errorf("%d connections, want %d", got, row.conns)

@@ -26,23 +26,23 @@ func (r Resource) String() string { return r.name }
 
 // The resources that a node uses.
 var (
-	Pods            = Resource{v1.SchemeGroupVersion, "pods"}
-	Nodes           = Resource{v1.SchemeGroupVersion, "nodes"}
-	ConfigMaps      = Resource{v1.SchemeGroupVersion, "configmaps"}
-	Secrets         = Resource{v1.SchemeGroupVersion, "secrets"}
-	Services        = Resource{v1.SchemeGroupVersion, "services"}
-	ServiceAccounts = Resource{v1.SchemeGroupVersion, "serviceaccounts"}
-	Claims          = Resource{v1.SchemeGroupVersion, "persistentvolumeclaims"}
-	Volumes         = Resource{v1.SchemeGroupVersion, "persistentvolumes"}
-	Leases          = Resource{coordinationv1.SchemeGroupVersion, "leases"}
-	RuntimeClasses  = Resource{nodev1.SchemeGroupVersion, "runtimeclasses"}
-	EndpointSlices  = Resource{discoveryv1.SchemeGroupVersion, "endpointslices"}
-	CoreEvents      = Resource{v1.SchemeGroupVersion, "events"}
-	SigningRequests = Resource{certificatesv1.SchemeGroupVersion, "certificatesigningrequests"}
-	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
-	TokenReviews    = Resource{authenticationv1.SchemeGroupVersion, "tokenreviews"}
-	AccessReviews   = Resource{authorizationv1.SchemeGroupVersion, "subjectaccessreviews"}
-	CSINodes        = Resource{storageGroup, "csinodes"} // only deleted
+	Pods                       = Resource{v1.SchemeGroupVersion, "pods"}
+	Nodes                      = Resource{v1.SchemeGroupVersion, "nodes"}
+	ConfigMaps                 = Resource{v1.SchemeGroupVersion, "configmaps"}
+	Secrets                    = Resource{v1.SchemeGroupVersion, "secrets"}
+	Services                   = Resource{v1.SchemeGroupVersion, "services"}
+	ServiceAccounts            = Resource{v1.SchemeGroupVersion, "serviceaccounts"}
+	PersistentVolumeClaims     = Resource{v1.SchemeGroupVersion, "persistentvolumeclaims"}
+	PersistentVolumes          = Resource{v1.SchemeGroupVersion, "persistentvolumes"}
+	Leases                     = Resource{coordinationv1.SchemeGroupVersion, "leases"}
+	RuntimeClasses             = Resource{nodev1.SchemeGroupVersion, "runtimeclasses"}
+	EndpointSlices             = Resource{discoveryv1.SchemeGroupVersion, "endpointslices"}
+	CoreEvents                 = Resource{v1.SchemeGroupVersion, "events"}
+	CertificateSigningRequests = Resource{certificatesv1.SchemeGroupVersion, "certificatesigningrequests"}
+	ClusterTrustBundles        = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
+	TokenReviews               = Resource{authenticationv1.SchemeGroupVersion, "tokenreviews"}
+	SubjectAccessReviews       = Resource{authorizationv1.SchemeGroupVersion, "subjectaccessreviews"}
+	CSINodes                   = Resource{storageGroup, "csinodes"} // only deleted
 )
 
 // storageGroup is the group of k8s.io/api/storage/v1, of which no type is needed.

@@ -60,7 +60,7 @@ func (m *Meter) of(p purpose) (*counter, *requests) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.requests == nil {
-		m.requests = &requests{took: metrics.NewTimings(requestBounds)}
+		m.requests = &requests{took: metrics.NewTimingVec(requestBounds)}
 	}
 	c := m.by[p]
 	if c == nil {

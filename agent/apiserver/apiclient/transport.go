@@ -146,7 +146,7 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 			if err != nil {
 				return nil, err
 			}
-			giveUpUnacknowledged(conn)
+			setUserTimeout(conn)
 			return t.counted(conn), nil
 		},
 		ForceAttemptHTTP2:     true,
@@ -242,11 +242,11 @@ func countSent(req *http.Request, counter *counter) {
 	}
 }
 
-// giveUpUnacknowledged makes the kernel reset a connection when the peer
+// setUserTimeout makes the kernel reset a connection when the peer
 // acknowledges nothing of the sent bytes for unackedLimit (TCP_USER_TIMEOUT in
 // tcp(7)). Any sent bytes thus detect a dead link without a ping. A connection
 // without this option relies on the pings.
-func giveUpUnacknowledged(conn net.Conn) {
+func setUserTimeout(conn net.Conn) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return

@@ -67,9 +67,9 @@ type Result struct {
 	Advertised string
 	// CAHash is the hash of the trusted CA.
 	CAHash string
-	// Already means that the node already belongs to this cluster; nothing was
+	// AlreadyJoined means that the node already belongs to this cluster; nothing was
 	// written.
-	Already bool
+	AlreadyJoined bool
 }
 
 // Join discovers the cluster and writes the files. It sends two requests and does
@@ -91,7 +91,7 @@ func Join(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{Server: o.Server, Advertised: info.server, CAHash: pinOf(info.authority).String()}
-	if result.Already, err = judge(&o, info); err != nil || result.Already {
+	if result.AlreadyJoined, err = checkExisting(&o, info); err != nil || result.AlreadyJoined {
 		return result, err
 	}
 	return result, write(&o, token, info)
@@ -241,10 +241,10 @@ func parseInfo(data []byte) (*cluster, error) {
 	return &cluster{server: c.Server, ca: c.CertificateAuthorityData}, nil
 }
 
-// judge reports whether the node already belongs to the cluster. It returns an
+// checkExisting reports whether the node already belongs to the cluster. It returns an
 // error if the node belongs to another cluster or its kubeconfig is unreadable,
 // unless Force is set.
-func judge(o *Options, info *cluster) (already bool, err error) {
+func checkExisting(o *Options, info *cluster) (already bool, err error) {
 	have, err := identity.Load(o.Kubeconfig)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -280,7 +280,7 @@ func TestNodeOfACluster(t *testing.T) {
 			}
 			l.options.Force = row.force
 			result, err := Join(t.Context(), l.options)
-			if (row.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), row.want)) || result.Already != row.already {
+			if (row.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), row.want)) || result.AlreadyJoined != row.already {
 				t.Errorf("%+v, %v", result, err)
 			}
 			_, err = os.Stat(l.options.BootstrapKubeconfig)

@@ -30,7 +30,7 @@ func regarding(e *event.Event, nodeName string) v1.ObjectReference {
 
 // rename names an event after its first time, or after the first following
 // nanosecond whose name is free.
-func (s *Sink) rename(k *known, about string) {
+func (s *Sink) rename(k *sentEvent, about string) {
 	for {
 		k.name = nameOf(about, k.stamp)
 		k.stamp++
@@ -41,8 +41,8 @@ func (s *Sink) rename(k *known, about string) {
 }
 
 // taken reports whether another known event has that name.
-func (s *Sink) taken(k *known) bool {
-	for _, other := range s.known {
+func (s *Sink) taken(k *sentEvent) bool {
+	for _, other := range s.sent {
 		if other != k && other.name == k.name && other.namespace == k.namespace {
 			return true
 		}
@@ -66,7 +66,7 @@ func nameOf(about string, stamp int64) string {
 func wall(then, now, clock time.Time) time.Time { return clock.Add(-now.Sub(then)) }
 
 // objectOf returns the Event object of an event.
-func objectOf(e *event.Event, k *known, last time.Time, nodeName string) *v1.Event {
+func objectOf(e *event.Event, k *sentEvent, last time.Time, nodeName string) *v1.Event {
 	return &v1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: k.namespace, Name: k.name, Annotations: e.Annotations},
 		InvolvedObject:      regarding(e, nodeName),

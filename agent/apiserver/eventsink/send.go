@@ -45,8 +45,8 @@ func keyOf(e *event.Event) key {
 	return k
 }
 
-// known is what was sent of an event.
-type known struct {
+// sentEvent is what was sent of an event.
+type sentEvent struct {
 	namespace, name string // of the object
 	stamp           int64  // ns since 1970, for the next name
 	first           time.Time
@@ -61,7 +61,7 @@ type known struct {
 // alarm returns when the first held event may be sent; zero means none.
 func (s *Sink) alarm() time.Time {
 	var first time.Time
-	for _, k := range s.known {
+	for _, k := range s.sent {
 		if k.held && (first.IsZero() || k.next.Before(first)) {
 			first = k.next
 		}
@@ -75,9 +75,9 @@ func (s *Sink) forgetBut(events []event.Event) {
 	for i := range events {
 		remembered[keyOf(&events[i])] = struct{}{}
 	}
-	for key := range s.known {
+	for key := range s.sent {
 		if _, ok := remembered[key]; !ok {
-			delete(s.known, key)
+			delete(s.sent, key)
 		}
 	}
 }
@@ -87,10 +87,10 @@ func (s *Sink) forgetBut(events []event.Event) {
 func (s *Sink) send(ctx context.Context, e *event.Event) error {
 	now := time.Now()
 	key := keyOf(e)
-	k := s.known[key]
+	k := s.sent[key]
 	if k == nil {
 		k = s.meet(e, now)
-		s.known[key] = k
+		s.sent[key] = k
 	}
 	if e.Count <= k.count {
 		return nil
@@ -105,7 +105,7 @@ func (s *Sink) send(ctx context.Context, e *event.Event) error {
 	if err != nil {
 		s.drop(e, err)
 	} else {
-		s.rose()
+		s.recovered()
 	}
 	k.count, k.next = e.Count, time.Now().Add(wait.Longer(s.config.Coalesce))
 	k.unsure, k.tries = false, 0
@@ -113,9 +113,9 @@ func (s *Sink) send(ctx context.Context, e *event.Event) error {
 }
 
 // meet returns the record of an event of which nothing was sent.
-func (s *Sink) meet(e *event.Event, now time.Time) *known {
+func (s *Sink) meet(e *event.Event, now time.Time) *sentEvent {
 	about := regarding(e, s.config.NodeName)
-	k := &known{namespace: about.Namespace, first: wall(e.First, now, now.Round(0))}
+	k := &sentEvent{namespace: about.Namespace, first: wall(e.First, now, now.Round(0))}
 	if k.namespace == "" {
 		k.namespace = metav1.NamespaceDefault
 	}
@@ -125,7 +125,7 @@ func (s *Sink) meet(e *event.Event, now time.Time) *known {
 }
 
 // try creates or patches the object. Its error is an outage if a retry may succeed.
-func (s *Sink) try(ctx context.Context, k *known, e *event.Event) error {
+func (s *Sink) try(ctx context.Context, k *sentEvent, e *event.Event) error {
 	for names := 1; ; {
 		if s.limiter != nil {
 			if err := s.limiter.Wait(ctx); err != nil {
@@ -143,7 +143,7 @@ func (s *Sink) try(ctx context.Context, k *known, e *event.Event) error {
 		case created && apierrors.IsAlreadyExists(err) && names < maxNames:
 			names++
 			s.rename(k, regarding(e, s.config.NodeName).Name)
-		case later(err):
+		case retriable(err):
 			k.unsure = true
 			if k.tries += broke(err); k.tries >= maxTries {
 				return err
@@ -155,7 +155,7 @@ func (s *Sink) try(ctx context.Context, k *known, e *event.Event) error {
 	}
 }
 
-func (s *Sink) request(ctx context.Context, k *known, e *event.Event) error {
+func (s *Sink) request(ctx context.Context, k *sentEvent, e *event.Event) error {
 	now := time.Now()
 	last := wall(e.Last, now, now.Round(0))
 	if k.there {
@@ -168,9 +168,9 @@ func (s *Sink) request(ctx context.Context, k *known, e *event.Event) error {
 	return s.config.API.Create(ctx, apiclient.CoreEvents, k.namespace, "", "", objectOf(e, k, last, s.config.NodeName), nil)
 }
 
-// later reports whether a retry may succeed: the server did not answer, does not
+// retriable reports whether a retry may succeed: the server did not answer, does not
 // authenticate this node at the moment, or is overloaded.
-func later(err error) bool {
+func retriable(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true

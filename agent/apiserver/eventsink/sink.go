@@ -70,7 +70,7 @@ type Config struct {
 type Sink struct {
 	config  Config
 	limiter flowcontrol.RateLimiter // nil means no limit
-	known   map[key]*known
+	sent    map[key]*sentEvent
 	wait    wait.Backoff
 	outage  *apiclient.Outage
 	refused bool // a rejection was logged, and nothing was sent since
@@ -85,7 +85,7 @@ func New(config Config) (*Sink, error) {
 		config.Coalesce = defaultCoalesce
 	}
 	s := &Sink{
-		config: config, known: make(map[key]*known), wait: wait.Backoff{Max: maxWait},
+		config: config, sent: make(map[key]*sentEvent), wait: wait.Backoff{Max: maxWait},
 		outage: apiclient.NewOutage(config.Log,
 			"cannot send events to API server", "sending events to API server again"),
 	}
@@ -110,7 +110,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		again := s.config.Recovered.Next()
 		var failure *outage
 		if errors.As(s.watch(ctx), &failure) {
-			s.outage.Note(failure.err)
+			s.outage.Record(failure.err)
 			s.wait.Wait(ctx, again)
 		}
 	}
@@ -137,7 +137,7 @@ func (s *Sink) watch(ctx context.Context) error {
 				return err
 			}
 		}
-		if next := s.alarm(); len(s.known) > maxKnown || (!next.IsZero() && (alarm.IsZero() || next.Before(alarm))) {
+		if next := s.alarm(); len(s.sent) > maxKnown || (!next.IsZero() && (alarm.IsZero() || next.Before(alarm))) {
 			return errWake
 		}
 		return nil
@@ -150,11 +150,11 @@ type outage struct{ err error }
 func (o *outage) Error() string { return o.err.Error() }
 func (o *outage) Unwrap() error { return o.err }
 
-// rose ends an outage: the server accepted an event.
-func (s *Sink) rose() {
+// recovered ends an outage: the server accepted an event.
+func (s *Sink) recovered() {
 	s.wait.Reset()
 	s.refused = false
-	s.outage.Note(nil)
+	s.outage.Record(nil)
 }
 
 // drop logs that the server rejected an event. Until the server accepts one, only

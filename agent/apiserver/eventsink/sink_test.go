@@ -401,8 +401,8 @@ func TestKnownIsBounded(t *testing.T) {
 			events.Normal(pod.Ref{Namespace: "shop", Name: fmt.Sprint("p", i)}, "Created", "x")
 			synctest.Wait()
 		}
-		if len(s.known) > maxKnown {
-			t.Errorf("%d events are known", len(s.known))
+		if len(s.sent) > maxKnown {
+			t.Errorf("%d events are known", len(s.sent))
 		}
 		if n := len(api.made()); n != 5000 {
 			t.Errorf("%d calls", n)

@@ -27,7 +27,7 @@ type wall struct {
 
 func (w *wall) Plausible() bool { return !w.wrong.Load() }
 
-func (w *wall) Jumped() <-chan struct{} {
+func (w *wall) Changed() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.jumped == nil {
@@ -47,7 +47,7 @@ func (w *wall) jump() {
 
 func (w *wall) Ready(ctx context.Context) error {
 	for {
-		jumped := w.Jumped()
+		jumped := w.Changed()
 		if w.Plausible() {
 			return nil
 		}

@@ -321,7 +321,7 @@ func TestSomebodyElsesRequest(t *testing.T) {
 	s := &store{dir: b.path("pki"), prefix: "kubelet-client"}
 	i := &issuer{store: s, now: time.Now}
 	_, err = i.obtain(t.Context(), direct{c, "token"}, mine, true, nil)
-	var refused *refusal
+	var refused *csrRefusedError
 	if !errors.As(err, &refused) {
 		t.Fatalf("error %v", err)
 	}

@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// found is the content of the credential files.
-type found struct {
+// credentialFiles is the content of the credential files.
+type credentialFiles struct {
 	kubeconfig *Kubeconfig // nil if kubeconfigErr
 	bootstrap  *Kubeconfig // nil if bootstrapErr, or without one
 	enrol      *Kubeconfig // nil if enrolErr, or without one
@@ -63,7 +63,7 @@ type rules struct {
 }
 
 // decide returns the next step for the given files.
-func decide(f *found, r *rules, now time.Time) step {
+func decide(f *credentialFiles, r *rules, now time.Time) step {
 	expired := false
 	if f.kubeconfig != nil && f.pairErr == nil {
 		if f.pair == nil {
@@ -100,13 +100,13 @@ func decide(f *found, r *rules, now time.Time) step {
 // rejects reports whether err means that the enrolment kubeconfig must replace the
 // bootstrap kubeconfig: the token of a bootstrap kubeconfig that was never removed
 // expires after a day.
-func (f *found) rejects(err error) bool {
+func (f *credentialFiles) rejects(err error) bool {
 	return apierrors.IsUnauthorized(err) && f.enrol != nil && !f.rejected
 }
 
 // explain describes why there is no usable identity and, if an operator must act,
 // what to do.
-func explain(f *found, r *rules, expired bool) string {
+func explain(f *credentialFiles, r *rules, expired bool) string {
 	var what string
 	switch {
 	case expired:

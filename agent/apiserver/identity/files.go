@@ -17,8 +17,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// blindPeriod is the polling interval of the files where inotify does not work.
-const blindPeriod = 2 * time.Minute
+// pollInterval is the polling interval of the files where inotify does not work.
+const pollInterval = 2 * time.Minute
 
 // watchFiles notifies changed when the watch is established and whenever one of the
 // files changes, until ctx ends. The files and their directories need not exist. It
@@ -32,10 +32,10 @@ func watchFiles(ctx context.Context, log *slog.Logger, paths func() []string, mo
 		}
 		if !told {
 			told = true
-			log.Warn("cannot watch credential files, polling instead", "interval", blindPeriod, "error", err)
+			log.Warn("cannot watch credential files, polling instead", "interval", pollInterval, "error", err)
 		}
 		wait.Notify(changed)
-		_ = pause(ctx, blindPeriod+rand.N(blindPeriod/10), nil, nil) // the loop checks ctx
+		_ = pause(ctx, pollInterval+rand.N(pollInterval/10), nil, nil) // the loop checks ctx
 	}
 }
 

@@ -28,8 +28,8 @@ type Clock interface {
 	Ready(ctx context.Context) error
 	// Plausible reports whether certificate lifetimes can be checked.
 	Plausible() bool
-	// Jumped returns a channel that is closed when the clock is next set.
-	Jumped() <-chan struct{}
+	// Changed returns a channel that is closed when the clock is next set.
+	Changed() <-chan struct{}
 }
 
 // Config configures an Identity. Kubeconfig, PKI, NodeName, Clock and Log are
@@ -72,7 +72,7 @@ type Config struct {
 
 // server is a client of the API server of one kubeconfig.
 type server interface {
-	signing
+	csrAPI
 	Reconnect()
 }
 
@@ -137,7 +137,7 @@ func New(c Config) (*Identity, error) {
 		now: time.Now, share: rand.Float64(), watch: watchFiles,
 		again: make(chan struct{}, 1), moved: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
-	id.issuer = issuer{store: &id.client, log: c.Log, now: func() time.Time { return id.now() }, waits: id.suffer}
+	id.issuer = issuer{store: &id.client, log: c.Log, now: func() time.Time { return id.now() }, waits: id.setTrouble}
 	id.connect = func(config apiclient.Config) (server, *apiclient.Client, error) {
 		client, err := c.NewClient(config)
 		return client, client, err
@@ -215,7 +215,7 @@ func (id *Identity) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { id.watch(ctx, id.config.Log, id.paths, id.moved, id.again) })
 	wg.Go(func() { id.serving.run(ctx) })
-	id.keep(ctx)
+	id.syncLoop(ctx)
 	wg.Wait()
 	return context.Cause(ctx)
 }
@@ -233,9 +233,9 @@ func (id *Identity) paths() []string {
 	return append(paths, id.extra...)
 }
 
-// look reads the files.
-func (id *Identity) look() *found {
-	f := &found{}
+// readFiles reads the files.
+func (id *Identity) readFiles() *credentialFiles {
+	f := &credentialFiles{}
 	f.kubeconfig, f.kubeconfigErr = Load(id.config.Kubeconfig)
 	f.bootstrap, f.bootstrapErr = loadIf(id.config.BootstrapKubeconfig)
 	f.enrol, f.enrolErr = loadIf(id.config.EnrolKubeconfig)

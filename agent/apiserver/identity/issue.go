@@ -24,12 +24,12 @@ import (
 // is read again (client-go's util/certificate: certificateWaitTimeout).
 const approvalLimit = 15 * time.Minute
 
-// patience is how long a cluster with automatic approval may take before the
+// autoApprovalTimeout is how long a cluster with automatic approval may take before the
 // request is reported as waiting for approval.
-const patience = 10 * time.Second
+const autoApprovalTimeout = 10 * time.Second
 
-// signing is the part of the API client that certificate requests need.
-type signing interface {
+// csrAPI is the part of the API client that certificate requests need.
+type csrAPI interface {
 	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
 	Watch(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
@@ -44,10 +44,10 @@ var (
 	errGone = errors.New("deleted while pending")
 )
 
-// refusal means that a request will not lead to a certificate.
-type refusal struct{ name, why string }
+// csrRefusedError means that a request will not lead to a certificate.
+type csrRefusedError struct{ name, why string }
 
-func (r *refusal) Error() string {
+func (r *csrRefusedError) Error() string {
 	return fmt.Sprintf("certificate signing request %s: %s", r.name, r.why)
 }
 
@@ -64,21 +64,21 @@ type issuer struct {
 // obtain requests a certificate and waits for it, at most approvalLimit. A repeated
 // call continues with the same request, unless that was refused. The parameter
 // again is that of waitingKey. A value on interrupt ends the wait.
-func (i *issuer) obtain(ctx context.Context, api signing, t template, again bool, interrupt <-chan struct{}) (*tls.Certificate, error) {
-	key, err := i.store.waitingKey(again)
+func (i *issuer) obtain(ctx context.Context, api csrAPI, t template, again bool, interrupt <-chan struct{}) (*tls.Certificate, error) {
+	key, err := i.store.pendingKey(again)
 	if err != nil {
 		return nil, err
 	}
 	pair, err := i.pursue(ctx, api, t, key, interrupt)
-	var refused *refusal
+	var refused *csrRefusedError
 	if errors.As(err, &refused) {
 		err = errors.Join(err, i.store.dropKey())
 	}
 	return pair, err
 }
 
-func (i *issuer) pursue(ctx context.Context, api signing, t template, key *ecdsa.PrivateKey, interrupt <-chan struct{}) (*tls.Certificate, error) {
-	request, err := i.ask(ctx, api, t, key)
+func (i *issuer) pursue(ctx context.Context, api csrAPI, t template, key *ecdsa.PrivateKey, interrupt <-chan struct{}) (*tls.Certificate, error) {
+	request, err := i.createRequest(ctx, api, t, key)
 	if err != nil {
 		return nil, err
 	}
@@ -90,46 +90,46 @@ func (i *issuer) pursue(ctx context.Context, api signing, t template, key *ecdsa
 	}
 	pair, err := pairOf(cert, key)
 	if err != nil {
-		return nil, &refusal{request.Name, err.Error()}
+		return nil, &csrRefusedError{request.Name, err.Error()}
 	}
 	if flaw := t.flaw(pair.Leaf, i.now()); flaw != "" {
-		return nil, &refusal{request.Name, flaw}
+		return nil, &csrRefusedError{request.Name, flaw}
 	}
 	return pair, nil
 }
 
-// ask creates the request, or returns the existing one of the same name.
-func (i *issuer) ask(ctx context.Context, api signing, t template, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+// createRequest creates the request, or returns the existing one of the same name.
+func (i *issuer) createRequest(ctx context.Context, api csrAPI, t template, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	request, err := t.request(key)
 	if err != nil {
 		return nil, err
 	}
 	have := &certificatesv1.CertificateSigningRequest{}
-	err = api.Create(ctx, apiclient.SigningRequests, "", "", "", request, have)
+	err = api.Create(ctx, apiclient.CertificateSigningRequests, "", "", "", request, have)
 	if err == nil || !apierrors.IsAlreadyExists(err) {
 		return have, err
 	}
 	have = &certificatesv1.CertificateSigningRequest{}
-	if err := api.Get(ctx, apiclient.SigningRequests, "", request.Name, have); err != nil {
+	if err := api.Get(ctx, apiclient.CertificateSigningRequests, "", request.Name, have); err != nil {
 		return nil, err
 	}
-	if err := t.ours(have, key); err != nil {
-		return nil, &refusal{request.Name, err.Error()}
+	if err := t.checkOwnership(have, key); err != nil {
+		return nil, &csrRefusedError{request.Name, err.Error()}
 	}
 	return have, nil
 }
 
 // await watches the request, starting from its given state, until there is a
 // certificate.
-func (i *issuer) await(ctx context.Context, api signing, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
+func (i *issuer) await(ctx context.Context, api csrAPI, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
 	backoff := &wait.Backoff{}
 	for {
-		if cert, err := judge(request, uid); cert != nil || err != nil {
+		if cert, err := issuedCertificate(request, uid); cert != nil || err != nil {
 			return cert, err
 		}
-		cert, err := i.follow(ctx, api, request, limit, interrupt)
-		if cert != nil || (err != nil && !again(err)) {
+		cert, err := i.watchRequest(ctx, api, request, limit, interrupt)
+		if cert != nil || (err != nil && !retryWatch(err)) {
 			return cert, err
 		}
 		// The watch ended. Read what it may have missed.
@@ -137,27 +137,27 @@ func (i *issuer) await(ctx context.Context, api signing, request *certificatesv1
 			return nil, err
 		}
 		request = &certificatesv1.CertificateSigningRequest{}
-		if err := api.Get(ctx, apiclient.SigningRequests, "", name, request); err != nil {
+		if err := api.Get(ctx, apiclient.CertificateSigningRequests, "", name, request); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// again reports whether the watch is to be repeated after err.
-func again(err error) bool {
-	var refused *refusal
+// retryWatch reports whether the watch is to be repeated after err.
+func retryWatch(err error) bool {
+	var refused *csrRefusedError
 	return !errors.As(err, &refused) && !errors.Is(err, errNotIssued) && !errors.Is(err, errInterrupted) && !errors.Is(err, errGone) &&
 		!apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err)
 }
 
-// judge returns the certificate of a request, nil while there is none.
-func judge(request *certificatesv1.CertificateSigningRequest, uid types.UID) ([]byte, error) {
+// issuedCertificate returns the certificate of a request, nil while there is none.
+func issuedCertificate(request *certificatesv1.CertificateSigningRequest, uid types.UID) ([]byte, error) {
 	if request.UID != uid {
-		return nil, &refusal{request.Name, "replaced by another object"}
+		return nil, &csrRefusedError{request.Name, "replaced by another object"}
 	}
 	v := verdictOn(request)
 	if v.refused != "" {
-		return nil, &refusal{request.Name, v.refused}
+		return nil, &csrRefusedError{request.Name, v.refused}
 	}
 	if len(v.issued) == 0 {
 		return nil, nil
@@ -165,17 +165,17 @@ func judge(request *certificatesv1.CertificateSigningRequest, uid types.UID) ([]
 	return v.issued, nil
 }
 
-// follow watches one request until it is decided or the watch ends.
-func (i *issuer) follow(ctx context.Context, api signing, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
+// watchRequest watches one request until it is decided or the watch ends.
+func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
-	w, err := api.Watch(ctx, apiclient.SigningRequests, "", metav1.ListOptions{
+	w, err := api.Watch(ctx, apiclient.CertificateSigningRequests, "", metav1.ListOptions{
 		FieldSelector: "metadata.name=" + name, ResourceVersion: request.ResourceVersion,
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer w.Stop()
-	patience := time.NewTimer(patience)
+	patience := time.NewTimer(autoApprovalTimeout)
 	defer patience.Stop()
 	for {
 		select {
@@ -190,11 +190,11 @@ func (i *issuer) follow(ctx context.Context, api signing, request *certificatesv
 			if e.Type == watch.Deleted {
 				return nil, fmt.Errorf("certificate signing request %s: %w", name, errGone)
 			}
-			if cert, err := judge(now, uid); cert != nil || err != nil {
+			if cert, err := issuedCertificate(now, uid); cert != nil || err != nil {
 				return cert, err
 			}
 		case <-patience.C:
-			i.tell(request)
+			i.reportPending(request)
 		case <-limit:
 			return nil, errNotIssued
 		case <-interrupt:
@@ -205,8 +205,8 @@ func (i *issuer) follow(ctx context.Context, api signing, request *certificatesv
 	}
 }
 
-// tell reports that a request waits for approval. It logs that once per request.
-func (i *issuer) tell(request *certificatesv1.CertificateSigningRequest) {
+// reportPending reports that a request waits for approval. It logs that once per request.
+func (i *issuer) reportPending(request *certificatesv1.CertificateSigningRequest) {
 	command := "kubectl certificate approve " + request.Name
 	if i.waits != nil {
 		i.waits("the certificate signing request is waiting for approval: unless the cluster approves it automatically, run `" + command + "`")

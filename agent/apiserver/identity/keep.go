@@ -9,8 +9,8 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// keep runs one step after the other until ctx ends.
-func (id *Identity) keep(ctx context.Context) {
+// syncLoop runs one step after the other until ctx ends.
+func (id *Identity) syncLoop(ctx context.Context) {
 	tries := newTries(id.config.Log)
 	var rejected *Kubeconfig // the bootstrap kubeconfig that the API server rejected
 	renewed := false         // in the previous step
@@ -19,12 +19,12 @@ func (id *Identity) keep(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
-		jumped := id.config.Clock.Jumped()
+		jumped := id.config.Clock.Changed()
 		drain(id.again) // the read below covers earlier changes
-		f := id.look()
+		f := id.readFiles()
 		f.rejected = f.bootstrap != nil && rejected != nil && f.bootstrap.sameUser(rejected)
 		s := decide(f, id.rules(), id.now())
-		id.report(s)
+		id.setProblem(s)
 		if s.do == renew && renewed {
 			renewed = false
 			_ = pause(ctx, tries.old(), nil, id.again) // the files are read again in any case
@@ -33,8 +33,8 @@ func (id *Identity) keep(ctx context.Context) {
 		var err error
 		switch s.do {
 		case use:
-			if err = id.take(f); err == nil {
-				id.suffer("")
+			if err = id.useCredentials(f); err == nil {
+				id.setTrouble("")
 				tries.reset()
 				rejected = nil
 				id.tidy(f)
@@ -42,7 +42,7 @@ func (id *Identity) keep(ctx context.Context) {
 				continue
 			}
 		case renew:
-			if err = id.take(f); err == nil {
+			if err = id.useCredentials(f); err == nil {
 				err = id.renew(ctx, f)
 			}
 		case enrol:
@@ -61,9 +61,9 @@ func (id *Identity) keep(ctx context.Context) {
 			continue
 		}
 		id.fails.Add(1)
-		wait, trouble := tries.after(err)
-		id.suffer(trouble)
-		id.tell(err)
+		wait, trouble := tries.next(err)
+		id.setTrouble(trouble)
+		id.recordRefusal(err)
 		if s.do == enrol && s.with == f.bootstrap && f.rejects(err) {
 			rejected = f.bootstrap
 			continue
@@ -72,8 +72,8 @@ func (id *Identity) keep(ctx context.Context) {
 	}
 }
 
-// report stores the problem of a step and logs it if it is new.
-func (id *Identity) report(s step) {
+// setProblem stores the problem of a step and logs it if it is new.
+func (id *Identity) setProblem(s step) {
 	id.mu.Lock()
 	before := id.problem
 	id.problem = s.problem
@@ -89,26 +89,26 @@ func (id *Identity) report(s step) {
 	}
 }
 
-// suffer stores how to fix the failure of the last attempt; "" means nothing to
+// setTrouble stores how to fix the failure of the last attempt; "" means nothing to
 // fix.
-func (id *Identity) suffer(trouble string) {
+func (id *Identity) setTrouble(trouble string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.trouble = trouble
 }
 
-// tell records an event for a refused request. tries logs all other errors.
-func (id *Identity) tell(err error) {
-	var refused *refusal
+// recordRefusal records an event for a refused request. tries logs all other errors.
+func (id *Identity) recordRefusal(err error) {
+	var refused *csrRefusedError
 	if errors.As(err, &refused) {
 		id.config.Events.Warning(node, "CertificateRefused",
 			"Cannot obtain a client certificate, will retry: "+refused.Error())
 	}
 }
 
-// take switches to the credentials that were found. The first call creates the
+// useCredentials switches to the credentials that were found. The first call creates the
 // client.
-func (id *Identity) take(f *found) error {
+func (id *Identity) useCredentials(f *credentialFiles) error {
 	id.mu.Lock()
 	main, in := id.main, id.in
 	id.mu.Unlock()
@@ -136,7 +136,7 @@ func (id *Identity) take(f *found) error {
 	}
 	main, given, err := id.open(config)
 	if err != nil {
-		return &unusable{id.config.Kubeconfig, err}
+		return &kubeconfigError{id.config.Kubeconfig, err}
 	}
 	id.mu.Lock()
 	id.main, id.given, id.in = main, given, f.kubeconfig
@@ -153,7 +153,7 @@ func (id *Identity) open(config apiclient.Config) (server, *apiclient.Client, er
 }
 
 // renew requests the next certificate with the current one.
-func (id *Identity) renew(ctx context.Context, f *found) error {
+func (id *Identity) renew(ctx context.Context, f *credentialFiles) error {
 	id.mu.Lock()
 	main := id.main
 	id.mu.Unlock()
@@ -180,7 +180,7 @@ func (id *Identity) renew(ctx context.Context, f *found) error {
 func (id *Identity) enrol(ctx context.Context, with *Kubeconfig) error {
 	api, _, err := id.open(with.Connection())
 	if err != nil {
-		return &unusable{"for enrolment", err}
+		return &kubeconfigError{"for enrolment", err}
 	}
 	defer api.Reconnect() // closes the connection
 	pair, err := id.issuer.obtain(ctx, api, clientTemplate(id.config.NodeName), true, id.again)
@@ -203,7 +203,7 @@ func (id *Identity) enrol(ctx context.Context, with *Kubeconfig) error {
 
 // tidy removes a pending key whose certificate is already in use. Such a key is
 // left only by a crash.
-func (id *Identity) tidy(f *found) {
+func (id *Identity) tidy(f *credentialFiles) {
 	data, err := readFile(id.client.keyFile())
 	if err != nil || f.pair == nil || f.foreign {
 		return

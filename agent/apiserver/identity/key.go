@@ -64,18 +64,18 @@ func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	}
 }
 
-// waitingKey returns the key whose certificate is pending: the stored one, or a new
+// pendingKey returns the key whose certificate is pending: the stored one, or a new
 // one. A stored key whose certificate is already the current one, because only its
 // removal is missing, is returned only if again is set: the caller has not yet used
 // that certificate.
-func (s *store) waitingKey(again bool) (*ecdsa.PrivateKey, error) {
+func (s *store) pendingKey(again bool) (*ecdsa.PrivateKey, error) {
 	data, err := readFile(s.keyFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read pending key: %w", err)
 	}
 	if err == nil {
 		// A damaged key is replaced.
-		if key, err := decodeKey(data); err == nil && (again || !s.spent(key)) {
+		if key, err := decodeKey(data); err == nil && (again || !s.isCurrent(key)) {
 			return key, nil
 		}
 	}
@@ -92,8 +92,8 @@ func (s *store) waitingKey(again bool) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// spent reports whether the current certificate belongs to the key.
-func (s *store) spent(key *ecdsa.PrivateKey) bool {
+// isCurrent reports whether the current certificate belongs to the key.
+func (s *store) isCurrent(key *ecdsa.PrivateKey) bool {
 	pair, err := s.load()
 	return err == nil && key.PublicKey.Equal(pair.Leaf.PublicKey)
 }

@@ -129,9 +129,9 @@ func (t *template) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSi
 	}, nil
 }
 
-// ours returns an error if an existing request was not made by this node with the
+// checkOwnership returns an error if an existing request was not made by this node with the
 // key.
-func (t *template) ours(have *certificatesv1.CertificateSigningRequest, key *ecdsa.PrivateKey) error {
+func (t *template) checkOwnership(have *certificatesv1.CertificateSigningRequest, key *ecdsa.PrivateKey) error {
 	block, _ := pem.Decode(have.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
 		return errors.New("spec.request is not a certificate request in PEM")

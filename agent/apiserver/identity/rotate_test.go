@@ -168,7 +168,7 @@ func TestNeverApproved(t *testing.T) {
 		b.kubeconfig("bootstrap-kubelet.conf", withToken)
 		b.cluster.policy = ignore
 		id, _ := b.start()
-		time.Sleep(patience + time.Second)
+		time.Sleep(autoApprovalTimeout + time.Second)
 		synctest.Wait()
 		names := b.cluster.names()
 		if len(names) != 1 {

@@ -74,7 +74,7 @@ func (s *serving) bootstrap(ctx context.Context) {
 	}
 	tries := newTries(s.id.config.Log)
 	for ctx.Err() == nil {
-		jumped := s.id.config.Clock.Jumped()
+		jumped := s.id.config.Clock.Changed()
 		dns, ips := s.id.config.Addresses()
 		t := servingTemplate(s.id.config.NodeName, dns, ips)
 		until, due := servingDue(&t, s.pair.Load(), s.id.share, s.id.config.Clock.Plausible(), s.id.now())
@@ -91,12 +91,12 @@ func (s *serving) bootstrap(ctx context.Context) {
 		case errors.Is(err, errInterrupted):
 		default:
 			s.fails.Add(1)
-			var refused *refusal
+			var refused *csrRefusedError
 			if errors.As(err, &refused) {
 				s.id.config.Events.Warning(node, "ServingCertificateRefused",
 					"Cannot obtain a serving certificate, will retry: "+refused.Error())
 			}
-			wait, _ := tries.after(err)
+			wait, _ := tries.next(err)
 			_ = pause(ctx, wait, nil, s.again) // the next iteration decides again in any case
 		}
 	}
@@ -116,7 +116,7 @@ func servingDue(t *template, pair *tls.Certificate, share float64, plausible boo
 	return until, !now.Before(until)
 }
 
-func (s *serving) renew(ctx context.Context, api signing, t template) error {
+func (s *serving) renew(ctx context.Context, api csrAPI, t template) error {
 	pair, err := s.issuer.obtain(ctx, api, t, false, s.again)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *serving) renew(ctx context.Context, api signing, t template) error {
 }
 
 // api waits for the client of the node's API server.
-func (s *serving) api(ctx context.Context) (signing, error) {
+func (s *serving) api(ctx context.Context) (csrAPI, error) {
 	select {
 	case <-s.id.ready:
 		s.id.mu.Lock()
@@ -145,7 +145,7 @@ func (s *serving) selfSign(ctx context.Context) {
 	c := &s.id.config
 	backoff := newTries(c.Log).outage
 	for ctx.Err() == nil {
-		jumped := c.Clock.Jumped()
+		jumped := c.Clock.Changed()
 		plausible, now := c.Clock.Plausible(), s.id.now()
 		have, err := loadSelfSigned(c.PKI)
 		usable := err == nil && (!plausible || now.Before(renewal(have.Leaf, s.id.share)))

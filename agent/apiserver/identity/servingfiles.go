@@ -34,7 +34,7 @@ func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
 	defer f.mu.Unlock()
 	if age := now.Sub(f.looked); f.looked.IsZero() || age >= time.Second || age < 0 {
 		f.looked = now
-		f.look()
+		f.reload()
 	}
 	if f.pair == nil {
 		return nil, fmt.Errorf("%w: %w", errNoServing, f.err)
@@ -42,8 +42,8 @@ func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
 	return f.pair, nil
 }
 
-// look reads the files if they have changed.
-func (f *servingFiles) look() {
+// reload reads the files if they have changed.
+func (f *servingFiles) reload() {
 	var now [2]stamp
 	for i, path := range []string{f.cert, f.key} {
 		if at, err := os.Stat(path); err == nil {

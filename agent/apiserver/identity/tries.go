@@ -28,21 +28,21 @@ func newTries(log *slog.Logger) *tries {
 	}
 }
 
-// unusable means that no client can be created from a kubeconfig.
-type unusable struct {
+// kubeconfigError means that no client can be created from a kubeconfig.
+type kubeconfigError struct {
 	path string
 	err  error
 }
 
-func (u *unusable) Error() string { return fmt.Sprintf("kubeconfig %s: %v", u.path, u.err) }
-func (u *unusable) Unwrap() error { return u.err }
+func (u *kubeconfigError) Error() string { return fmt.Sprintf("kubeconfig %s: %v", u.path, u.err) }
+func (u *kubeconfigError) Unwrap() error { return u.err }
 
-// after returns how long to wait after an error, and how an operator can fix it, ""
+// next returns how long to wait after an error, and how an operator can fix it, ""
 // if not at all. Refusals and broken files get the longer backoff: they do not go
 // away within seconds.
-func (t *tries) after(err error) (wait time.Duration, trouble string) {
-	var refused *refusal
-	var broken *unusable
+func (t *tries) next(err error) (wait time.Duration, trouble string) {
+	var refused *csrRefusedError
+	var broken *kubeconfigError
 	var path *fs.PathError
 	var link *os.LinkError
 	switch {

@@ -62,15 +62,15 @@ type Config[T any] struct {
 	Remedy string
 	// Recovered ends waits when the API server answers again; nil does not.
 	Recovered apiclient.Recoveries
-	// Refused is called with a text for operators when the API server begins to
+	// OnForbidden is called with a text for operators when the API server begins to
 	// refuse requests, and with "" when it stops. nil ignores both.
-	Refused func(text string)
-	Log     *slog.Logger
+	OnForbidden func(text string)
+	Log         *slog.Logger
 }
 
-// Follower lists and watches the objects of a resource. Its methods may be called
+// Reflector lists and watches the objects of a resource. Its methods may be called
 // concurrently; Run may be called only once.
-type Follower[T any] struct {
+type Reflector[T any] struct {
 	cfg    Config[T]
 	outage *apiclient.Outage
 
@@ -86,11 +86,11 @@ type Follower[T any] struct {
 }
 
 // New returns a Follower. It sends no request.
-func New[T any](cfg Config[T]) (*Follower[T], error) {
+func New[T any](cfg Config[T]) (*Reflector[T], error) {
 	if cfg.API == nil || cfg.List == nil || cfg.Keep == nil || cfg.Same == nil || cfg.Changed == nil || cfg.Log == nil {
 		return nil, fmt.Errorf("listwatch %s: API, List, Keep, Same, Changed and Log are required", cfg.Resource)
 	}
-	return &Follower[T]{
+	return &Reflector[T]{
 		cfg: cfg,
 		outage: apiclient.NewOutage(cfg.Log.With("resource", cfg.Resource.String()),
 			"cannot list and watch resource", "listing and watching resource again"),
@@ -101,7 +101,7 @@ func New[T any](cfg Config[T]) (*Follower[T], error) {
 // View calls see with the current objects and reports whether the first list is
 // complete; before that, see is not called. see must neither change nor retain the
 // map, and runs with the lock held.
-func (f *Follower[T]) View(see func(objects map[Key]T)) bool {
+func (f *Reflector[T]) View(see func(objects map[Key]T)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known {
@@ -111,14 +111,14 @@ func (f *Follower[T]) View(see func(objects map[Key]T)) bool {
 }
 
 // Problem returns the refusal of the API server with the remedy; "" means none.
-func (f *Follower[T]) Problem() string {
+func (f *Reflector[T]) Problem() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.problem
 }
 
 // Run lists and watches until ctx ends, and returns the cause of ctx.
-func (f *Follower[T]) Run(ctx context.Context) error {
+func (f *Reflector[T]) Run(ctx context.Context) error {
 	for {
 		again := f.cfg.Recovered.Next()
 		err := f.round(ctx)
@@ -126,8 +126,8 @@ func (f *Follower[T]) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		wait := &f.wait
-		if !errors.Is(err, errOver) {
-			f.trouble(err)
+		if !errors.Is(err, errWatchEnded) {
+			f.handleError(err)
 			if apierrors.IsForbidden(err) {
 				wait = &f.await
 			}
@@ -140,7 +140,7 @@ func (f *Follower[T]) Run(ctx context.Context) error {
 
 // round lists if necessary, and watches once. Its error is never nil; errOver means
 // that nothing failed.
-func (f *Follower[T]) round(ctx context.Context) error {
+func (f *Reflector[T]) round(ctx context.Context) error {
 	if f.version == "" {
 		if err := f.list(ctx); err != nil {
 			return err
@@ -148,17 +148,17 @@ func (f *Follower[T]) round(ctx context.Context) error {
 	}
 	err := f.watch(ctx)
 	if expired(err) {
-		return errOver // normal after an outage
+		return errWatchEnded // normal after an outage
 	}
 	return err
 }
 
-func (f *Follower[T]) options() metav1.ListOptions {
+func (f *Reflector[T]) options() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: f.cfg.Labels, FieldSelector: f.cfg.Fields}
 }
 
 // list reads all objects page by page.
-func (f *Follower[T]) list(ctx context.Context) error {
+func (f *Reflector[T]) list(ctx context.Context) error {
 	objects := make(map[Key]T)
 	options := f.options()
 	options.Limit = page
@@ -198,7 +198,7 @@ func keyOf(o runtime.Object) (Key, bool) {
 }
 
 // listed replaces the objects by those of a complete list.
-func (f *Follower[T]) listed(version string, objects map[Key]T) error {
+func (f *Reflector[T]) listed(version string, objects map[Key]T) error {
 	if version == "" || version == "0" {
 		return fmt.Errorf("list %s: %w", f.cfg.Resource, errVersion)
 	}
@@ -217,10 +217,10 @@ func (f *Follower[T]) listed(version string, objects map[Key]T) error {
 	return nil
 }
 
-// trouble handles a failed list or watch.
-func (f *Follower[T]) trouble(err error) {
+// handleError handles a failed list or watch.
+func (f *Reflector[T]) handleError(err error) {
 	if !apierrors.IsForbidden(err) {
-		f.outage.Note(err)
+		f.outage.Record(err)
 		return
 	}
 	text := fmt.Sprintf("%v: %s", err, f.cfg.Remedy)
@@ -230,13 +230,13 @@ func (f *Follower[T]) trouble(err error) {
 	}
 }
 
-// well handles a working watch. A successful list is not enough: an API server that
+// handleSuccess handles a working watch. A successful list is not enough: an API server that
 // permits list but not watch must not be listed every second.
-func (f *Follower[T]) well() {
+func (f *Reflector[T]) handleSuccess() {
 	f.wait.Reset()
 	f.await.Reset()
 	f.torn = ""
-	f.outage.Note(nil)
+	f.outage.Record(nil)
 	if f.said("") {
 		f.cfg.Log.Info("API server permits list and watch again", "resource", f.cfg.Resource.String())
 		f.refused("")
@@ -245,7 +245,7 @@ func (f *Follower[T]) well() {
 
 // said stores the refusal text, "" for none, and reports whether refusal began or
 // ended.
-func (f *Follower[T]) said(text string) bool {
+func (f *Reflector[T]) said(text string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	news := (text == "") != (f.problem == "")
@@ -255,8 +255,8 @@ func (f *Follower[T]) said(text string) bool {
 	return news
 }
 
-func (f *Follower[T]) refused(text string) {
-	if f.cfg.Refused != nil {
-		f.cfg.Refused(text)
+func (f *Reflector[T]) refused(text string) {
+	if f.cfg.OnForbidden != nil {
+		f.cfg.OnForbidden(text)
 	}
 }

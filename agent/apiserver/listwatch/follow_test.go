@@ -29,7 +29,7 @@ var _ API = (*apiclient.Client)(nil)
 // lab is a Follower of the nodes' podCIDR, in virtual time.
 type lab struct {
 	*fake.Server
-	*Follower[string]
+	*Reflector[string]
 	t       *testing.T
 	log     bytes.Buffer
 	changed int
@@ -40,7 +40,7 @@ func inLab(t *testing.T, before func(*fake.Server), test func(l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lab{t: t, Server: fake.New()}
 		var err error
-		l.Follower, err = New(Config[string]{
+		l.Reflector, err = New(Config[string]{
 			API: l.Server, Resource: apiclient.Nodes, List: func() runtime.Object { return &v1.NodeList{} },
 			Keep: func(o runtime.Object) (string, bool) {
 				n, ok := o.(*v1.Node)
@@ -48,8 +48,8 @@ func inLab(t *testing.T, before func(*fake.Server), test func(l *lab)) {
 			},
 			Same: func(a, b string) bool { return a == b }, Changed: func() { l.changed++ },
 			Fields: "metadata.name!=own", Remedy: "grant it",
-			Refused: func(text string) { l.refused = append(l.refused, text) },
-			Log:     slog.New(slog.NewTextHandler(&l.log, nil)),
+			OnForbidden: func(text string) { l.refused = append(l.refused, text) },
+			Log:         slog.New(slog.NewTextHandler(&l.log, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestResume(t *testing.T) {
 			if got := l.Made(); step.want != nil && !slices.Equal(got, step.want) {
 				t.Errorf("%s: calls %q, want %q", step.name, got, step.want)
 			}
-			if l.outage.On() {
+			if l.outage.Active() {
 				t.Errorf("%s: %s", step.name, l.log.String())
 			}
 		}

@@ -27,23 +27,23 @@ const (
 )
 
 var (
-	errOver      = errors.New("watch ended")
-	errShort     = errors.New("watch ended immediately")
-	errBackwards = errors.New("resource version went backwards")
+	errWatchEnded = errors.New("watch ended")
+	errShort      = errors.New("watch ended immediately")
+	errBackwards  = errors.New("resource version went backwards")
 )
 
 // watch watches the objects from the current resource version until the watch ends.
 // Its error is never nil.
-func (f *Follower[T]) watch(ctx context.Context) error {
+func (f *Reflector[T]) watch(ctx context.Context) error {
 	length := minWatch + rand.N(maxWatch-minWatch)
 	seconds := int64(length / time.Second)
 	options := f.options()
 	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = f.version, true, &seconds
-	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errOver)
+	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errWatchEnded)
 	defer cancel()
 	w, err := f.cfg.API.Watch(ctx, f.cfg.Resource, metav1.NamespaceAll, options)
 	if err != nil {
-		f.broken(err)
+		f.handleWatchError(err)
 		return err
 	}
 	defer w.Stop()
@@ -55,15 +55,15 @@ func (f *Follower[T]) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stands.C:
-			f.well()
-			end = errOver
+			f.handleSuccess()
+			end = errWatchEnded
 		case event, open := <-w.ResultChan():
 			if !open {
 				return end
 			}
 			if err := f.event(event); err != nil {
-				if !f.broken(err) && errors.Is(end, errOver) {
-					err = errOver // a broken watch is no failure if the next one works
+				if !f.handleWatchError(err) && errors.Is(end, errWatchEnded) {
+					err = errWatchEnded // a broken watch is no failure if the next one works
 				}
 				return err
 			}
@@ -72,7 +72,7 @@ func (f *Follower[T]) watch(ctx context.Context) error {
 }
 
 // event handles one event of the watch.
-func (f *Follower[T]) event(event watch.Event) error {
+func (f *Reflector[T]) event(event watch.Event) error {
 	if event.Type == watch.Error {
 		return fmt.Errorf("watch %s: %w", f.cfg.Resource, apierrors.FromObject(event.Object))
 	}
@@ -99,7 +99,7 @@ func (f *Follower[T]) event(event watch.Event) error {
 }
 
 // apply applies a changed or deleted object.
-func (f *Follower[T]) apply(event watch.Event) {
+func (f *Reflector[T]) apply(event watch.Event) {
 	key, ok := keyOf(event.Object)
 	if !ok {
 		return
@@ -128,9 +128,9 @@ func (f *Follower[T]) apply(event watch.Event) {
 // (rest/request.go).
 const causeDecoding = "ClientWatchDecoding"
 
-// broken handles a failed watch. It reports whether the watch cannot continue from
+// handleWatchError handles a failed watch. It reports whether the watch cannot continue from
 // its resource version, so that a list is next.
-func (f *Follower[T]) broken(err error) (stale bool) {
+func (f *Reflector[T]) handleWatchError(err error) (stale bool) {
 	if apierrors.HasStatusCause(err, causeDecoding) {
 		// Either the connection broke, or an event cannot be decoded. The next watch
 		// would receive such an event again.

@@ -42,7 +42,7 @@ type result struct {
 }
 
 // act sends the request and blocks until it is done.
-func (r *Reporter) act(ctx context.Context, a attempt) result {
+func (r *Manager) act(ctx context.Context, a attempt) result {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	res := result{attempt: a}
@@ -58,7 +58,7 @@ func (r *Reporter) act(ctx context.Context, a attempt) result {
 	return res
 }
 
-func (r *Reporter) sendStatus(ctx context.Context, res *result) {
+func (r *Manager) sendStatus(ctx context.Context, res *result) {
 	into := &v1.Pod{}
 	uid := res.api.UID
 	err := r.API.Patch(ctx, apiclient.Pods, res.key.Namespace, res.key.Name, "status", types.StrategicMergePatchType, res.patch, into)
@@ -84,7 +84,7 @@ func (r *Reporter) sendStatus(ctx context.Context, res *result) {
 	}
 }
 
-func (r *Reporter) remove(ctx context.Context, res *result) {
+func (r *Manager) remove(ctx context.Context, res *result) {
 	uid := res.api.UID
 	err := r.API.Delete(ctx, apiclient.Pods, res.key.Namespace, res.key.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid)),
@@ -97,9 +97,9 @@ func (r *Reporter) remove(ctx context.Context, res *result) {
 	res.gone, res.unknown = uid, apierrors.IsNotFound(err)
 }
 
-func (r *Reporter) createMirror(ctx context.Context, res *result) {
+func (r *Manager) createMirror(ctx context.Context, res *result) {
 	into := &v1.Pod{}
-	err := r.API.Create(ctx, apiclient.Pods, res.key.Namespace, "", "", mirrorOf(res.static, r.NodeName, res.nodeUID), into)
+	err := r.API.Create(ctx, apiclient.Pods, res.key.Namespace, "", "", newMirrorPod(res.static, r.NodeName, res.nodeUID), into)
 	if err == nil {
 		res.pod = into
 		return

@@ -79,7 +79,7 @@ func bench(b *testing.B, test func(s *sink, changed chan struct{}, looked chan s
 		Done:    func(types.UID) bool { return false },
 		NodeUID: func() types.UID { return "node-uid" },
 	})
-	r.Pods(api)
+	r.SetPods(api)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

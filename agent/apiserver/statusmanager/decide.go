@@ -93,7 +93,7 @@ func (v *view) missing() action {
 	if v.static == nil {
 		return action{}
 	}
-	if r := reference(&v.static.Spec); r != "" {
+	if r := apiObjectReference(&v.static.Spec); r != "" {
 		return action{refused: fmt.Errorf("mirror pod must not reference %s", r)}
 	}
 	if v.nodeUID == "" {
@@ -157,7 +157,7 @@ func (v *view) regular(residue []byte, now time.Time) action {
 func (v *view) report(ours *v1.PodStatus, residue []byte, now time.Time) (action, error) {
 	base := sorted(&v.api.Spec, v.api.Status)
 	merged := merge(&base, ours, v.ended(), now)
-	if base.Phase == v1.PodRunning && merged.Phase == v1.PodPending && !pod.MayRestartAll(&v.api.Spec) {
+	if base.Phase == v1.PodRunning && merged.Phase == v1.PodPending && !pod.HasRestartAllRule(&v.api.Spec) {
 		merged.Phase = v1.PodRunning // the journal does not record that the pod ran
 	}
 	merged = sorted(&v.api.Spec, merged)
@@ -175,9 +175,9 @@ func (v *view) report(ours *v1.PodStatus, residue []byte, now time.Time) (action
 	return action{verb: patching, patch: patch, urgent: hurry}, nil
 }
 
-// left returns the patch that remains after the server accepted a status, nil if
+// unpersisted returns the patch that remains after the server accepted a status, nil if
 // none: fields that the server does not know, or does not let the node change.
-func (v *view) left(now time.Time) []byte {
+func (v *view) unpersisted(now time.Time) []byte {
 	if v.ours == nil {
 		return nil
 	}

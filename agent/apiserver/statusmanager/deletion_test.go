@@ -194,7 +194,7 @@ func TestDeletedByForceUnseen(t *testing.T) {
 		l.serverWith(func() { l.watch = nil })
 		l.set(p, running())
 		after(time.Minute)
-		l.reporter.Pods(nil)
+		l.reporter.SetPods(nil)
 		after(time.Second)
 		l.set(p, restarted(1))
 		after(time.Hour)

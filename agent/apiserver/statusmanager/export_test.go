@@ -4,6 +4,6 @@ package statusmanager
 var (
 	Merge      = merge
 	Transition = transition
-	Reference  = reference
-	MirrorOf   = mirrorOf
+	Reference  = apiObjectReference
+	MirrorOf   = newMirrorPod
 )

@@ -23,7 +23,7 @@ import (
 // lab is a Reporter between a server and an agent's pods, in virtual time.
 type lab struct {
 	*server
-	reporter *statusmanager.Reporter
+	reporter *statusmanager.Manager
 	changed  chan struct{}
 	log      *logs
 
@@ -113,7 +113,7 @@ func (l *lab) start(change ...func(*statusmanager.Config)) {
 	}
 	l.mu.Lock()
 	if !l.quiet {
-		l.watch = l.reporter.Pods
+		l.watch = l.reporter.SetPods
 	}
 	l.tell()
 	l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *lab) with(f func()) {
 	l.state.Lock()
 	f()
 	l.state.Unlock()
-	l.reporter.Look("")
+	l.reporter.Trigger("")
 }
 
 // serverWith runs f with the server's lock held.

@@ -10,10 +10,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// mirrorOf returns the mirror pod of a static pod (CreateMirrorPod in
+// newMirrorPod returns the mirror pod of a static pod (CreateMirrorPod in
 // pkg/kubelet/pod/mirror_client.go), with the owner reference that the admission
 // plugin NodeRestriction requires (KEP-1314).
-func mirrorOf(p *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
+func newMirrorPod(p *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 	annotations := maps.Clone(p.Annotations)
 	if annotations == nil {
 		annotations = make(map[string]string, 1)
@@ -39,10 +39,10 @@ func mirrors(m, static *v1.Pod) bool {
 	return m.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash]
 }
 
-// reference returns the first resource that a pod references and for which
+// apiObjectReference returns the first resource that a pod references and for which
 // NodeRestriction rejects it as a mirror pod, or "" (HasAPIObjectReference in
 // pkg/api/pod/util.go).
-func reference(s *v1.PodSpec) string {
+func apiObjectReference(s *v1.PodSpec) string {
 	if s.ServiceAccountName != "" || s.DeprecatedServiceAccount != "" {
 		return "serviceaccounts"
 	}

@@ -99,7 +99,7 @@ func TestStaleSets(t *testing.T) {
 		l.start()
 		l.serverWith(func() {
 			l.watch = func(set []*v1.Pod) {
-				time.AfterFunc(time.Second, func() { l.reporter.Pods(set) })
+				time.AfterFunc(time.Second, func() { l.reporter.SetPods(set) })
 			}
 			l.tell()
 		})
@@ -121,7 +121,7 @@ func TestCreatedAndDeletedUnseen(t *testing.T) {
 		after(time.Minute)
 		l.wants(0, "create s", "patch s")
 		l.drop("s")
-		l.reporter.Pods(nil)
+		l.reporter.SetPods(nil)
 		after(30 * time.Second)
 		l.wants(2)
 		after(time.Minute)

@@ -19,15 +19,15 @@ const heardLimit = time.Minute
 type object struct {
 	key types.NamespacedName
 
-	told       *v1.Pod   // from the pod source, nil if its set lacks the name
-	heard      *v1.Pod   // from a response, as long as it is newer than told
-	heardUntil time.Time // when heard is dropped; zero as long as no set lacks it
-	gone       types.UID // the server reported this UID as gone
-	goneUntil  time.Time // when gone is dropped; zero means never
-	doubt      wait.Backoff
+	sourcePod   *v1.Pod   // from the pod source, nil if its set lacks the name
+	responsePod *v1.Pod   // from a response, as long as it is newer than told
+	heardUntil  time.Time // when heard is dropped; zero as long as no set lacks it
+	gone        types.UID // the server reported this UID as gone
+	goneUntil   time.Time // when gone is dropped; zero means never
+	doubt       wait.Backoff
 
-	taken   *v1.PodStatus // the agent's status that the server accepted last
-	residue []byte        // the patch of the parts of taken that the server did not store
+	accepted    *v1.PodStatus // the agent's status that the server accepted last
+	unpersisted []byte        // the patch of the parts of taken that the server did not store
 
 	busy  bool      // a request is in flight
 	since time.Time // since when an action is pending
@@ -48,7 +48,7 @@ type object struct {
 
 // amends reports whether the plan re-applies a status that someone else changed.
 func (o *object) amends() bool {
-	return o.plan.verb == patching && o.asked.ours != nil && o.asked.ours == o.taken
+	return o.plan.verb == patching && o.asked.ours != nil && o.asked.ours == o.accepted
 }
 
 // current returns the newest known pod in the API, nil if there is none.
@@ -56,22 +56,22 @@ func (o *object) current(now time.Time) *v1.Pod {
 	if !o.goneUntil.IsZero() && !now.Before(o.goneUntil) {
 		o.believe()
 	}
-	if o.heard != nil && !o.heardUntil.IsZero() && !now.Before(o.heardUntil) {
-		o.heard = nil
+	if o.responsePod != nil && !o.heardUntil.IsZero() && !now.Before(o.heardUntil) {
+		o.responsePod = nil
 	}
 	switch {
-	case o.heard != nil:
-		return o.heard
-	case o.told != nil && o.told.UID != o.gone:
-		return o.told
+	case o.responsePod != nil:
+		return o.responsePod
+	case o.sourcePod != nil && o.sourcePod.UID != o.gone:
+		return o.sourcePod
 	}
 	return nil
 }
 
-// tell updates the pod of the pod source, nil if its set lacks the name.
-func (o *object) tell(p *v1.Pod, now time.Time) {
-	was := o.told
-	o.told = p
+// setSourcePod updates the pod of the pod source, nil if its set lacks the name.
+func (o *object) setSourcePod(p *v1.Pod, now time.Time) {
+	was := o.sourcePod
+	o.sourcePod = p
 	if p == nil || p.UID != o.gone {
 		o.believe()
 		o.doubt.Reset()
@@ -81,45 +81,45 @@ func (o *object) tell(p *v1.Pod, now time.Time) {
 		o.wait.Reset()
 	}
 	switch {
-	case o.heard == nil:
-	case p == nil && was != nil && was.UID == o.heard.UID:
-		o.heard = nil // the source had it, and it was deleted
+	case o.responsePod == nil:
+	case p == nil && was != nil && was.UID == o.responsePod.UID:
+		o.responsePod = nil // the source had it, and it was deleted
 	case p == nil:
 		if o.heardUntil.IsZero() {
 			o.heardUntil = now.Add(heardLimit)
 		}
-	case !older(p, o.heard):
-		o.heard = nil
-	case p.UID == o.heard.UID:
+	case !older(p, o.responsePod):
+		o.responsePod = nil
+	case p.UID == o.responsePod.UID:
 		o.heardUntil = time.Time{}
 	}
 }
 
-// hear stores the pod of a response, unless it is older than the known one.
-func (o *object) hear(p *v1.Pod) {
+// setResponsePod stores the pod of a response, unless it is older than the known one.
+func (o *object) setResponsePod(p *v1.Pod) {
 	if p.UID == "" || p.UID == o.gone {
 		return
 	}
-	if o.heard != nil && older(p, o.heard) || o.told != nil && o.told.UID == p.UID && !older(o.told, p) {
+	if o.responsePod != nil && older(p, o.responsePod) || o.sourcePod != nil && o.sourcePod.UID == p.UID && !older(o.sourcePod, p) {
 		return
 	}
-	o.heard, o.heardUntil = p, time.Time{}
+	o.responsePod, o.heardUntil = p, time.Time{}
 }
 
 // believe trusts the pod source again about which pod exists.
 func (o *object) believe() { o.gone, o.goneUntil = "", time.Time{} }
 
-// lose records that the server has no pod of this UID. If that results from
+// setGone records that the server has no pod of this UID. If that results from
 // NotFound in response to a delete, it holds only for a limited time while the pod
 // source has the pod: an API server that has just started answers NotFound for a
 // pod that its admission does not know yet (plugin/pkg/admission/noderestriction).
-func (o *object) lose(uid types.UID, unknown bool, now time.Time) {
+func (o *object) setGone(uid types.UID, unknown bool, now time.Time) {
 	o.gone, o.goneUntil = uid, time.Time{}
 	if unknown {
 		o.goneUntil = now.Add(o.doubt.Next())
 	}
-	if o.heard != nil && o.heard.UID == uid {
-		o.heard = nil
+	if o.responsePod != nil && o.responsePod.UID == uid {
+		o.responsePod = nil
 	}
 }
 

@@ -23,7 +23,7 @@ func newOutage(log *slog.Logger) outage {
 		"cannot update pod statuses on API server", "updating pod statuses on API server again")}
 }
 
-func (o *outage) on() bool { return o.said.On() }
+func (o *outage) on() bool { return o.said.Active() }
 
 // fail handles a request without a response. It reports whether the server is the
 // cause: it answered no other request since began.
@@ -31,7 +31,7 @@ func (o *outage) fail(began, now time.Time, err error) bool {
 	if o.answered.After(began) {
 		return false
 	}
-	o.said.Note(err)
+	o.said.Record(err)
 	// Several requests that fail together count once.
 	if !began.Before(o.failed) {
 		o.until, o.failed = now.Add(o.wait.Next()), now
@@ -53,7 +53,7 @@ func (o *outage) succeed(now time.Time) {
 	if !o.on() {
 		return
 	}
-	o.said.Note(nil)
+	o.said.Record(nil)
 	o.until = time.Time{}
 	o.wait.Reset()
 }

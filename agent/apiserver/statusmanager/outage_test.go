@@ -205,7 +205,7 @@ func TestAnswersThatAreLost(t *testing.T) {
 		if m == nil || m.Status.Phase != v1.PodRunning {
 			t.Errorf("mirror pod %v", m)
 		}
-		l.serverWith(func() { l.watch = l.reporter.Pods; l.tell() })
+		l.serverWith(func() { l.watch = l.reporter.SetPods; l.tell() })
 		n := l.count()
 		after(8 * time.Minute)
 		l.wants(n)

@@ -64,7 +64,7 @@ func diffStatus(before, after map[string]any) map[string]any {
 	}
 	for _, key := range []string{"hostIPs", "podIPs"} {
 		if was, is := strategicpatch.Take(before, key), strategicpatch.Take(after, key); !reflect.DeepEqual(was, is) {
-			patch[key] = strategicpatch.Replaced(is)
+			patch[key] = strategicpatch.ReplaceList(is)
 		}
 	}
 	for key, value := range strategicpatch.Diff(before, after) {
@@ -82,7 +82,7 @@ func diffConditions(before, after []any) []any {
 		if reflect.DeepEqual(before, after) {
 			return nil
 		}
-		return strategicpatch.Replaced(after)
+		return strategicpatch.ReplaceList(after)
 	}
 	var list []any
 	for _, c := range before {

@@ -60,9 +60,9 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Reporter syncs the node's pods to the API server. Its methods may be called
+// Manager syncs the node's pods to the API server. Its methods may be called
 // concurrently.
-type Reporter struct {
+type Manager struct {
 	Config
 
 	woken chan struct{}
@@ -74,25 +74,25 @@ type Reporter struct {
 }
 
 // New returns a Reporter. It starts nothing.
-func New(c Config) *Reporter {
-	return &Reporter{Config: c, woken: make(chan struct{}, 1)}
+func New(c Config) *Manager {
+	return &Manager{Config: c, woken: make(chan struct{}, 1)}
 }
 
-// Pods sets all pods that the API server has for this node, including mirror pods.
+// SetPods sets all pods that the API server has for this node, including mirror pods.
 // Nobody may change the pods or the list afterwards. It never blocks, and the
 // newest set counts. Nothing is sent before the first one.
-func (r *Reporter) Pods(api []*v1.Pod) {
+func (r *Manager) SetPods(api []*v1.Pod) {
 	r.mu.Lock()
 	r.told, r.ready, r.fresh = api, true, true
 	r.mu.Unlock()
 	r.wake()
 }
 
-// Look triggers a sync, because the results of Done, NodeUID or StaticGone may have
+// Trigger triggers a sync, because the results of Done, NodeUID or StaticGone may have
 // changed for one pod or, with "", for all. It never blocks.
-func (r *Reporter) Look(types.UID) { r.wake() }
+func (r *Manager) Trigger(types.UID) { r.wake() }
 
-func (r *Reporter) wake() {
+func (r *Manager) wake() {
 	select {
 	case r.woken <- struct{}{}:
 	default: // a sync is pending
@@ -101,7 +101,7 @@ func (r *Reporter) wake() {
 
 // newest returns the last set. ready is false before the first, and fresh means
 // that the set was not returned before.
-func (r *Reporter) newest() (set []*v1.Pod, ready, fresh bool) {
+func (r *Manager) newest() (set []*v1.Pod, ready, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fresh, r.fresh = r.fresh, false

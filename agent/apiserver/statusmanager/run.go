@@ -23,14 +23,14 @@ const (
 
 // loop is the state of one Run. Only its goroutine uses it.
 type loop struct {
-	*Reporter
+	*Manager
 
-	objects map[types.NamespacedName]*object
-	results chan result // has room for all requests
-	flying  int
-	outage  outage
-	resync  time.Time
-	next    time.Time // when to sync again without a trigger
+	objects  map[types.NamespacedName]*object
+	results  chan result // has room for all requests
+	inFlight int
+	outage   outage
+	resync   time.Time
+	next     time.Time // when to sync again without a trigger
 
 	// Memory that is reused by the next sync.
 	byUID   map[types.UID]*v1.PodStatus
@@ -41,17 +41,17 @@ type loop struct {
 // Run syncs pods until ctx ends, and returns context.Cause(ctx) after the last
 // request has returned. Only one Run may be active at a time. Each starts with the
 // last set of Pods and no other state.
-func (r *Reporter) Run(ctx context.Context) error {
+func (r *Manager) Run(ctx context.Context) error {
 	l := &loop{
-		Reporter: r,
-		outage:   newOutage(r.Log),
-		objects:  make(map[types.NamespacedName]*object),
-		results:  make(chan result, flights),
-		byUID:    make(map[types.UID]*v1.PodStatus),
-		statics:  make(map[types.NamespacedName]Entry),
+		Manager: r,
+		outage:  newOutage(r.Log),
+		objects: make(map[types.NamespacedName]*object),
+		results: make(chan result, flights),
+		byUID:   make(map[types.UID]*v1.PodStatus),
+		statics: make(map[types.NamespacedName]Entry),
 	}
 	defer func() {
-		for ; l.flying > 0; l.flying-- {
+		for ; l.inFlight > 0; l.inFlight-- {
 			<-l.results
 		}
 	}()
@@ -76,16 +76,16 @@ func (r *Reporter) Run(ctx context.Context) error {
 		case <-r.woken:
 		case <-timer.C:
 		case res := <-l.results:
-			l.flying--
+			l.inFlight--
 			if ctx.Err() == nil {
-				l.settle(&res, time.Now())
+				l.handleResult(&res, time.Now())
 			}
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		now := time.Now()
-		l.look(now)
+		l.sync(now)
 		l.start(ctx, now)
 		timer.Reset(max(0, l.next.Sub(now)))
 	}
@@ -108,9 +108,9 @@ func (l *loop) by(t time.Time) {
 	}
 }
 
-// look collects the current state, decides for each name, and queues the actions
+// sync collects the current state, decides for each name, and queues the actions
 // that are due.
-func (l *loop) look(now time.Time) {
+func (l *loop) sync(now time.Time) {
 	l.queue = l.queue[:0]
 	if !now.Before(l.resync) {
 		l.resync = now.Add(wait.Longer(resyncEach))
@@ -123,9 +123,9 @@ func (l *loop) look(now time.Time) {
 		}
 	}
 	l.next = l.resync
-	if l.outage.on() && (l.flying > 0 || now.Before(l.outage.until)) {
+	if l.outage.on() && (l.inFlight > 0 || now.Before(l.outage.until)) {
 		// Changes are processed when requests are possible again.
-		if l.flying == 0 {
+		if l.inFlight == 0 {
 			l.by(l.outage.until)
 		}
 		return
@@ -149,11 +149,11 @@ func (l *loop) look(now time.Time) {
 			continue
 		}
 		v := l.view(o, nodeUID, now)
-		if v.api == nil && v.static == nil && o.told == nil {
+		if v.api == nil && v.static == nil && o.sourcePod == nil {
 			delete(l.objects, key)
 			continue
 		}
-		l.judge(o, v, now)
+		l.decideName(o, v, now)
 	}
 }
 
@@ -166,7 +166,7 @@ func (l *loop) absorb(set []*v1.Pod, now time.Time) {
 		l.object(key)
 	}
 	for key, o := range l.objects {
-		o.tell(told[key], now)
+		o.setSourcePod(told[key], now)
 	}
 }
 
@@ -201,10 +201,10 @@ func (l *loop) list() {
 func (l *loop) view(o *object, nodeUID types.UID, now time.Time) view {
 	static := l.statics[o.key]
 	v := view{api: o.current(now), static: static.Pod, done: o.done, nodeUID: nodeUID}
-	if !o.goneUntil.IsZero() && o.told != nil {
+	if !o.goneUntil.IsZero() && o.sourcePod != nil {
 		l.by(o.goneUntil)
 	}
-	if o.heard != nil && !o.heardUntil.IsZero() {
+	if o.responsePod != nil && !o.heardUntil.IsZero() {
 		l.by(o.heardUntil)
 	}
 	switch {
@@ -218,11 +218,11 @@ func (l *loop) view(o *object, nodeUID types.UID, now time.Time) view {
 	return v
 }
 
-// judge decides for one name and queues an action that is due.
-func (l *loop) judge(o *object, v view, now time.Time) {
+// decideName decides for one name and queues an action that is due.
+func (l *loop) decideName(o *object, v view, now time.Time) {
 	if !o.planned || o.asked != v {
 		o.asked, o.planned = v, true
-		o.plan = v.decide(o.residue, now)
+		o.plan = v.decide(o.unpersisted, now)
 		if o.plan.refused != nil {
 			l.say(o, o.plan.refused)
 		}
@@ -273,7 +273,7 @@ func (l *loop) start(ctx context.Context, now time.Time) {
 		room = 1
 	}
 	for _, a := range l.queue {
-		if l.flying >= room {
+		if l.inFlight >= room {
 			return
 		}
 		o := a.object
@@ -281,7 +281,7 @@ func (l *loop) start(ctx context.Context, now time.Time) {
 			o.amendAfter = now.Add(o.amend.Next())
 		}
 		o.busy, o.since = true, time.Time{}
-		l.flying++
+		l.inFlight++
 		go func() { l.results <- l.act(ctx, a) }()
 	}
 }

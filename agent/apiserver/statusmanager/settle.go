@@ -16,15 +16,15 @@ const (
 	goneLimit = 10 * time.Second
 )
 
-// settle handles the result of a request.
-func (l *loop) settle(res *result, now time.Time) {
+// handleResult handles the result of a request.
+func (l *loop) handleResult(res *result, now time.Time) {
 	o := res.object
 	o.busy, o.planned = false, false
 	if res.pod != nil {
-		o.hear(res.pod)
+		o.setResponsePod(res.pod)
 	}
 	if res.gone != "" {
-		o.lose(res.gone, res.unknown, now)
+		o.setGone(res.gone, res.unknown, now)
 	}
 	if res.err != nil {
 		l.fail(o, res, now)
@@ -38,7 +38,7 @@ func (l *loop) settle(res *result, now time.Time) {
 	}
 	switch {
 	case res.verb == patching && res.pod != nil:
-		l.took(o, res, now)
+		l.recordAccepted(o, res, now)
 	case res.verb == creating:
 		l.Log.Info("created mirror pod", "pod", o.key.String(), "podUID", string(res.pod.UID))
 	case res.verb == removing:
@@ -46,30 +46,30 @@ func (l *loop) settle(res *result, now time.Time) {
 	}
 }
 
-// took records the status that the server accepted, and the part that it did not
+// recordAccepted records the status that the server accepted, and the part that it did not
 // store. The pod in the response has all of the patch except for that part. Any
 // other difference was made by someone else after the pod that the patch is based
 // on, such as the node lifecycle controller, which marks a node's pods as not
 // ready. It is re-applied.
-func (l *loop) took(o *object, res *result, now time.Time) {
-	if o.taken != res.ours {
+func (l *loop) recordAccepted(o *object, res *result, now time.Time) {
+	if o.accepted != res.ours {
 		o.amend.Reset()
 		o.amendAfter = time.Time{}
 	}
-	known := o.residue
-	o.taken, o.residue = res.ours, nil
+	known := o.unpersisted
+	o.accepted, o.unpersisted = res.ours, nil
 	if res.pod.UID != res.api.UID {
 		return // a response without the pod is useless
 	}
 	after := res.view
 	after.api = res.pod
-	left := after.left(now)
+	left := after.unpersisted(now)
 	if left == nil || !bytes.Equal(left, res.patch) && !bytes.Equal(left, known) {
 		return
 	}
-	o.residue = left
+	o.unpersisted = left
 	if !bytes.Equal(left, known) {
-		l.Log.Debug("API server dropped parts of pod status", "pod", o.key.String(), "dropped", string(o.residue))
+		l.Log.Debug("API server dropped parts of pod status", "pod", o.key.String(), "dropped", string(o.unpersisted))
 	}
 }
 

@@ -58,7 +58,7 @@ func TestNothingBeforeTheFirstSet(t *testing.T) {
 		l.with(func() { l.gone = true })
 		after(24 * time.Hour)
 		l.wants(0)
-		l.reporter.Pods(nil)
+		l.reporter.SetPods(nil)
 		after(time.Minute)
 		l.wants(0, "create s", "patch s")
 	})
@@ -71,7 +71,7 @@ func TestWatchThatLags(t *testing.T) {
 		l.serverWith(func() { l.watch = nil })
 		l.set(p, running())
 		after(time.Second)
-		l.reporter.Pods([]*v1.Pod{p}) // what it was before the patch
+		l.reporter.SetPods([]*v1.Pod{p}) // what it was before the patch
 		after(time.Second)
 		l.wants(0, "patch p")
 		l.set(p, restarted(1))
@@ -186,7 +186,7 @@ func TestAnotherPodOfTheName(t *testing.T) {
 				if n := l.log.count("level=WARN"); n != 0 {
 					t.Errorf("another pod of the name is no refusal: %s", l.log.buf.String())
 				}
-				l.serverWith(func() { l.watch, l.before = l.reporter.Pods, nil; l.tell() })
+				l.serverWith(func() { l.watch, l.before = l.reporter.SetPods, nil; l.tell() })
 				after(time.Minute)
 				l.wants(2)
 				l.set(other, running())
@@ -210,7 +210,7 @@ func TestPodThatIsGone(t *testing.T) {
 		l.set(p, restarted(1))
 		after(time.Minute)
 		l.wants(0, "patch p")
-		l.reporter.Pods(nil)
+		l.reporter.SetPods(nil)
 		after(24 * time.Hour)
 		l.wants(0, "patch p")
 	})

@@ -13,7 +13,7 @@ import (
 // pkg/kubelet/status/status_manager.go). Readers of before may have acted on the
 // termination, so such a status must not be sent.
 func transition(spec *v1.PodSpec, before, after *v1.PodStatus) error {
-	if spec.RestartPolicy == v1.RestartPolicyAlways || pod.MayRestartAll(spec) {
+	if spec.RestartPolicy == v1.RestartPolicyAlways || pod.HasRestartAllRule(spec) {
 		return nil
 	}
 	if err := revived(spec, spec.Containers, before.ContainerStatuses, after.ContainerStatuses); err != nil {
@@ -40,7 +40,7 @@ func revived(spec *v1.PodSpec, containers []v1.Container, before, after []v1.Con
 func mayRestart(spec *v1.PodSpec, containers []v1.Container, name string, exitCode int32) bool {
 	for i := range containers {
 		if c := &containers[i]; c.Name == name {
-			return pod.Restarts(spec, c, exitCode)
+			return pod.ShouldRestart(spec, c, exitCode)
 		}
 	}
 	return exitCode != 0 && spec.RestartPolicy == v1.RestartPolicyOnFailure

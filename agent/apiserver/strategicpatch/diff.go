@@ -10,9 +10,9 @@ const (
 	Order = "$setElementOrder/"
 )
 
-// Replaced returns a list that replaces one that would be merged. It may reuse the
+// ReplaceList returns a list that replaces one that would be merged. It may reuse the
 // memory of list.
-func Replaced(list []any) []any {
+func ReplaceList(list []any) []any {
 	return append(list, map[string]any{Directive: "replace"})
 }
 

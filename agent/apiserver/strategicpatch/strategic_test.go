@@ -82,7 +82,7 @@ func TestByType(t *testing.T) {
 
 func TestReplaced(t *testing.T) {
 	want := []any{"a", map[string]any{"$patch": "replace"}}
-	if diff := cmp.Diff(want, Replaced([]any{"a"})); diff != "" {
+	if diff := cmp.Diff(want, ReplaceList([]any{"a"})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -35,7 +35,7 @@ func Split(data []byte, most int) ([][]byte, error) {
 	var documents [][]byte
 	for start := 0; start < len(data); {
 		end := nextMarker(data, start)
-		if document := data[start:end]; !blank(document) {
+		if document := data[start:end]; !isBlank(document) {
 			if len(documents) == most {
 				return nil, fmt.Errorf("it has more than %d documents", most)
 			}
@@ -77,9 +77,9 @@ func isMarker(text []byte) bool {
 	return len(text) == 3 || bytes.IndexByte([]byte(" \t\r\n"), text[3]) >= 0
 }
 
-// blank reports whether a document has only white space, comments, directives and
+// isBlank reports whether a document has only white space, comments, directives and
 // its own marker.
-func blank(document []byte) bool {
+func isBlank(document []byte) bool {
 	if isMarker(document) {
 		document = document[3:]
 	}

@@ -21,10 +21,10 @@ const (
 	memoryPartMost = 4
 )
 
-// HardMemory returns the default hard threshold of memory.available, in bytes
+// DefaultHardMemory returns the default hard threshold of memory.available, in bytes
 // (whole MiB), for a node with capacity bytes of memory. If capacity is not known,
 // 0 or less, it returns upstream's default.
-func HardMemory(capacity int64) int64 {
+func DefaultHardMemory(capacity int64) int64 {
 	if capacity <= 0 {
 		return memoryCeiling
 	}
@@ -37,7 +37,7 @@ func HardMemory(capacity int64) int64 {
 // (pkg/kubelet/eviction/defaults_linux.go), which has no default for process IDs.
 func DefaultHard(memory int64) map[string]string {
 	return map[string]string{
-		MemoryAvailable.String():   strconv.FormatInt(HardMemory(memory)/mi, 10) + "Mi",
+		MemoryAvailable.String():   strconv.FormatInt(DefaultHardMemory(memory)/mi, 10) + "Mi",
 		NodeFsAvailable.String():   "10%",
 		NodeFsInodesFree.String():  "5%",
 		ImageFsAvailable.String():  "15%",

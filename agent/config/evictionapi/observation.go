@@ -21,4 +21,4 @@ func (o Observation) Newer(last Observation) bool {
 }
 
 // Observations are the observations of all signals at one time, by Signal.
-type Observations [Signals]Observation
+type Observations [NumSignals]Observation

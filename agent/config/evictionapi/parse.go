@@ -28,12 +28,12 @@ type Config struct {
 // before soft. A threshold of 0% or 100% is off. The error joins all errors.
 func Parse(c Config) ([]Threshold, error) {
 	p := parser{}
-	hard := p.values("evictionHard", c.Hard, threshold)
-	soft := p.values("evictionSoft", c.Soft, threshold)
+	hard := p.values("evictionHard", c.Hard, parseThreshold)
+	soft := p.values("evictionSoft", c.Soft, parseThreshold)
 	graces := p.graces("evictionSoftGracePeriod", c.SoftGrace)
-	reclaims := p.values("evictionMinimumReclaim", c.MinReclaim, minReclaim)
+	reclaims := p.values("evictionMinimumReclaim", c.MinReclaim, parseMinReclaim)
 	var out []Threshold
-	for s := MemoryAvailable; s < Signals; s++ {
+	for s := MemoryAvailable; s < NumSignals; s++ {
 		if s == AllocatableMemoryAvailable && c.EnforcePods && hard[MemoryAvailable] != (Value{}) {
 			out = append(out, Threshold{Signal: s, Value: hard[MemoryAvailable], MinReclaim: reclaims[MemoryAvailable]})
 		}
@@ -76,7 +76,7 @@ func (p *parser) each(field string, texts map[string]string, do func(Signal, str
 	}
 }
 
-func (p *parser) values(field string, texts map[string]string, read func(string) (Value, error)) (out [Signals]Value) {
+func (p *parser) values(field string, texts map[string]string, read func(string) (Value, error)) (out [NumSignals]Value) {
 	p.each(field, texts, func(s Signal, text string) (err error) {
 		out[s], err = read(text)
 		return err
@@ -84,7 +84,7 @@ func (p *parser) values(field string, texts map[string]string, read func(string)
 	return out
 }
 
-func (p *parser) graces(field string, texts map[string]string) (out [Signals]*time.Duration) {
+func (p *parser) graces(field string, texts map[string]string) (out [NumSignals]*time.Duration) {
 	p.each(field, texts, func(s Signal, text string) error {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 {
@@ -97,8 +97,8 @@ func (p *parser) graces(field string, texts map[string]string) (out [Signals]*ti
 	return out
 }
 
-// threshold parses a value above zero. It returns the zero Value for 0% and 100%.
-func threshold(text string) (Value, error) {
+// parseThreshold parses a value above zero. It returns the zero Value for 0% and 100%.
+func parseThreshold(text string) (Value, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		share, err := parseShare(percent)
 		if err != nil || share == 0 || share == 1 {
@@ -113,8 +113,8 @@ func threshold(text string) (Value, error) {
 	return v, err
 }
 
-// minReclaim parses a percentage above zero, or an amount that may be zero.
-func minReclaim(text string) (Value, error) {
+// parseMinReclaim parses a percentage above zero, or an amount that may be zero.
+func parseMinReclaim(text string) (Value, error) {
 	percent, ok := strings.CutSuffix(text, "%")
 	if !ok {
 		return parseAmount(text)
@@ -144,5 +144,5 @@ func parseAmount(text string) (Value, error) {
 	if q.Sign() < 0 {
 		return Value{}, errors.New("negative")
 	}
-	return Value{Amount: whole(q), Text: q.String()}, nil
+	return Value{Amount: roundUp(q), Text: q.String()}, nil
 }

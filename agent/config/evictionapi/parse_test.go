@@ -127,11 +127,11 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, th := range list {
 			for _, v := range []Value{th.Value, th.MinReclaim} {
-				if v.Amount < 0 || !(v.Share >= 0 && v.Share <= 1) || v.Of(math.MaxInt64) < 0 || v.Of(0) != v.Amount {
+				if v.Amount < 0 || !(v.Share >= 0 && v.Share <= 1) || v.ForCapacity(math.MaxInt64) < 0 || v.ForCapacity(0) != v.Amount {
 					t.Errorf("%q became %+v", value, v)
 				}
 			}
-			if th.Value.Of(math.MaxInt64) == 0 || th.Grace < 0 || !th.Signal.Known() {
+			if th.Value.ForCapacity(math.MaxInt64) == 0 || th.Grace < 0 || !th.Signal.Known() {
 				t.Errorf("%q became %+v", value, th)
 			}
 			if v := th.Value; v.Text != "" {

@@ -29,9 +29,9 @@ const (
 	// PIDAvailable is the number of tasks that can still be started.
 	PIDAvailable
 
-	// Signals is the length of an array that is indexed by Signal. The element 0
+	// NumSignals is the length of an array that is indexed by Signal. The element 0
 	// is unused.
-	Signals
+	NumSignals
 )
 
 // Starved resources, in addition to memory and ephemeral storage
@@ -41,7 +41,7 @@ const (
 	ResourcePIDs   v1.ResourceName = "pids"
 )
 
-var signals = [Signals]struct {
+var signals = [NumSignals]struct {
 	name     string
 	resource v1.ResourceName
 	under    Conditions
@@ -59,7 +59,7 @@ var signals = [Signals]struct {
 
 // SignalOf returns the signal with that name, or false if there is none.
 func SignalOf(name string) (Signal, bool) {
-	for s := MemoryAvailable; s < Signals; s++ {
+	for s := MemoryAvailable; s < NumSignals; s++ {
 		if signals[s].name == name {
 			return s, true
 		}
@@ -68,7 +68,7 @@ func SignalOf(name string) (Signal, bool) {
 }
 
 // Known reports whether s is one of the signals.
-func (s Signal) Known() bool { return s > 0 && s < Signals }
+func (s Signal) Known() bool { return s > 0 && s < NumSignals }
 
 // String returns the signal's name in the configuration and in metrics.
 func (s Signal) String() string {

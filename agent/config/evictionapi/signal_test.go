@@ -7,7 +7,7 @@ import (
 )
 
 func TestSignals(t *testing.T) {
-	for s := MemoryAvailable; s < Signals; s++ {
+	for s := MemoryAvailable; s < NumSignals; s++ {
 		if got, ok := SignalOf(s.String()); !ok || got != s {
 			t.Errorf("%q is read as %d, %t", s, got, ok)
 		}
@@ -15,7 +15,7 @@ func TestSignals(t *testing.T) {
 			t.Errorf("%q has no resource or no condition", s)
 		}
 	}
-	for _, s := range []Signal{0, Signals, 255} {
+	for _, s := range []Signal{0, NumSignals, 255} {
 		if s.String() != "unknown" || s.Resource() != "" || s.Conditions() != (Conditions{}) {
 			t.Errorf("%d is a signal", s)
 		}
@@ -53,7 +53,7 @@ func TestDefaultHard(t *testing.T) {
 			t.Errorf("%d MiB (-want +got):\n%s", tc.memory, d)
 		}
 		list, err := Parse(Config{Hard: got})
-		if err != nil || list[0].Value.Amount != HardMemory(tc.memory*mi) {
+		if err != nil || list[0].Value.Amount != DefaultHardMemory(tc.memory*mi) {
 			t.Errorf("%d MiB: %v, %v", tc.memory, list, err)
 		}
 	}

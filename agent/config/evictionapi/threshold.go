@@ -20,8 +20,8 @@ type Value struct {
 	Share float32
 }
 
-// Of returns the amount for a capacity in the signal's unit.
-func (v Value) Of(capacity int64) int64 {
+// ForCapacity returns the amount for a capacity in the signal's unit.
+func (v Value) ForCapacity(capacity int64) int64 {
 	if v.Text != "" {
 		return v.Amount
 	}
@@ -38,7 +38,7 @@ func (v Value) Format(capacity int64) string {
 	if v.Text != "" {
 		return v.Text
 	}
-	return resource.NewQuantity(v.Of(capacity), resource.BinarySI).String()
+	return resource.NewQuantity(v.ForCapacity(capacity), resource.BinarySI).String()
 }
 
 // Threshold is an eviction threshold of a signal.
@@ -66,14 +66,14 @@ func (t Threshold) Met(o Observation, held bool) bool {
 	}
 	available := max(o.Available, 0)
 	if held {
-		available -= t.MinReclaim.Of(o.Capacity) // neither is negative: no overflow
+		available -= t.MinReclaim.ForCapacity(o.Capacity) // neither is negative: no overflow
 	}
-	return available < t.Value.Of(o.Capacity)
+	return available < t.Value.ForCapacity(o.Capacity)
 }
 
-// whole returns a quantity rounded up, at most math.MaxInt64. Quantity.Value
+// roundUp returns a quantity rounded up, at most math.MaxInt64. Quantity.Value
 // returns arbitrary numbers above that.
-func whole(q resource.Quantity) int64 {
+func roundUp(q resource.Quantity) int64 {
 	if q.CmpInt64(math.MaxInt64) >= 0 {
 		return math.MaxInt64
 	}

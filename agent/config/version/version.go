@@ -32,8 +32,8 @@ func Release() string {
 // v1.36.0+tinylet.0.1.0.
 func Kubelet() string { return Kubernetes + "+tinylet." + Release() }
 
-// Numbers returns the major and the minor number of Kubernetes, such as 1 and 36.
-func Numbers() (major, minor string) {
+// MajorMinor returns the major and the minor number of Kubernetes, such as 1 and 36.
+func MajorMinor() (major, minor string) {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(Kubernetes, "v"), ".")
 	minor, _, _ = strings.Cut(rest, ".")
 	return major, minor
@@ -43,9 +43,9 @@ func Numbers() (major, minor string) {
 // (cmd/kubeadm/app/preflight/utils.go).
 func Line() string { return "Kubernetes " + Kubelet() }
 
-// Built returns when the binary was built, or the zero time if the linker did not
+// BuildTime returns when the binary was built, or the zero time if the linker did not
 // set it. A wall clock before that time is wrong.
-func Built() time.Time {
+func BuildTime() time.Time {
 	seconds, err := strconv.ParseInt(buildUnix, 10, 64)
 	if err != nil || seconds <= 0 {
 		return time.Time{}

@@ -39,7 +39,7 @@ func TestBuilt(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			stamp(t, "0.1.0", tc.stamped)
-			if got := Built(); !got.Equal(tc.want) {
+			if got := BuildTime(); !got.Equal(tc.want) {
 				t.Errorf("Built() = %v, want %v", got, tc.want)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-func testContainerLife(w *world) {
+func testContainerLife(w *testEnv) {
 	p := w.runPod()
 	id := p.create(p.containerConfig("main", `sleep 1; exit 0`))
 	s := w.status(id)
@@ -32,7 +32,7 @@ func testContainerLife(w *world) {
 		w.Error("a running container was started again")
 	}
 
-	s = w.exited(id)
+	s = w.waitExited(id)
 	if s.GetExitCode() != 0 || s.GetReason() != "Completed" || s.GetFinishedAt() <= s.GetStartedAt() || s.GetStartedAt() < s.GetCreatedAt() {
 		w.Errorf("ended container: code %d, reason %q, created %d, started %d, finished %d",
 			s.GetExitCode(), s.GetReason(), s.GetCreatedAt(), s.GetStartedAt(), s.GetFinishedAt())
@@ -49,7 +49,7 @@ func testContainerLife(w *world) {
 	}
 }
 
-func testExitCodes(w *world) {
+func testExitCodes(w *testEnv) {
 	p := w.runPod()
 	ids := map[int32]string{}
 	for _, code := range []int32{0, 1, 3, 255} {
@@ -60,13 +60,13 @@ func testExitCodes(w *world) {
 		if code == 0 {
 			want = "Completed"
 		}
-		if s := w.exited(id); s.GetExitCode() != code || s.GetReason() != want {
+		if s := w.waitExited(id); s.GetExitCode() != code || s.GetReason() != want {
 			w.Errorf("exit %d: code %d, reason %q, want %q", code, s.GetExitCode(), s.GetReason(), want)
 		}
 	}
 }
 
-func testContainerUnknown(w *world) {
+func testContainerUnknown(w *testEnv) {
 	const id = "0000000000000000000000000000000000000000000000000000000000000000"
 	w.ok("StopContainer of an unknown container", w.Runtime.StopContainer(w.Context(), id, time.Second))
 	w.ok("RemoveContainer of an unknown container", w.Runtime.RemoveContainer(w.Context(), id))
@@ -83,7 +83,7 @@ func testContainerUnknown(w *world) {
 
 // testUpdateResources changes CPU limits only: the effect of a memory limit
 // depends on the kernel's swap accounting.
-func testUpdateResources(w *world) {
+func testUpdateResources(w *testEnv) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptForever)
 	c.Linux.Resources = &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, CpuQuota: 50_000, CpuShares: 512}
@@ -110,7 +110,7 @@ func testUpdateResources(w *world) {
 	}
 }
 
-func testCannotStart(w *world) {
+func testCannotStart(w *testEnv) {
 	p := w.runPod()
 	c := p.containerConfig("main", "")
 	c.Command = []string{"/no/such/program"}
@@ -118,14 +118,14 @@ func testCannotStart(w *world) {
 	if err := w.Runtime.StartContainer(w.Context(), id); err == nil {
 		w.Fatal("a program that does not exist was started")
 	}
-	s := w.exited(id)
+	s := w.waitExited(id)
 	if s.GetExitCode() == 0 || s.GetReason() == "Completed" || s.GetStartedAt() > 0 || s.GetFinishedAt() <= 0 {
 		w.Errorf("container: code %d, reason %q, started %d, finished %d",
 			s.GetExitCode(), s.GetReason(), s.GetStartedAt(), s.GetFinishedAt())
 	}
 }
 
-func testContainerReserved(w *world) {
+func testContainerReserved(w *testEnv) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptForever)
 	first := p.create(c)
@@ -136,7 +136,7 @@ func testContainerReserved(w *world) {
 	p.create(c)
 }
 
-func testCreateRefused(w *world) {
+func testCreateRefused(w *testEnv) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptForever)
 	c.Image.Image = w.Absent
@@ -156,11 +156,11 @@ func testCreateRefused(w *world) {
 	}
 }
 
-func testStopHonoured(w *world) {
+func testStopHonoured(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptTrap)
-	p.ready("main")
-	grace := w.Patience + 30*time.Second
+	p.waitReady("main")
+	grace := w.Timeout + 30*time.Second
 	begun := time.Now()
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, grace))
 	if took := time.Since(begun); took >= grace {
@@ -172,10 +172,10 @@ func testStopHonoured(w *world) {
 	}
 }
 
-func testStopKills(w *world) {
+func testStopKills(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady) // no handler: PID 1 ignores the signal
-	p.ready("main")
+	p.waitReady("main")
 	const grace = 1500 * time.Millisecond
 	begun := time.Now()
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, grace))
@@ -188,17 +188,17 @@ func testStopKills(w *world) {
 	}
 }
 
-func testStopAtOnce(w *world) {
+func testStopAtOnce(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptTrap)
-	p.ready("main")
+	p.waitReady("main")
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, 0))
-	if s := w.exited(id); s.GetExitCode() != 137 {
+	if s := w.waitExited(id); s.GetExitCode() != 137 {
 		w.Errorf("exit code is %d, want 137: no grace is no signal", s.GetExitCode())
 	}
 }
 
-func testRemoveRunning(w *world) {
+func testRemoveRunning(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptForever)
 	w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.Context(), id))
@@ -207,7 +207,7 @@ func testRemoveRunning(w *world) {
 	}
 }
 
-func testCancelled(w *world) {
+func testCancelled(w *testEnv) {
 	p := w.runPod()
 	ctx, cancel := context.WithCancel(w.Context())
 	cancel()
@@ -216,7 +216,7 @@ func testCancelled(w *world) {
 	}
 
 	id := p.start("main", scriptReady)
-	p.ready("main")
+	p.waitReady("main")
 	ctx, cancel = context.WithTimeout(w.Context(), time.Second)
 	defer cancel()
 	err := w.Runtime.StopContainer(ctx, id, time.Hour)
@@ -225,5 +225,5 @@ func testCancelled(w *world) {
 	}
 	// A later stop with less grace takes effect.
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, time.Second))
-	w.exited(id)
+	w.waitExited(id)
 }

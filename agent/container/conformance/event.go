@@ -12,9 +12,9 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// listener collects the events of a stream.
-type listener struct {
-	w      *world
+// subscriber collects the events of a stream.
+type subscriber struct {
+	w      *testEnv
 	cancel context.CancelFunc
 	done   chan error
 
@@ -22,12 +22,12 @@ type listener struct {
 	seen map[string]bool // uid/id/type
 }
 
-// listen subscribes and returns once the stream works. The stream carries the
+// subscribe subscribes and returns once the stream works. The stream carries the
 // events of all pods; those of other tests are ignored.
-func (w *world) listen() *listener {
+func (w *testEnv) subscribe() *subscriber {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
-	l := &listener{w: w, cancel: cancel, done: make(chan error, 1), seen: map[string]bool{}}
+	l := &subscriber{w: w, cancel: cancel, done: make(chan error, 1), seen: map[string]bool{}}
 	connected := make(chan struct{})
 	go func() {
 		l.done <- w.Runtime.ContainerEvents(ctx, func() { close(connected) }, l.handle)
@@ -37,7 +37,7 @@ func (w *world) listen() *listener {
 	case err := <-l.done:
 		cancel()
 		w.Fatalf("ContainerEvents: %v", err)
-	case <-time.After(w.Patience):
+	case <-time.After(w.Timeout):
 		cancel()
 		w.Fatal("ContainerEvents does not connect")
 	}
@@ -45,7 +45,7 @@ func (w *world) listen() *listener {
 	return l
 }
 
-func (l *listener) handle(e *runtimeapi.ContainerEventResponse) {
+func (l *subscriber) handle(e *runtimeapi.ContainerEventResponse) {
 	uid := e.GetPodSandboxStatus().GetMetadata().GetUid()
 	if uid == "" {
 		uid = e.GetPodSandboxStatus().GetLabels()[container.LabelPodUID]
@@ -59,13 +59,13 @@ func key(uid, id string, kind runtimeapi.ContainerEventType) string {
 	return fmt.Sprintf("%v of %s in pod %s", kind, id, uid)
 }
 
-func (l *listener) has(uid, id string, kind runtimeapi.ContainerEventType) bool {
+func (l *subscriber) has(uid, id string, kind runtimeapi.ContainerEventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.seen[key(uid, id, kind)]
 }
 
-func (l *listener) want(p *pod, id string, kinds ...runtimeapi.ContainerEventType) {
+func (l *subscriber) want(p *pod, id string, kinds ...runtimeapi.ContainerEventType) {
 	l.w.Helper()
 	for _, kind := range kinds {
 		l.w.eventually("event "+key(p.uid, id, kind), func() error {
@@ -84,8 +84,8 @@ const (
 	deleted = runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
 )
 
-func testEvents(w *world) {
-	l := w.listen()
+func testEvents(w *testEnv) {
+	l := w.subscribe()
 	w.provoke(l)
 	p := w.runPod()
 	l.want(p, p.id, created, started)
@@ -115,16 +115,16 @@ func testEvents(w *world) {
 		if !errors.Is(err, context.Canceled) {
 			w.Errorf("the cancelled stream ended with %v", err)
 		}
-	case <-time.After(w.Patience):
+	case <-time.After(w.Timeout):
 		w.Error("the cancelled stream does not end")
 	}
 }
 
-func testEventsReconnect(w *world) {
-	first := w.listen()
+func testEventsReconnect(w *testEnv) {
+	first := w.subscribe()
 	first.cancel()
 	<-first.done
-	second := w.listen()
+	second := w.subscribe()
 	w.provoke(second)
 	p := w.runPod()
 	second.want(p, p.id, created, started)
@@ -132,7 +132,7 @@ func testEventsReconnect(w *world) {
 
 // provoke causes events until one arrives: a runtime may lose a few to streams
 // that are gone (containerd 1.7 does), but not for ever.
-func (w *world) provoke(l *listener) {
+func (w *testEnv) provoke(l *subscriber) {
 	w.Helper()
 	p := w.runPod()
 	for attempt := range 20 {
@@ -143,13 +143,13 @@ func (w *world) provoke(l *listener) {
 			if l.has(p.uid, id, created) {
 				return
 			}
-			w.pause(w.Patience / 200)
+			w.pause(w.Timeout / 200)
 		}
 	}
 	w.Fatal("no event comes over the stream")
 }
 
-func testRestart(w *world) {
+func testRestart(w *testEnv) {
 	if w.Restart == nil {
 		w.Skip("this environment cannot restart the runtime")
 	}
@@ -157,7 +157,7 @@ func testRestart(w *world) {
 	forever := p.start("forever", scriptForever)
 	ends := p.start("ends", `sleep 1; exit 4`)
 	idle := p.create(p.containerConfig("idle", scriptForever))
-	l := w.listen()
+	l := w.subscribe()
 	before := w.status(forever)
 
 	w.Restart(w.T)
@@ -167,7 +167,7 @@ func testRestart(w *world) {
 		if !errors.Is(err, container.ErrUnavailable) {
 			w.Errorf("the stream ended with %v, want ErrUnavailable", err)
 		}
-	case <-time.After(w.Patience):
+	case <-time.After(w.Timeout):
 		w.Error("the stream survived the runtime's restart")
 	}
 	w.eventually("the runtime's return", func() error {
@@ -180,12 +180,12 @@ func testRestart(w *world) {
 	}
 	// containerd loses the exit code of a process that exits while it is down
 	// (core/runtime/v2/shim_load.go cleans up a shim without processes).
-	if s := w.exited(ends); s.GetExitCode() != 4 && (s.GetExitCode() != 255 || s.GetReason() != "Unknown") {
+	if s := w.waitExited(ends); s.GetExitCode() != 4 && (s.GetExitCode() != 255 || s.GetReason() != "Unknown") {
 		w.Errorf("the container that ended has code %d and reason %q, want 4, or 255 and Unknown", s.GetExitCode(), s.GetReason())
 	}
 	w.ok("StartContainer of one that was created before", w.Runtime.StartContainer(w.Context(), idle))
 
-	again := w.listen()
+	again := w.subscribe()
 	w.provoke(again)
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), forever, 0))
 	again.want(p, forever, stopped)

@@ -14,11 +14,11 @@ import (
 
 func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-func testExec(w *world) {
+func testExec(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)
-	p.ready("main")
-	limit := w.Patience + 10*time.Second
+	p.waitReady("main")
+	limit := w.Timeout + 10*time.Second
 	for _, tt := range []struct {
 		name           string
 		cmd            []string
@@ -47,45 +47,45 @@ func testExec(w *world) {
 	}
 }
 
-func testExecTimeout(w *world) {
+func testExecTimeout(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)
-	p.ready("main")
+	p.waitReady("main")
 	begun := time.Now()
 	_, _, _, err := w.Runtime.ExecSync(w.Context(), id, shell("sleep 1000"), 1500*time.Millisecond)
 	if !errors.Is(err, container.ErrTimeout) {
 		w.Errorf("a command beyond its timeout: %v, want ErrTimeout", err)
 	}
-	if took := time.Since(begun); took < 1500*time.Millisecond || took > 2*time.Second+w.Patience {
+	if took := time.Since(begun); took < 1500*time.Millisecond || took > 2*time.Second+w.Timeout {
 		w.Errorf("the command was ended after %v", took)
 	}
 	// The container itself is not affected.
-	if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, []string{"/bin/true"}, w.Patience); err != nil || code != 0 {
+	if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, []string{"/bin/true"}, w.Timeout); err != nil || code != 0 {
 		w.Errorf("a command after a timeout: code %d, %v", code, err)
 	}
 }
 
-func testExecRefused(w *world) {
+func testExecRefused(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)
-	p.ready("main")
-	if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, []string{"/no/such/program"}, w.Patience); err == nil {
+	p.waitReady("main")
+	if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, []string{"/no/such/program"}, w.Timeout); err == nil {
 		w.Errorf("a program that does not exist ended with %d", code)
 	}
 	created := p.create(p.containerConfig("created", scriptForever))
-	if _, _, _, err := w.Runtime.ExecSync(w.Context(), created, []string{"/bin/true"}, w.Patience); err == nil {
+	if _, _, _, err := w.Runtime.ExecSync(w.Context(), created, []string{"/bin/true"}, w.Timeout); err == nil {
 		w.Error("a command ran in a container that does not")
 	}
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, 0))
-	w.exited(id)
-	if _, _, _, err := w.Runtime.ExecSync(w.Context(), id, []string{"/bin/true"}, w.Patience); err == nil {
+	w.waitExited(id)
+	if _, _, _, err := w.Runtime.ExecSync(w.Context(), id, []string{"/bin/true"}, w.Timeout); err == nil {
 		w.Error("a command ran in a stopped container")
 	}
 	if err := w.Runtime.ReopenContainerLog(w.Context(), id); err == nil {
 		w.Error("the log of a stopped container was reopened")
 	}
 	const nobody = "0000000000000000000000000000000000000000000000000000000000000000"
-	if _, _, _, err := w.Runtime.ExecSync(w.Context(), nobody, []string{"/bin/true"}, w.Patience); !errors.Is(err, container.ErrNotFound) {
+	if _, _, _, err := w.Runtime.ExecSync(w.Context(), nobody, []string{"/bin/true"}, w.Timeout); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ExecSync in an unknown container: %v, want ErrNotFound", err)
 	}
 	if err := w.Runtime.ReopenContainerLog(w.Context(), nobody); !errors.Is(err, container.ErrNotFound) {
@@ -95,15 +95,15 @@ func testExecRefused(w *world) {
 
 // testReopenLog rotates a log as the agent does: rename, then reopen. The lines
 // are written through the standard output of the container's first process.
-func testReopenLog(w *world) {
+func testReopenLog(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)
-	p.ready("main")
+	p.waitReady("main")
 	path := filepath.Join(p.config.GetLogDirectory(), "main", "0.log")
 	old := path + ".old"
 	say := func(word string) {
 		w.Helper()
-		_, stderr, code, err := w.Runtime.ExecSync(w.Context(), id, shell("echo "+word+" > /proc/1/fd/1"), w.Patience)
+		_, stderr, code, err := w.Runtime.ExecSync(w.Context(), id, shell("echo "+word+" > /proc/1/fd/1"), w.Timeout)
 		if err != nil || code != 0 {
 			w.Fatalf("write to the log: code %d, %s, %v", code, stderr, err)
 		}

@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func testImageList(w *world) {
+func testImageList(w *testEnv) {
 	status, err := w.Runtime.ImageStatus(w.Context(), &runtimeapi.ImageSpec{Image: w.Image})
 	w.ok("ImageStatus", err)
 	list, err := w.Runtime.ListImages(w.Context(), nil)
@@ -41,18 +41,18 @@ func testImageList(w *world) {
 	}
 }
 
-func testImageRemove(w *world) {
+func testImageRemove(w *testEnv) {
 	for range 2 {
 		w.ok("RemoveImage of an absent image", w.Runtime.RemoveImage(w.Context(), &runtimeapi.ImageSpec{Image: w.Absent}))
 	}
-	if w.Spare == "" {
+	if w.Removable == "" {
 		w.Skip("the environment names no image that may be removed")
 	}
-	spec := &runtimeapi.ImageSpec{Image: w.Spare}
+	spec := &runtimeapi.ImageSpec{Image: w.Removable}
 	img, err := w.Runtime.ImageStatus(w.Context(), spec)
 	w.ok("ImageStatus", err)
 	if img == nil {
-		w.Fatalf("image %q is not present", w.Spare)
+		w.Fatalf("image %q is not present", w.Removable)
 	}
 	for range 2 { // the second time is no error
 		w.ok("RemoveImage", w.Runtime.RemoveImage(w.Context(), &runtimeapi.ImageSpec{Image: img.GetId()}))

@@ -17,7 +17,7 @@ import (
 
 // testObserve checks that container.Observe returns what an agent has written
 // into an object, in its own annotations and in those of a stock kubelet.
-func testObserve(w *world) {
+func testObserve(w *testEnv) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptReady)
 	hostPath := filepath.Join(w.LogRoot, "message-"+p.uid)
@@ -38,7 +38,7 @@ func testObserve(w *world) {
 	c.Image.UserSpecifiedImage = w.Image
 	id := p.create(c)
 	w.ok("StartContainer", w.Runtime.StartContainer(w.Context(), id))
-	p.ready("main")
+	p.waitReady("main")
 
 	o, err := container.Observe(w.Context(), w.Runtime, types.UID(p.uid))
 	w.ok("Observe", err)
@@ -93,7 +93,7 @@ func testObserve(w *world) {
 	}
 }
 
-func testListFilter(w *world) {
+func testListFilter(w *testEnv) {
 	one, two := w.runPod(), w.runPod()
 	a, b := one.create(one.containerConfig("main", scriptForever)), two.create(two.containerConfig("main", scriptForever))
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-func testNode(w *world) {
+func testNode(w *testEnv) {
 	version, err := w.Runtime.Version(w.Context())
 	w.ok("Version", err)
 	if version.GetRuntimeName() == "" || version.GetRuntimeVersion() == "" {
@@ -33,7 +33,7 @@ func testNode(w *world) {
 	}
 }
 
-func testImages(w *world) {
+func testImages(w *testEnv) {
 	img, err := w.Runtime.ImageStatus(w.Context(), &runtimeapi.ImageSpec{Image: w.Image})
 	w.ok("ImageStatus", err)
 	if img.GetId() == "" {
@@ -53,7 +53,7 @@ func testImages(w *world) {
 	}
 }
 
-func testSandboxLife(w *world) {
+func testSandboxLife(w *testEnv) {
 	before := time.Now().Add(-time.Second)
 	p := w.runPod()
 
@@ -95,7 +95,7 @@ func testSandboxLife(w *world) {
 	p.run()
 }
 
-func testSandboxUnknown(w *world) {
+func testSandboxUnknown(w *testEnv) {
 	const id = "0000000000000000000000000000000000000000000000000000000000000000"
 	w.ok("StopPodSandbox of an unknown sandbox", w.Runtime.StopPodSandbox(w.Context(), id))
 	w.ok("RemovePodSandbox of an unknown sandbox", w.Runtime.RemovePodSandbox(w.Context(), id))
@@ -108,7 +108,7 @@ func testSandboxUnknown(w *world) {
 	}
 }
 
-func testSandboxReserved(w *world) {
+func testSandboxReserved(w *testEnv) {
 	p := w.runPod()
 	if id, err := w.Runtime.RunPodSandbox(w.Context(), p.config, ""); err == nil {
 		w.Errorf("the same sandbox ran twice, as %q and %q", p.id, id)
@@ -118,16 +118,16 @@ func testSandboxReserved(w *world) {
 	p.run()
 }
 
-func testStopSandbox(w *world) {
+func testStopSandbox(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptForever)
 	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
-	if s := w.exited(id); s.GetExitCode() != 137 {
+	if s := w.waitExited(id); s.GetExitCode() != 137 {
 		w.Errorf("exit code is %d, want 137", s.GetExitCode())
 	}
 }
 
-func testRemoveSandbox(w *world) {
+func testRemoveSandbox(w *testEnv) {
 	p := w.runPod()
 	running := p.start("running", scriptForever)
 	created := p.create(p.containerConfig("created", scriptForever))

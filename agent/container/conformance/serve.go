@@ -83,8 +83,8 @@ type imageService struct {
 	rt container.Runtime
 }
 
-// failure maps the errors of package container to gRPC's codes.
-func failure(err error) error {
+// grpcError maps the errors of package container to gRPC's codes.
+func grpcError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -106,86 +106,86 @@ func failure(err error) error {
 
 func (s *service) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	id, err := s.rt.RunPodSandbox(ctx, r.GetConfig(), r.GetRuntimeHandler())
-	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, failure(err)
+	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, grpcError(err)
 }
 
 func (s *service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
-	return &runtimeapi.StopPodSandboxResponse{}, failure(s.rt.StopPodSandbox(ctx, r.GetPodSandboxId()))
+	return &runtimeapi.StopPodSandboxResponse{}, grpcError(s.rt.StopPodSandbox(ctx, r.GetPodSandboxId()))
 }
 
 func (s *service) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
-	return &runtimeapi.RemovePodSandboxResponse{}, failure(s.rt.RemovePodSandbox(ctx, r.GetPodSandboxId()))
+	return &runtimeapi.RemovePodSandboxResponse{}, grpcError(s.rt.RemovePodSandbox(ctx, r.GetPodSandboxId()))
 }
 
 func (s *service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	st, err := s.rt.PodSandboxStatus(ctx, r.GetPodSandboxId())
-	return &runtimeapi.PodSandboxStatusResponse{Status: st}, failure(err)
+	return &runtimeapi.PodSandboxStatusResponse{Status: st}, grpcError(err)
 }
 
 func (s *service) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	items, err := s.rt.ListPodSandbox(ctx, r.GetFilter())
-	return &runtimeapi.ListPodSandboxResponse{Items: items}, failure(err)
+	return &runtimeapi.ListPodSandboxResponse{Items: items}, grpcError(err)
 }
 
 func (s *service) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	id, err := s.rt.CreateContainer(ctx, r.GetPodSandboxId(), r.GetConfig(), r.GetSandboxConfig())
-	return &runtimeapi.CreateContainerResponse{ContainerId: id}, failure(err)
+	return &runtimeapi.CreateContainerResponse{ContainerId: id}, grpcError(err)
 }
 
 func (s *service) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
-	return &runtimeapi.StartContainerResponse{}, failure(s.rt.StartContainer(ctx, r.GetContainerId()))
+	return &runtimeapi.StartContainerResponse{}, grpcError(s.rt.StartContainer(ctx, r.GetContainerId()))
 }
 
 func (s *service) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	err := s.rt.StopContainer(ctx, r.GetContainerId(), time.Duration(r.GetTimeout())*time.Second)
-	return &runtimeapi.StopContainerResponse{}, failure(err)
+	return &runtimeapi.StopContainerResponse{}, grpcError(err)
 }
 
 func (s *service) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	return &runtimeapi.UpdateContainerResourcesResponse{}, failure(s.rt.UpdateContainerResources(ctx, r.GetContainerId(), r.GetLinux()))
+	return &runtimeapi.UpdateContainerResourcesResponse{}, grpcError(s.rt.UpdateContainerResources(ctx, r.GetContainerId(), r.GetLinux()))
 }
 
 func (s *service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
-	return &runtimeapi.RemoveContainerResponse{}, failure(s.rt.RemoveContainer(ctx, r.GetContainerId()))
+	return &runtimeapi.RemoveContainerResponse{}, grpcError(s.rt.RemoveContainer(ctx, r.GetContainerId()))
 }
 
 func (s *service) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
 	st, err := s.rt.ContainerStatus(ctx, r.GetContainerId())
-	return &runtimeapi.ContainerStatusResponse{Status: st}, failure(err)
+	return &runtimeapi.ContainerStatusResponse{Status: st}, grpcError(err)
 }
 
 func (s *service) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	list, err := s.rt.ListContainers(ctx, r.GetFilter())
-	return &runtimeapi.ListContainersResponse{Containers: list}, failure(err)
+	return &runtimeapi.ListContainersResponse{Containers: list}, grpcError(err)
 }
 
 func (s *service) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	stdout, stderr, code, err := s.rt.ExecSync(ctx, r.GetContainerId(), r.GetCmd(), time.Duration(r.GetTimeout())*time.Second)
-	return &runtimeapi.ExecSyncResponse{Stdout: stdout, Stderr: stderr, ExitCode: code}, failure(err)
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout, Stderr: stderr, ExitCode: code}, grpcError(err)
 }
 
 func (s *service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
-	return &runtimeapi.ReopenContainerLogResponse{}, failure(s.rt.ReopenContainerLog(ctx, r.GetContainerId()))
+	return &runtimeapi.ReopenContainerLogResponse{}, grpcError(s.rt.ReopenContainerLog(ctx, r.GetContainerId()))
 }
 
 func (s *service) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	url, err := s.rt.Exec(ctx, r)
-	return &runtimeapi.ExecResponse{Url: url}, failure(err)
+	return &runtimeapi.ExecResponse{Url: url}, grpcError(err)
 }
 
 func (s *service) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	url, err := s.rt.Attach(ctx, r)
-	return &runtimeapi.AttachResponse{Url: url}, failure(err)
+	return &runtimeapi.AttachResponse{Url: url}, grpcError(err)
 }
 
 func (s *service) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	url, err := s.rt.PortForward(ctx, r)
-	return &runtimeapi.PortForwardResponse{Url: url}, failure(err)
+	return &runtimeapi.PortForwardResponse{Url: url}, grpcError(err)
 }
 
 func (s *service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	v, err := s.rt.Version(ctx)
-	return v, failure(err)
+	return v, grpcError(err)
 }
 
 func (s *service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
@@ -193,7 +193,7 @@ func (s *service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 	if err == nil && r.GetVerbose() {
 		st.Info, err = s.info(ctx)
 	}
-	return st, failure(err)
+	return st, grpcError(err)
 }
 
 // info returns the runtime's Info in containerd's format.
@@ -209,7 +209,7 @@ func (s *service) info(ctx context.Context) (map[string]string, error) {
 
 func (s *service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	c, err := s.rt.RuntimeConfig(ctx)
-	return c, failure(err)
+	return c, grpcError(err)
 }
 
 func (s *service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
@@ -220,29 +220,29 @@ func (s *service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runt
 			cancel(err)
 		}
 	})
-	return failure(err)
+	return grpcError(err)
 }
 
 func (s *imageService) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	img, err := s.rt.ImageStatus(ctx, r.GetImage())
-	return &runtimeapi.ImageStatusResponse{Image: img}, failure(err)
+	return &runtimeapi.ImageStatusResponse{Image: img}, grpcError(err)
 }
 
 func (s *imageService) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	ref, err := s.rt.PullImage(ctx, r.GetImage(), r.GetAuth(), r.GetSandboxConfig())
-	return &runtimeapi.PullImageResponse{ImageRef: ref}, failure(err)
+	return &runtimeapi.PullImageResponse{ImageRef: ref}, grpcError(err)
 }
 
 func (s *imageService) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
 	list, err := s.rt.ListImages(ctx, r.GetFilter())
-	return &runtimeapi.ListImagesResponse{Images: list}, failure(err)
+	return &runtimeapi.ListImagesResponse{Images: list}, grpcError(err)
 }
 
 func (s *imageService) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
-	return &runtimeapi.RemoveImageResponse{}, failure(s.rt.RemoveImage(ctx, r.GetImage()))
+	return &runtimeapi.RemoveImageResponse{}, grpcError(s.rt.RemoveImage(ctx, r.GetImage()))
 }
 
 func (s *imageService) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	info, err := s.rt.ImageFsInfo(ctx)
-	return info, failure(err)
+	return info, grpcError(err)
 }

@@ -29,13 +29,13 @@ const (
 
 // session is a client of a runtime's streaming server.
 type session struct {
-	w    *world
-	conn *websocket.Conn
-	said map[byte]string // received so far, by channel
+	w        *testEnv
+	conn     *websocket.Conn
+	received map[byte]string // received so far, by channel
 }
 
 // open connects to the URL that a runtime has returned.
-func (w *world) open(raw string, err error) *session {
+func (w *testEnv) open(raw string, err error) *session {
 	w.Helper()
 	w.ok("prepare the stream", err)
 	u, err := url.Parse(raw)
@@ -46,13 +46,13 @@ func (w *world) open(raw string, err error) *session {
 	config, err := websocket.NewConfig("ws://"+u.Host+u.RequestURI(), raw)
 	w.ok("the runtime's URL", err)
 	config.Protocol = []string{"v4.channel.k8s.io"}
-	config.Dialer = &net.Dialer{Timeout: w.Patience}
+	config.Dialer = &net.Dialer{Timeout: w.Timeout}
 	conn, err := websocket.DialConfig(config)
 	w.ok("connect to "+raw, err)
 	w.Cleanup(func() { conn.Close() })
 	conn.PayloadType = websocket.BinaryFrame
-	w.ok("limit the session", conn.SetDeadline(time.Now().Add(3*w.Patience)))
-	return &session{w: w, conn: conn, said: make(map[byte]string)}
+	w.ok("limit the session", conn.SetDeadline(time.Now().Add(3*w.Timeout)))
+	return &session{w: w, conn: conn, received: make(map[byte]string)}
 }
 
 func (s *session) send(channel byte, text string) {
@@ -62,9 +62,9 @@ func (s *session) send(channel byte, text string) {
 	}
 }
 
-// until receives until the condition holds. It returns false if the session
+// receiveUntil receives until the condition holds. It returns false if the session
 // ends first.
-func (s *session) until(holds func() bool) bool {
+func (s *session) receiveUntil(holds func() bool) bool {
 	s.w.Helper()
 	for !holds() {
 		var message []byte
@@ -73,9 +73,9 @@ func (s *session) until(holds func() bool) bool {
 		case errors.Is(err, io.EOF):
 			return false
 		case err != nil:
-			s.w.Fatalf("receive after %q: %v", s.said, err)
+			s.w.Fatalf("receive after %q: %v", s.received, err)
 		case len(message) > 0:
-			s.said[message[0]] += string(message[1:])
+			s.received[message[0]] += string(message[1:])
 		}
 	}
 	return true
@@ -84,10 +84,10 @@ func (s *session) until(holds func() bool) bool {
 // end receives until the session ends, and returns the result of the command.
 func (s *session) end() (code int32, err error) {
 	s.w.Helper()
-	s.until(func() bool { return false })
+	s.receiveUntil(func() bool { return false })
 	var status metav1.Status
-	if err := json.Unmarshal([]byte(s.said[channelStatus]), &status); err != nil {
-		s.w.Fatalf("the status is %q: %v", s.said[channelStatus], err)
+	if err := json.Unmarshal([]byte(s.received[channelStatus]), &status); err != nil {
+		s.w.Fatalf("the status is %q: %v", s.received[channelStatus], err)
 	}
 	if status.Status == metav1.StatusSuccess {
 		return 0, nil
@@ -103,10 +103,10 @@ func (s *session) end() (code int32, err error) {
 	return 0, fmt.Errorf("%s: %s", status.Reason, status.Message)
 }
 
-func testStreamExec(w *world) {
+func testStreamExec(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)
-	p.ready("main")
+	p.waitReady("main")
 	script := shell("echo out; echo err >&2; exit 3")
 	for _, tt := range []struct {
 		name               string
@@ -124,9 +124,9 @@ func testStreamExec(w *world) {
 			ContainerId: id, Cmd: tt.cmd, Stdout: tt.wantsOut, Stderr: tt.wantsErr,
 		}))
 		code, err := s.end()
-		if err != nil || code != tt.code || s.said[channelStdout] != tt.stdout || s.said[channelStderr] != tt.stderr {
+		if err != nil || code != tt.code || s.received[channelStdout] != tt.stdout || s.received[channelStderr] != tt.stderr {
 			w.Errorf("%s: code %d, stdout %q, stderr %q, %v; want %d, %q, %q", tt.name,
-				code, s.said[channelStdout], s.said[channelStderr], err, tt.code, tt.stdout, tt.stderr)
+				code, s.received[channelStdout], s.received[channelStderr], err, tt.code, tt.stdout, tt.stderr)
 		}
 	}
 	s := w.open(w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"/no/such/program"}, Stdout: true}))
@@ -135,33 +135,33 @@ func testStreamExec(w *world) {
 	}
 }
 
-func testStreamInput(w *world) {
+func testStreamInput(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)
-	p.ready("main")
+	p.waitReady("main")
 	s := w.open(w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{
 		ContainerId: id, Cmd: []string{"/bin/cat"}, Stdin: true, Stdout: true,
 	}))
 	for _, word := range []string{"first\n", "second\n"} {
-		before := s.said[channelStdout]
+		before := s.received[channelStdout]
 		s.send(channelStdin, word)
-		if !s.until(func() bool { return s.said[channelStdout] == before+word }) {
-			w.Fatalf("the command ended after %q", s.said)
+		if !s.receiveUntil(func() bool { return s.received[channelStdout] == before+word }) {
+			w.Fatalf("the command ended after %q", s.received)
 		}
 	}
 }
 
-func testAttach(w *world) {
+func testAttach(w *testEnv) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)
-	p.ready("main")
+	p.waitReady("main")
 	s := w.open(w.Runtime.Attach(w.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true, Stderr: true}))
 	// Nothing shows when the runtime has attached to the process, so the
 	// process writes until its output arrives.
 	heard, told := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
-			if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, shell("echo attached > /proc/1/fd/1"), w.Patience); err != nil || code != 0 {
+			if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, shell("echo attached > /proc/1/fd/1"), w.Timeout); err != nil || code != 0 {
 				told <- fmt.Errorf("write to the output: code %d, %w", code, err)
 				return
 			}
@@ -173,16 +173,16 @@ func testAttach(w *world) {
 			}
 		}
 	}()
-	if !s.until(func() bool { return len(s.said[channelStdout]) >= len("attached\n") }) {
-		w.Errorf("the session ended after %q", s.said)
+	if !s.receiveUntil(func() bool { return len(s.received[channelStdout]) >= len("attached\n") }) {
+		w.Errorf("the session ended after %q", s.received)
 	}
 	close(heard)
 	w.ok("the process speaks", <-told)
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, 0))
-	s.until(func() bool { return false }) // fails unless the session ends
+	s.receiveUntil(func() bool { return false }) // fails unless the session ends
 }
 
-func testPortForward(w *world) {
+func testPortForward(w *testEnv) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	w.ok("listen", err)
 	served := make(chan struct{})
@@ -203,22 +203,22 @@ func testPortForward(w *world) {
 	s := w.open(w.Runtime.PortForward(w.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: p.id, Port: []int32{int32(port)}}))
 	const data, failure = 0, 1
 	number := string([]byte{byte(port), byte(port >> 8)}) // each channel begins with it
-	if !s.until(func() bool { return s.said[data] == number && s.said[failure] == number }) {
-		w.Fatalf("the session ended after %q", s.said)
+	if !s.receiveUntil(func() bool { return s.received[data] == number && s.received[failure] == number }) {
+		w.Fatalf("the session ended after %q", s.received)
 	}
 	s.send(data, "there and back")
-	if !s.until(func() bool { return s.said[data] == number+"there and back" || s.said[failure] != number }) || s.said[failure] != number {
-		w.Errorf("the port answered %q", s.said)
+	if !s.receiveUntil(func() bool { return s.received[data] == number+"there and back" || s.received[failure] != number }) || s.received[failure] != number {
+		w.Errorf("the port answered %q", s.received)
 	}
 	s.conn.Close()
 }
 
-func testStreamRefused(w *world) {
+func testStreamRefused(w *testEnv) {
 	p := w.runPod()
 	created := p.create(p.containerConfig("created", scriptForever))
 	stopped := p.start("main", scriptForever)
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), stopped, 0))
-	w.exited(stopped)
+	w.waitExited(stopped)
 	running := p.start("running", scriptForever)
 	const nobody = "0000000000000000000000000000000000000000000000000000000000000000"
 

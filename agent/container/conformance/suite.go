@@ -26,17 +26,17 @@ type Env struct {
 	// Absent is the name of an image that is neither present nor available from
 	// a registry.
 	Absent string
-	// Spare is the name of a present image that the suite may remove; empty
+	// Removable is the name of a present image that the suite may remove; empty
 	// if there is none.
-	Spare string
+	Removable string
 	// LogRoot is a directory that the runtime may write logs to.
 	LogRoot string
 	// CgroupParent is the parent of the pods' cgroups; empty is the runtime's
 	// default.
 	CgroupParent string
-	// Patience is the timeout of steps that should take no time; 0 is ten
+	// Timeout is the timeout of steps that should take no time; 0 is ten
 	// seconds.
-	Patience time.Duration
+	Timeout time.Duration
 	// Parallel reports whether each part has a runtime of its own, so that all
 	// parts may run at once.
 	Parallel bool
@@ -50,7 +50,7 @@ type Env struct {
 func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 	for _, part := range []struct {
 		name string
-		test func(*world)
+		test func(*testEnv)
 	}{
 		{"node", testNode},
 		{"images", testImages},
@@ -93,23 +93,23 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 			if env.Parallel {
 				t.Parallel()
 			}
-			if env.Patience == 0 {
-				env.Patience = 10 * time.Second
+			if env.Timeout == 0 {
+				env.Timeout = 10 * time.Second
 			}
-			part.test(&world{T: t, Env: env})
+			part.test(&testEnv{T: t, Env: env})
 		})
 	}
 }
 
-// world is one test with its runtime.
-type world struct {
+// testEnv is one test with its runtime.
+type testEnv struct {
 	*testing.T
 	Env
 }
 
 // pod is a sandbox under test.
 type pod struct {
-	w      *world
+	w      *testEnv
 	uid    string
 	id     string
 	config *runtimeapi.PodSandboxConfig
@@ -118,7 +118,7 @@ type pod struct {
 // newPod describes a pod with a new UID. It is on the host network, so that the
 // suite needs no CNI plugin. Such a pod must not set a hostname, because it
 // shares the host's UTS namespace.
-func (w *world) newPod() *pod {
+func (w *testEnv) newPod() *pod {
 	w.Helper()
 	uid := fmt.Sprintf("conformance-%x", time.Now().UnixNano())
 	name := "conformance"
@@ -148,7 +148,7 @@ func namespaces() *runtimeapi.NamespaceOption {
 }
 
 // runPod creates a ready sandbox, which is removed with the test.
-func (w *world) runPod() *pod {
+func (w *testEnv) runPod() *pod {
 	w.Helper()
 	p := w.newPod()
 	p.run()
@@ -166,7 +166,7 @@ func (p *pod) run() {
 	}
 	p.id = id
 	p.w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute+p.w.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute+p.w.Timeout)
 		defer cancel()
 		if err := p.w.Runtime.StopPodSandbox(ctx, id); err != nil {
 			p.w.Errorf("StopPodSandbox at the end: %v", err)
@@ -226,9 +226,9 @@ const (
 	scriptReady   = `echo ready; sleep 1000`
 )
 
-// ready waits until the container has written its line: from then on its
+// waitReady waits until the container has written its line: from then on its
 // handlers are in place.
-func (p *pod) ready(name string) {
+func (p *pod) waitReady(name string) {
 	p.w.Helper()
 	path := filepath.Join(p.config.GetLogDirectory(), name, "0.log")
 	p.w.eventually("a log line of "+name, func() error {
@@ -240,7 +240,7 @@ func (p *pod) ready(name string) {
 	})
 }
 
-func (w *world) status(containerID string) *runtimeapi.ContainerStatus {
+func (w *testEnv) status(containerID string) *runtimeapi.ContainerStatus {
 	w.Helper()
 	s, err := w.Runtime.ContainerStatus(w.Context(), containerID)
 	if err != nil {
@@ -249,8 +249,8 @@ func (w *world) status(containerID string) *runtimeapi.ContainerStatus {
 	return s
 }
 
-// exited waits until a container has exited.
-func (w *world) exited(containerID string) *runtimeapi.ContainerStatus {
+// waitExited waits until a container has exited.
+func (w *testEnv) waitExited(containerID string) *runtimeapi.ContainerStatus {
 	w.Helper()
 	var s *runtimeapi.ContainerStatus
 	w.eventually("the end of "+containerID, func() error {
@@ -264,23 +264,23 @@ func (w *world) exited(containerID string) *runtimeapi.ContainerStatus {
 }
 
 // eventually polls until check passes.
-func (w *world) eventually(what string, check func() error) {
+func (w *testEnv) eventually(what string, check func() error) {
 	w.Helper()
-	deadline := time.Now().Add(w.Patience)
+	deadline := time.Now().Add(w.Timeout)
 	for {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.Fatalf("waited %v for %s: %v", w.Patience, what, err)
+			w.Fatalf("waited %v for %s: %v", w.Timeout, what, err)
 		}
 		w.pause(20 * time.Millisecond)
 	}
 }
 
 // pause waits for d, or less if the test is over.
-func (w *world) pause(d time.Duration) {
+func (w *testEnv) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -289,7 +289,7 @@ func (w *world) pause(d time.Duration) {
 	}
 }
 
-func (w *world) ok(what string, err error) {
+func (w *testEnv) ok(what string, err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatalf("%s: %v", what, err)

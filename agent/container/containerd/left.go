@@ -20,8 +20,8 @@ const (
 	kindSandbox = "sandbox"
 )
 
-// left has the used fields of a containers.Container.
-type left struct {
+// orphan has the used fields of a containers.Container.
+type orphan struct {
 	id, snapshotter, snapshot string
 	labels                    map[string]string
 }
@@ -64,15 +64,15 @@ func (t *Tasks) RemoveLeft(ctx context.Context, pod types.UID) (removed int, err
 }
 
 // containersOf lists a pod's containers, including sandboxes.
-func containersOf(ctx context.Context, conn *grpc.ClientConn, pod types.UID) ([]left, error) {
+func containersOf(ctx context.Context, conn *grpc.ClientConn, pod types.UID) ([]orphan, error) {
 	var request, answer message // containers.ListContainersRequest, containers.ListContainersResponse
 	request.text(1, fmt.Sprintf("labels.%s==%s", strconv.Quote(container.LabelPodUID), strconv.Quote(string(pod))))
 	if err := invoke(ctx, conn, "containers.v1.Containers/List", request, &answer); err != nil {
 		return nil, wrap(ctx, err, "list containers of pod %q", pod)
 	}
-	var found []left
+	var found []orphan
 	err := each(answer, 1, protowire.BytesType, func(value []byte) error {
-		c, err := decodeLeft(inner(value))
+		c, err := decodeOrphan(inner(value))
 		if err == nil && c.labels[container.LabelPodUID] == string(pod) {
 			found = append(found, c)
 		}
@@ -84,12 +84,12 @@ func containersOf(ctx context.Context, conn *grpc.ClientConn, pod types.UID) ([]
 	return found, nil
 }
 
-// decodeLeft decodes a containers.Container.
-func decodeLeft(m []byte) (c left, err error) {
+// decodeOrphan decodes a containers.Container.
+func decodeOrphan(m []byte) (c orphan, err error) {
 	for number, to := range map[protowire.Number]*string{1: &c.id, 6: &c.snapshotter, 7: &c.snapshot} {
 		value, err := field(m, number, protowire.BytesType)
 		if err != nil {
-			return left{}, err
+			return orphan{}, err
 		}
 		*to = string(inner(value))
 	}
@@ -108,7 +108,7 @@ func decodeLeft(m []byte) (c left, err error) {
 
 // remove deletes the task of the container, whose processes must be dead, and for a
 // sandbox the container record and the snapshot. had reports whether there was a task.
-func (c *left) remove(ctx context.Context, conn *grpc.ClientConn) (had bool, err error) {
+func (c *orphan) remove(ctx context.Context, conn *grpc.ClientConn) (had bool, err error) {
 	var task message // tasks.DeleteTaskRequest
 	task.text(1, c.id)
 	switch err := wrap(ctx, invoke(ctx, conn, "tasks.v1.Tasks/Delete", task, nil), "delete task of container %q", c.id); {

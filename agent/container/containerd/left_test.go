@@ -121,7 +121,7 @@ func FuzzDecodeLeft(f *testing.F) {
 	f.Add([]byte(held("s", kindSandbox, "u")))
 	f.Add([]byte{0x12, 0x02, 0x0a, 0xff})
 	f.Fuzz(func(t *testing.T, m []byte) {
-		c, err := decodeLeft(m)
+		c, err := decodeOrphan(m)
 		if err != nil {
 			if !errors.Is(err, errWire) {
 				t.Errorf("%v", err)
@@ -131,15 +131,15 @@ func FuzzDecodeLeft(f *testing.F) {
 		if c.labels[""] == "" {
 			delete(c.labels, "") // an entry without key and value is not encoded
 		}
-		again, err := decodeLeft(c.encoded())
-		if diff := cmp.Diff(c, again, cmp.AllowUnexported(left{})); err != nil || diff != "" {
+		again, err := decodeOrphan(c.encoded())
+		if diff := cmp.Diff(c, again, cmp.AllowUnexported(orphan{})); err != nil || diff != "" {
 			t.Errorf("%v, read again (-first +second):\n%s", err, diff)
 		}
 	})
 }
 
 // encoded encodes the fields of c.
-func (c *left) encoded() message {
+func (c *orphan) encoded() message {
 	var m message
 	m.text(1, c.id)
 	m.dict(2, c.labels)

@@ -69,7 +69,7 @@ func (s *Store) relabel(ctx context.Context, b container.Blob) error {
 }
 
 func (s *Store) put(ctx context.Context, b container.Blob, r io.Reader) error {
-	streamed, cancel := context.WithCancel(in(ctx))
+	streamed, cancel := context.WithCancel(withHeaders(ctx))
 	defer cancel() // ends the stream in any state
 	stream, err := s.conn.NewStream(streamed, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, service+"content.v1.Content/Write")
 	if err != nil {
@@ -97,17 +97,17 @@ func (s *Store) put(ctx context.Context, b container.Blob, r io.Reader) error {
 	_, err = w.send()
 	switch code := status.Code(err); {
 	case code == codes.FailedPrecondition:
-		return s.refuse(ctx, b, begin, status.Convert(err).Message())
+		return s.abort(ctx, b, begin, status.Convert(err).Message())
 	case code == codes.AlreadyExists:
 		return err
 	}
 	return wrap(ctx, err, "commit content %s", b.Digest)
 }
 
-// refuse aborts a write that failed the digest check, and returns the error. It returns
+// abort aborts a write that failed the digest check, and returns the error. It returns
 // no ErrCorrupt if the write was resumed, because a power cut may have corrupted the
 // data of the earlier Put.
-func (s *Store) refuse(ctx context.Context, b container.Blob, begin int64, why string) error {
+func (s *Store) abort(ctx context.Context, b container.Blob, begin int64, why string) error {
 	var m message // content.AbortRequest
 	m.text(1, lease+"-"+b.Digest)
 	err := s.call(ctx, "content.v1.Content/Abort", m)

@@ -45,7 +45,7 @@ func (t *Tasks) EndShim(sandboxID string) (bool, error) {
 		if err != nil {
 			continue
 		}
-		was, err := t.endIfShim(pid, sandboxID)
+		was, err := t.killIfShim(pid, sandboxID)
 		found = found || was
 		errs = append(errs, err)
 	}
@@ -55,7 +55,7 @@ func (t *Tasks) EndShim(sandboxID string) (bool, error) {
 	return found, nil
 }
 
-func (t *Tasks) endIfShim(pid int, sandboxID string) (bool, error) {
+func (t *Tasks) killIfShim(pid int, sandboxID string) (bool, error) {
 	process, err := os.FindProcess(pid) // before its name is read, because the PID may be reused
 	if err != nil {
 		return false, fmt.Errorf("open process %d: %w", pid, err)

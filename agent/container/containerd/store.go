@@ -171,8 +171,8 @@ func dial(path string) (*grpc.ClientConn, error) {
 
 const service = "/containerd.services."
 
-// in returns ctx with the namespace and the lease as headers of a call.
-func in(ctx context.Context) context.Context {
+// withHeaders returns ctx with the namespace and the lease as headers of a call.
+func withHeaders(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace, "containerd-lease", lease)
 }
 
@@ -186,7 +186,7 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, method string, request m
 	if answer == nil {
 		answer = new(message)
 	}
-	ctx, cancel := context.WithTimeout(in(ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(withHeaders(ctx), callTimeout)
 	defer cancel()
 	return conn.Invoke(ctx, service+method, request, answer)
 }

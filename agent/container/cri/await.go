@@ -12,30 +12,30 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// arrival detects at once that an absent runtime listens. gRPC alone retries
+// socketWatcher detects at once that an absent runtime listens. gRPC alone retries
 // after up to a second, which a booting board would spend idle. While there is
 // a connection, arrival holds no resources.
-type arrival struct {
+type socketWatcher struct {
 	path  string // the socket's
 	retry func() // makes gRPC retry at once
 
-	mu   sync.Mutex
-	stop context.CancelFunc // nil while no watch runs
-	over chan struct{}      // closed when the watch has ended
-	shut bool
+	mu     sync.Mutex
+	stop   context.CancelFunc // nil while no watch runs
+	done   chan struct{}      // closed when the watch has ended
+	closed bool
 }
 
-// dialled handles the result of an attempt to connect.
-func (a *arrival) dialled(err error) {
+// onDial handles the result of an attempt to connect.
+func (a *socketWatcher) onDial(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case err == nil:
-		a.end()
-	case a.stop == nil && !a.shut && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
+		a.stopWatch()
+	case a.stop == nil && !a.closed && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
 		ctx, cancel := context.WithCancel(context.Background())
 		over := make(chan struct{})
-		a.stop, a.over = cancel, over
+		a.stop, a.done = cancel, over
 		go func() {
 			defer close(over)
 			a.watch(ctx)
@@ -44,19 +44,19 @@ func (a *arrival) dialled(err error) {
 }
 
 // close ends the watch for good, and waits until it has ended.
-func (a *arrival) close() {
+func (a *socketWatcher) close() {
 	a.mu.Lock()
-	a.end()
-	a.shut = true
-	over := a.over
+	a.stopWatch()
+	a.closed = true
+	over := a.done
 	a.mu.Unlock()
 	if over != nil {
 		<-over
 	}
 }
 
-// end ends the watch. The caller holds a.mu.
-func (a *arrival) end() {
+// stopWatch ends the watch. The caller holds a.mu.
+func (a *socketWatcher) stopWatch() {
 	if a.stop != nil {
 		a.stop()
 		a.stop = nil
@@ -65,7 +65,7 @@ func (a *arrival) end() {
 
 // watch calls retry whenever the socket is created, until ctx ends. If inotify
 // does not work, only gRPC's own retries remain.
-func (a *arrival) watch(ctx context.Context) {
+func (a *socketWatcher) watch(ctx context.Context) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return
@@ -73,14 +73,14 @@ func (a *arrival) watch(ctx context.Context) {
 	defer w.Close()
 	watched := ""
 	for {
-		if dir := nearest(filepath.Dir(a.path)); dir != watched {
+		if dir := nearestExisting(filepath.Dir(a.path)); dir != watched {
 			if watched != "" {
 				_ = w.Remove(watched) // it may be gone
 			}
-			if watched = dir; w.Add(dir) != nil && nearest(dir) == dir {
+			if watched = dir; w.Add(dir) != nil && nearestExisting(dir) == dir {
 				return
 			}
-			if nearest(filepath.Dir(a.path)) != dir {
+			if nearestExisting(filepath.Dir(a.path)) != dir {
 				continue // a directory was created or removed meanwhile
 			}
 			if _, err := os.Lstat(a.path); err == nil {
@@ -109,8 +109,8 @@ func (a *arrival) watch(ctx context.Context) {
 	}
 }
 
-// nearest returns dir, or its nearest ancestor that exists.
-func nearest(dir string) string {
+// nearestExisting returns dir, or its nearest ancestor that exists.
+func nearestExisting(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == "/" || dir == "." {
 			return dir

@@ -53,9 +53,9 @@ func TestArrival(t *testing.T) {
 				test.prepare(t, socket)
 			}
 			told := make(chan struct{}, 100)
-			a := &arrival{path: socket, retry: func() { told <- struct{}{} }}
+			a := &socketWatcher{path: socket, retry: func() { told <- struct{}{} }}
 			defer a.close()
-			a.dialled(test.err)
+			a.onDial(test.err)
 			time.Sleep(200 * time.Millisecond)
 			for len(told) > 0 {
 				<-told // of the dead one's socket
@@ -70,9 +70,9 @@ func TestArrival(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Error("the runtime's socket was not noticed")
 			}
-			a.dialled(nil)
+			a.onDial(nil)
 			select {
-			case <-a.over:
+			case <-a.done:
 			case <-time.After(10 * time.Second):
 				t.Error("it is still being watched for")
 			}
@@ -81,15 +81,15 @@ func TestArrival(t *testing.T) {
 }
 
 func TestArrivalIsNotForOtherFaults(t *testing.T) {
-	a := &arrival{path: "/run/x.sock"}
-	a.dialled(errors.New("no such protocol"))
-	a.dialled(syscall.EACCES)
-	if a.over != nil {
+	a := &socketWatcher{path: "/run/x.sock"}
+	a.onDial(errors.New("no such protocol"))
+	a.onDial(syscall.EACCES)
+	if a.done != nil {
 		t.Error("a socket that is there is watched for")
 	}
 	a.close()
-	a.dialled(syscall.ENOENT)
-	if a.over != nil {
+	a.onDial(syscall.ENOENT)
+	if a.done != nil {
 		t.Error("watched for after the driver was closed")
 	}
 }

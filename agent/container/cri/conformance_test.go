@@ -40,11 +40,11 @@ func TestConformanceOverFake(t *testing.T) {
 		t.Cleanup(stop)
 		server := conformance.Serve(t, rt)
 		return conformance.Env{
-			Runtime: newDriver(t, cri.Config{RuntimeEndpoint: server.Endpoint}),
-			Image:   "localhost/busybox:1",
-			Absent:  "localhost/absent:1",
-			Spare:   "localhost/spare:1",
-			LogRoot: t.TempDir(),
+			Runtime:   newDriver(t, cri.Config{RuntimeEndpoint: server.Endpoint}),
+			Image:     "localhost/busybox:1",
+			Absent:    "localhost/absent:1",
+			Removable: "localhost/spare:1",
+			LogRoot:   t.TempDir(),
 
 			Parallel: true,
 			Restart: func(t *testing.T) {
@@ -83,12 +83,12 @@ func TestConformanceOverRuntime(t *testing.T) {
 	}
 	conformance.Run(t, func(t *testing.T) conformance.Env {
 		env := conformance.Env{
-			Runtime:  newDriver(t, cri.Config{RuntimeEndpoint: endpoint}),
-			Image:    image,
-			Absent:   "localhost/absent:1",
-			Spare:    os.Getenv("TINYLET_CRI_SPARE"),
-			LogRoot:  logs,
-			Patience: patience,
+			Runtime:   newDriver(t, cri.Config{RuntimeEndpoint: endpoint}),
+			Image:     image,
+			Absent:    "localhost/absent:1",
+			Removable: os.Getenv("TINYLET_CRI_SPARE"),
+			LogRoot:   logs,
+			Timeout:   patience,
 		}
 		if argv := strings.Fields(os.Getenv("TINYLET_CRI_RESTART")); len(argv) > 0 {
 			env.Restart = func(t *testing.T) { run(t, argv) }

@@ -22,7 +22,7 @@ func (d *Driver) CreateContainer(ctx context.Context, sandboxID string, config *
 		return "", wrap(ctx, err, "create container %q in sandbox %q", config.GetMetadata().GetName(), sandboxID)
 	}
 	if r.GetContainerId() == "" {
-		return "", fmt.Errorf("create container %q in sandbox %q: %w", config.GetMetadata().GetName(), sandboxID, errEmpty)
+		return "", fmt.Errorf("create container %q in sandbox %q: %w", config.GetMetadata().GetName(), sandboxID, errEmptyResponse)
 	}
 	return r.GetContainerId(), nil
 }
@@ -40,30 +40,30 @@ func (d *Driver) StartContainer(ctx context.Context, containerID string) error {
 // kills at once.
 func (d *Driver) StopContainer(ctx context.Context, containerID string, grace time.Duration) error {
 	grace = max(grace, 0)
-	limited, cancel := context.WithTimeout(ctx, plus(d.timeout, grace))
+	limited, cancel := context.WithTimeout(ctx, addSaturating(d.timeout, grace))
 	defer cancel()
 	_, err := d.runtime.StopContainer(limited, &runtimeapi.StopContainerRequest{
 		ContainerId: containerID,
 		Timeout:     wholeSeconds(grace),
 	})
 	if err != nil {
-		return gone(wrap(ctx, err, "stop container %q", containerID))
+		return ignoreNotFound(wrap(ctx, err, "stop container %q", containerID))
 	}
-	return d.awaitEnd(limited, containerID)
+	return d.awaitExit(limited, containerID)
 }
 
 // How long StopContainer waits until the runtime reports the exit.
 const (
 	endFirstWait = 20 * time.Millisecond
-	endLimit     = 5 * time.Second
+	exitTimeout  = 5 * time.Second
 )
 
-// awaitEnd waits until the runtime reports the stopped container as exited.
+// awaitExit waits until the runtime reports the stopped container as exited.
 // containerd 2.4 answers StopContainer up to half a second before that, and
 // refuses to remove the container until then. After endLimit it returns nil: a
 // caller that finds the container running observes it again anyway.
-func (d *Driver) awaitEnd(ctx context.Context, containerID string) error {
-	limited, cancel := context.WithTimeout(ctx, endLimit)
+func (d *Driver) awaitExit(ctx context.Context, containerID string) error {
+	limited, cancel := context.WithTimeout(ctx, exitTimeout)
 	defer cancel()
 	for wait := endFirstWait; ; wait *= 2 {
 		status, err := d.ContainerStatus(limited, containerID)
@@ -71,7 +71,7 @@ func (d *Driver) awaitEnd(ctx context.Context, containerID string) error {
 		case limited.Err() != nil && ctx.Err() == nil:
 			return nil
 		case err != nil:
-			return gone(err)
+			return ignoreNotFound(err)
 		case status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING:
 			return nil
 		}
@@ -84,8 +84,8 @@ func (d *Driver) awaitEnd(ctx context.Context, containerID string) error {
 	}
 }
 
-// plus returns limit + more, saturating at math.MaxInt64.
-func plus(limit, more time.Duration) time.Duration {
+// addSaturating returns limit + more, saturating at math.MaxInt64.
+func addSaturating(limit, more time.Duration) time.Duration {
 	if more >= math.MaxInt64-limit {
 		return math.MaxInt64
 	}
@@ -116,7 +116,7 @@ func (d *Driver) RemoveContainer(ctx context.Context, containerID string) error 
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	_, err := d.runtime.RemoveContainer(limited, &runtimeapi.RemoveContainerRequest{ContainerId: containerID})
-	return gone(wrap(ctx, err, "remove container %q", containerID))
+	return ignoreNotFound(wrap(ctx, err, "remove container %q", containerID))
 }
 
 // ContainerStatus implements container.Containers.
@@ -128,7 +128,7 @@ func (d *Driver) ContainerStatus(ctx context.Context, containerID string) (*runt
 		return nil, wrap(ctx, err, "get status of container %q", containerID)
 	}
 	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("get status of container %q: %w", containerID, errEmpty)
+		return nil, fmt.Errorf("get status of container %q: %w", containerID, errEmptyResponse)
 	}
 	return r.GetStatus(), nil
 }

@@ -50,15 +50,15 @@ type Config struct {
 // Driver implements container.Runtime over gRPC. It is safe for concurrent
 // use.
 type Driver struct {
-	timeout time.Duration
-	log     *slog.Logger
-	calls   atomic.Uint64
-	took    *metrics.Timings
-	conns   []*grpc.ClientConn
-	arrive  []*arrival
-	runtime runtimeapi.RuntimeServiceClient
-	images  runtimeapi.ImageServiceClient
-	execs   *execCalls
+	timeout   time.Duration
+	log       *slog.Logger
+	calls     atomic.Uint64
+	durations *metrics.TimingVec
+	conns     []*grpc.ClientConn
+	watchers  []*socketWatcher
+	runtime   runtimeapi.RuntimeServiceClient
+	images    runtimeapi.ImageServiceClient
+	execs     *execCalls
 }
 
 var _ container.Runtime = (*Driver)(nil)
@@ -88,7 +88,7 @@ func New(c Config) (*Driver, error) {
 		return nil, fmt.Errorf("image service endpoint: %w", err)
 	}
 
-	d := &Driver{timeout: c.Timeout, log: c.Log, took: metrics.NewTimings(callBounds), execs: newExecCalls(runtimePath)}
+	d := &Driver{timeout: c.Timeout, log: c.Log, durations: metrics.NewTimingVec(callBounds), execs: newExecCalls(runtimePath)}
 	conn, err := d.connect(runtimePath)
 	if err != nil {
 		return nil, err
@@ -116,13 +116,13 @@ func New(c Config) (*Driver, error) {
 // server disconnects a client that sends more than one in five minutes. Package
 // pleg detects hangs by calling Status.
 func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
-	a := &arrival{path: path, retry: func() { conn.ResetConnectBackoff() }}
+	a := &socketWatcher{path: path, retry: func() { conn.ResetConnectBackoff() }}
 	conn, err = grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			c, err := d.dial(ctx, path)
-			a.dialled(err)
+			a.onDial(err)
 			return c, err
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -144,22 +144,22 @@ func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
 		grpc.WithDisableHealthCheck(),
 		grpc.WithIdleTimeout(0), // the event stream keeps it open anyway
 		grpc.WithNoProxy(),
-		grpc.WithChainUnaryInterceptor(d.count),
+		grpc.WithChainUnaryInterceptor(d.interceptUnary),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
 	}
-	d.conns, d.arrive = append(d.conns, conn), append(d.arrive, a)
+	d.conns, d.watchers = append(d.conns, conn), append(d.watchers, a)
 	return conn, nil
 }
 
-// count counts unary calls, which are those that repeat.
-func (d *Driver) count(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+// interceptUnary counts unary calls, which are those that repeat.
+func (d *Driver) interceptUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	d.calls.Add(1)
 	begun := time.Now()
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	took := time.Since(begun)
-	d.observe(method, reply, took, err)
+	d.recordMetrics(method, reply, took, err)
 	d.trace(ctx, method, req, reply, took)
 	return err
 }
@@ -182,7 +182,7 @@ func (d *Driver) Close() error {
 	d.execs.stop()
 	var errs []error
 	for i, conn := range d.conns {
-		d.arrive[i].close()
+		d.watchers[i].close()
 		if err := conn.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close connection to %q: %w", conn.Target(), err))
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// kinds are the status codes that callers distinguish.
-var kinds = map[codes.Code]error{
+// errorOfCode are the status codes that callers distinguish.
+var errorOfCode = map[codes.Code]error{
 	codes.NotFound:         container.ErrNotFound,
 	codes.Unavailable:      container.ErrUnavailable,
 	codes.DeadlineExceeded: container.ErrTimeout,
@@ -29,8 +29,8 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	}
 	what := fmt.Sprintf(format, args...)
 	st := status.Convert(err)
-	kind := kinds[st.Code()]
-	cause := endOf(ctx, st.Code())
+	kind := errorOfCode[st.Code()]
+	cause := contextError(ctx, st.Code())
 	if st.Code() == codes.Canceled && cause == nil {
 		kind = container.ErrUnavailable // the driver was closed
 	}
@@ -55,9 +55,9 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 // call at their common deadline.
 const deadlineSlack = 50 * time.Millisecond
 
-// endOf returns why ctx ended, or nil. The server has the deadline, too, and
+// contextError returns why ctx ended, or nil. The server has the deadline, too, and
 // its cancellation may arrive just before ctx ends.
-func endOf(ctx context.Context, code codes.Code) error {
+func contextError(ctx context.Context, code codes.Code) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func endOf(ctx context.Context, code codes.Code) error {
 	return nil
 }
 
-// gone returns err, or nil if the object does not exist any more.
-func gone(err error) error {
+// ignoreNotFound returns err, or nil if the object does not exist any more.
+func ignoreNotFound(err error) error {
 	if errors.Is(err, container.ErrNotFound) {
 		return nil
 	}

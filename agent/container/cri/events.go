@@ -36,10 +36,10 @@ func (d *Driver) ContainerEvents(ctx context.Context, connected func(), handle f
 	defer cancel() // ends the stream when the barrier fails
 	stream, err := d.runtime.GetContainerEvents(inner, &runtimeapi.GetEventsRequest{}, grpc.WaitForReady(true))
 	if err != nil {
-		return broken(ctx, wrap(ctx, err, "subscribe to container events"))
+		return streamError(ctx, wrap(ctx, err, "subscribe to container events"))
 	}
 	if _, err := d.Version(ctx); err != nil {
-		return broken(ctx, fmt.Errorf("subscribe to container events: %w", err))
+		return streamError(ctx, fmt.Errorf("subscribe to container events: %w", err))
 	}
 	connected()
 	for {
@@ -48,15 +48,15 @@ func (d *Driver) ContainerEvents(ctx context.Context, connected func(), handle f
 			return fmt.Errorf("receive container events: %w: runtime ended the stream", container.ErrUnavailable)
 		}
 		if err != nil {
-			return broken(ctx, wrap(ctx, err, "receive container events"))
+			return streamError(ctx, wrap(ctx, err, "receive container events"))
 		}
 		handle(event)
 	}
 }
 
-// broken maps the end of a stream to ErrUnavailable, unless ctx has ended or
+// streamError maps the end of a stream to ErrUnavailable, unless ctx has ended or
 // the runtime does not implement the call.
-func broken(ctx context.Context, err error) error {
+func streamError(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
 	}

@@ -13,7 +13,7 @@ func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string,
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	timeout = max(timeout, 0)
 	if timeout > 0 {
-		limited, cancel = context.WithTimeout(ctx, plus(d.timeout, timeout))
+		limited, cancel = context.WithTimeout(ctx, addSaturating(d.timeout, timeout))
 	}
 	defer cancel()
 	r := new(runtimeapi.ExecSyncResponse)
@@ -24,7 +24,7 @@ func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string,
 		Cmd:         cmd,
 		Timeout:     wholeSeconds(timeout),
 	}, r)
-	d.observe(runtimeapi.RuntimeService_ExecSync_FullMethodName, r, time.Since(begun), err)
+	d.recordMetrics(runtimeapi.RuntimeService_ExecSync_FullMethodName, r, time.Since(begun), err)
 	if err != nil {
 		return nil, nil, 0, wrap(ctx, err, "exec in container %q", containerID)
 	}

@@ -13,10 +13,10 @@ func (d *Driver) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (
 	defer cancel()
 	r, err := d.images.ImageStatus(limited, &runtimeapi.ImageStatusRequest{Image: image})
 	if err != nil {
-		return nil, gone(wrap(ctx, err, "get status of image %q", image.GetImage()))
+		return nil, ignoreNotFound(wrap(ctx, err, "get status of image %q", image.GetImage()))
 	}
 	if r.GetImage() != nil && r.GetImage().GetId() == "" {
-		return nil, fmt.Errorf("get status of image %q: %w", image.GetImage(), errEmpty)
+		return nil, fmt.Errorf("get status of image %q: %w", image.GetImage(), errEmptyResponse)
 	}
 	return r.GetImage(), nil
 }
@@ -28,7 +28,7 @@ func (d *Driver) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, aut
 		return "", wrap(ctx, err, "pull image %q", image.GetImage())
 	}
 	if r.GetImageRef() == "" {
-		return "", fmt.Errorf("pull image %q: %w", image.GetImage(), errEmpty)
+		return "", fmt.Errorf("pull image %q: %w", image.GetImage(), errEmptyResponse)
 	}
 	return r.GetImageRef(), nil
 }
@@ -49,7 +49,7 @@ func (d *Driver) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) e
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	_, err := d.images.RemoveImage(limited, &runtimeapi.RemoveImageRequest{Image: image})
-	return gone(wrap(ctx, err, "remove image %q", image.GetImage()))
+	return ignoreNotFound(wrap(ctx, err, "remove image %q", image.GetImage()))
 }
 
 // ImageFsInfo implements container.Images.
@@ -61,7 +61,7 @@ func (d *Driver) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespon
 		return nil, wrap(ctx, err, "get image filesystem info")
 	}
 	if len(r.GetImageFilesystems()) == 0 {
-		return nil, fmt.Errorf("get image filesystem info: %w", errEmpty)
+		return nil, fmt.Errorf("get image filesystem info: %w", errEmptyResponse)
 	}
 	return r, nil
 }

@@ -58,9 +58,9 @@ var operations = map[string]string{
 // errExit is the error of a command with an exit code other than 0.
 var errExit = errors.New("non-zero exit code")
 
-// observe records a call that has ended. As in the kubelet, a command with an
+// recordMetrics records a call that has ended. As in the kubelet, a command with an
 // exit code other than 0 is a failed operation, also that of a probe.
-func (d *Driver) observe(method string, reply any, took time.Duration, err error) {
+func (d *Driver) recordMetrics(method string, reply any, took time.Duration, err error) {
 	operation := operations[path.Base(method)]
 	if operation == "" {
 		return // upstream has no name for the call
@@ -69,16 +69,16 @@ func (d *Driver) observe(method string, reply any, took time.Duration, err error
 		err = errExit
 	}
 	var room [64]byte
-	d.took.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, err)
+	d.durations.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, err)
 }
 
 // WriteMetrics writes the metrics of calls under the kubelet's names. Streams
 // do not count.
 func (d *Driver) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindCounter, "kubelet_runtime_operations_total", "Cumulative number of runtime operations by operation type.")
-	out.Totals(d.took)
+	out.Totals(d.durations)
 	out.Family(metrics.KindCounter, "kubelet_runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type.")
-	out.Failures(d.took)
+	out.Errors(d.durations)
 	out.Family(metrics.KindHistogram, "kubelet_runtime_operations_duration_seconds", "Duration in seconds of runtime operations. Broken down by operation type.")
-	out.Timings(d.took)
+	out.TimingVec(d.durations)
 }

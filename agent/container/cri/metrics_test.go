@@ -16,14 +16,14 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	d := &Driver{took: metrics.NewTimings(callBounds)}
+	d := &Driver{durations: metrics.NewTimingVec(callBounds)}
 	const service = "/runtime.v1.RuntimeService/"
-	d.observe(service+"RunPodSandbox", nil, 2*time.Second, nil)
-	d.observe(service+"RunPodSandbox", nil, 3*time.Second, errors.New("no"))
-	d.observe(service+"ExecSync", &runtimeapi.ExecSyncResponse{}, time.Millisecond, nil)
-	d.observe(service+"ExecSync", &runtimeapi.ExecSyncResponse{ExitCode: 1}, time.Millisecond, nil)
-	d.observe("/runtime.v1.ImageService/ListImages", nil, time.Hour, nil)
-	d.observe(service+"CallOfTomorrow", nil, time.Hour, nil)
+	d.recordMetrics(service+"RunPodSandbox", nil, 2*time.Second, nil)
+	d.recordMetrics(service+"RunPodSandbox", nil, 3*time.Second, errors.New("no"))
+	d.recordMetrics(service+"ExecSync", &runtimeapi.ExecSyncResponse{}, time.Millisecond, nil)
+	d.recordMetrics(service+"ExecSync", &runtimeapi.ExecSyncResponse{ExitCode: 1}, time.Millisecond, nil)
+	d.recordMetrics("/runtime.v1.ImageService/ListImages", nil, time.Hour, nil)
+	d.recordMetrics(service+"CallOfTomorrow", nil, time.Hour, nil)
 	var out bytes.Buffer
 	s := metrics.NewStream(&out)
 	d.WriteMetrics(s)

@@ -32,7 +32,7 @@ func (d *Driver) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 		return nil, wrap(ctx, err, "get status of container runtime")
 	}
 	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("get status of container runtime: %w", errEmpty)
+		return nil, fmt.Errorf("get status of container runtime: %w", errEmptyResponse)
 	}
 	return r, nil
 }

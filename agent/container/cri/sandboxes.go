@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errEmpty means that a response lacks the object.
-var errEmpty = errors.New("empty response from container runtime")
+// errEmptyResponse means that a response lacks the object.
+var errEmptyResponse = errors.New("empty response from container runtime")
 
 // RunPodSandbox implements container.Sandboxes. Its timeout is twice that of
 // other calls, as in the kubelet, because the runtime may pull the pause image.
@@ -22,7 +22,7 @@ func (d *Driver) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandbo
 		return "", wrap(ctx, err, "run sandbox of pod %s/%s", m.GetNamespace(), m.GetName())
 	}
 	if r.GetPodSandboxId() == "" {
-		return "", fmt.Errorf("run sandbox of pod %s/%s: %w", m.GetNamespace(), m.GetName(), errEmpty)
+		return "", fmt.Errorf("run sandbox of pod %s/%s: %w", m.GetNamespace(), m.GetName(), errEmptyResponse)
 	}
 	return r.GetPodSandboxId(), nil
 }
@@ -32,7 +32,7 @@ func (d *Driver) StopPodSandbox(ctx context.Context, sandboxID string) error {
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	_, err := d.runtime.StopPodSandbox(limited, &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxID})
-	return gone(wrap(ctx, err, "stop sandbox %q", sandboxID))
+	return ignoreNotFound(wrap(ctx, err, "stop sandbox %q", sandboxID))
 }
 
 // RemovePodSandbox implements container.Sandboxes.
@@ -40,7 +40,7 @@ func (d *Driver) RemovePodSandbox(ctx context.Context, sandboxID string) error {
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	_, err := d.runtime.RemovePodSandbox(limited, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandboxID})
-	return gone(wrap(ctx, err, "remove sandbox %q", sandboxID))
+	return ignoreNotFound(wrap(ctx, err, "remove sandbox %q", sandboxID))
 }
 
 // PodSandboxStatus implements container.Sandboxes.
@@ -52,7 +52,7 @@ func (d *Driver) PodSandboxStatus(ctx context.Context, sandboxID string) (*runti
 		return nil, wrap(ctx, err, "get status of sandbox %q", sandboxID)
 	}
 	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("get status of sandbox %q: %w", sandboxID, errEmpty)
+		return nil, fmt.Errorf("get status of sandbox %q: %w", sandboxID, errEmptyResponse)
 	}
 	return r.GetStatus(), nil
 }

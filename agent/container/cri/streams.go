@@ -37,7 +37,7 @@ func streamURL(ctx context.Context, url string, err error, format, id string) (s
 		return "", wrap(ctx, err, format, id)
 	}
 	if url == "" {
-		return "", fmt.Errorf(format+": %w", id, errEmpty)
+		return "", fmt.Errorf(format+": %w", id, errEmptyResponse)
 	}
 	return url, nil
 }

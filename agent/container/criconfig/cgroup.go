@@ -25,7 +25,7 @@ const slice = ".slice"
 //
 // The cgroup of a Guaranteed pod is directly below kubepods.
 func PodCgroup(p *v1.Pod, n *Node) string {
-	return n.cgroup(append(qosCgroup(pod.QoS(p)), "pod"+string(p.UID))...)
+	return n.cgroup(append(qosCgroup(pod.QOSClass(p)), "pod"+string(p.UID))...)
 }
 
 // QoSCgroup returns the path of the cgroup of all pods of a QoS class.
@@ -46,7 +46,7 @@ func qosCgroup(class v1.PodQOSClass) []string {
 
 func (n *Node) cgroup(parts ...string) string {
 	for i := range parts {
-		parts[i] = oneName(parts[i])
+		parts[i] = pathElement(parts[i])
 	}
 	root := strings.FieldsFunc(n.CgroupRoot, func(r rune) bool { return r == '/' })
 	parts = append(root, parts...)
@@ -73,17 +73,17 @@ func (n *Node) cgroup(parts ...string) string {
 // pkg/kubelet/cm/helpers_linux.go).
 func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 	r := cgroups.Resources{CPUWeight: cpuWeight(minShares)}
-	if pod.QoS(p) != v1.PodQOSBestEffort {
+	if pod.QOSClass(p) != v1.PodQOSBestEffort {
 		limits := pod.Limits(p)
 		r.CPUWeight = cpuWeight(shares(milli(pod.Requests(p)[v1.ResourceCPU])))
-		if pod.Limited(p, v1.ResourceCPU) {
+		if pod.HasLimit(p, v1.ResourceCPU) {
 			period := n.quotaPeriod()
 			r.CPUMax = cgroups.CPUMax{Quota: cgroups.Unlimited, Period: uint64(period)}
 			if n.CPUCFSQuota {
 				r.CPUMax.Quota = quota(milli(limits[v1.ResourceCPU]), period)
 			}
 		}
-		if pod.Limited(p, v1.ResourceMemory) {
+		if pod.HasLimit(p, v1.ResourceMemory) {
 			r.MemoryMax = whole(limits[v1.ResourceMemory])
 		}
 	}
@@ -93,7 +93,7 @@ func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 	files := map[string]string{}
 	limitHugePages(files, pod.Requests(p), 0, n)
 	protectPod(files, p, n)
-	weighIO(files, p, n)
+	setIOWeight(files, p, n)
 	if len(files) > 0 {
 		r.Unified = files
 	}
@@ -107,9 +107,9 @@ func cpuWeight(shares int64) uint64 {
 	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
 }
 
-// Shares returns approximately the CPU shares that cpuWeight converts to
+// SharesOfWeight returns approximately the CPU shares that cpuWeight converts to
 // weight.
-func Shares(weight uint64) int64 {
+func SharesOfWeight(weight uint64) int64 {
 	return minShares + (min(max(int64(min(weight, 10000)), 1), 10000)-1)*(maxShares-minShares)/9999
 }
 
@@ -132,7 +132,7 @@ func CurvedCPUWeight(shares int64) uint64 {
 // ContainerLimits returns the limits of a container's own cgroup, as a runtime
 // with the linear formula writes them. Zero means no limit.
 func ContainerLimits(p *v1.Pod, c *v1.Container, n *Node) cgroups.Resources {
-	r := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
+	r := linuxResources(c.Resources.Requests, effectiveLimits(p, c), n)
 	out := cgroups.Resources{CPUWeight: cpuWeight(r.GetCpuShares()), MemoryMax: r.GetMemoryLimitInBytes()}
 	if r.GetCpuQuota() > 0 {
 		out.CPUMax = cgroups.CPUMax{Quota: r.GetCpuQuota(), Period: uint64(r.GetCpuPeriod())}

@@ -91,14 +91,14 @@ func (in *ContainerInput) imageRef() string {
 	return in.Image.GetId()
 }
 
-// Container builds the CRI config of one container. It fails with a
+// ContainerConfig builds the CRI config of one container. It fails with a
 // ConfigError, in an error that names the field, if a dependency is missing (a
 // volume that is not set up, the source of a variable) or a setting is not
 // possible.
-func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
+func ContainerConfig(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	config, err := containerConfig(&in)
 	if err != nil {
-		return nil, inContainer(in.Container.Name, err)
+		return nil, wrapContainerError(in.Container.Name, err)
 	}
 	return config, nil
 }

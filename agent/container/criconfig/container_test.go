@@ -30,7 +30,7 @@ func TestImageUser(t *testing.T) {
 			p := podOf(v1.Container{Name: "c"})
 			in := inputFor(p, &p.Spec.Containers[0], board())
 			in.Image = tc.image
-			config, err := Container(in)
+			config, err := ContainerConfig(in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestNodeSettings(t *testing.T) {
 	n := &Node{SeccompDefault: true, SingleProcessOOMKill: true, MaskedPaths: []string{"/sys/x"}}
 	for range 2 { // the package's own lists must not grow
 		in := inputFor(p, &p.Spec.Containers[0], n)
-		config, err := Container(in)
+		config, err := ContainerConfig(in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestNodeSettings(t *testing.T) {
 		}
 	}
 	n.CPUCFSQuota, n.CPUCFSQuotaPeriod = true, 20*time.Millisecond
-	sandbox, err := SandboxOf(SandboxInput{Pod: p, Node: n})
+	sandbox, err := SandboxConfig(SandboxInput{Pod: p, Node: n})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestHostsMount(t *testing.T) {
 	p := podOf(v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/etc/hosts"}}})
 	p.Spec.Volumes = []v1.Volume{{Name: "v"}}
 	in := inputFor(p, &p.Spec.Containers[0], board())
-	config, err := Container(in)
+	config, err := ContainerConfig(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestBackoffAnnotation(t *testing.T) {
 		p := podOf(v1.Container{Name: "c"})
 		in := inputFor(p, &p.Spec.Containers[0], board())
 		in.Backoff = backoff
-		config, err := Container(in)
+		config, err := ContainerConfig(in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestBackoffAnnotation(t *testing.T) {
 
 func TestAnnotationsOfHooks(t *testing.T) {
 	p := podOf(v1.Container{Name: "c", Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}}})
-	config, err := Container(inputFor(p, &p.Spec.Containers[0], board()))
+	config, err := ContainerConfig(inputFor(p, &p.Spec.Containers[0], board()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestQuotient(t *testing.T) {
 		{"9223372036854775807", "2", v1.ResourceMemory, "4611686018427387904"},
 		{"1Gi", "-1", v1.ResourceMemory, "1073741824"},
 	} {
-		if got := quotient(resource.MustParse(tc.q), resource.MustParse(tc.divisor), tc.name); got != tc.want {
+		if got := divideRoundingUp(resource.MustParse(tc.q), resource.MustParse(tc.divisor), tc.name); got != tc.want {
 			t.Errorf("%s / %s = %s, want %s", tc.q, tc.divisor, got, tc.want)
 		}
 	}
@@ -172,7 +172,7 @@ func FuzzEnv(f *testing.F) {
 	f.Add("A", "$(B)", "B", "$(A)", "A", "x$(B)")
 	f.Fuzz(func(t *testing.T, n1, v1v, n2, v2v, n3, v3v string) {
 		p := podOf(v1.Container{Name: "c", Env: []v1.EnvVar{{Name: n1, Value: v1v}, {Name: n2, Value: v2v}, {Name: n3, Value: v3v}}})
-		config, err := Container(inputFor(p, &p.Spec.Containers[0], board()))
+		config, err := ContainerConfig(inputFor(p, &p.Spec.Containers[0], board()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -100,7 +100,7 @@ func baseDNS(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
 	switch {
 	case p.Spec.DNSPolicy == v1.DNSNone:
 		return &runtimeapi.DNSConfig{}
-	case wantsClusterDNS(p) && len(n.ClusterDNS) > 0:
+	case usesClusterDNS(p) && len(n.ClusterDNS) > 0:
 		return &runtimeapi.DNSConfig{
 			Servers:  slices.Clone(n.ClusterDNS),
 			Searches: clusterSearches(p.Namespace, n),
@@ -117,10 +117,10 @@ func baseDNS(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
 	}
 }
 
-// wantsClusterDNS reports whether the pod uses cluster DNS: with ClusterFirst
+// usesClusterDNS reports whether the pod uses cluster DNS: with ClusterFirst
 // without host network, with ClusterFirstWithHostNet, and with a policy that
 // the API server would reject, as in the kubelet.
-func wantsClusterDNS(p *v1.Pod) bool {
+func usesClusterDNS(p *v1.Pod) bool {
 	policy := p.Spec.DNSPolicy
 	if policy == v1.DNSClusterFirst || policy == "" {
 		return !p.Spec.HostNetwork

@@ -98,7 +98,7 @@ func TestEnvironment(t *testing.T) {
 			in := envInput()
 			in.ConfigMaps["dollar"] = &v1.ConfigMap{Data: map[string]string{"D": "$(A)"}}
 			in.Container.EnvFrom, in.Container.Env = tc.from, tc.env
-			config, err := Container(in)
+			config, err := ContainerConfig(in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ func TestEnvironment(t *testing.T) {
 func TestFileErrorsTellNothing(t *testing.T) {
 	in := envInput()
 	in.Container.Env = []v1.EnvVar{fileKey("X", "bad", "A", nil)}
-	_, err := Container(in)
+	_, err := ContainerConfig(in)
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "line 1: ") {
 		t.Errorf("got %v", err)
 	}

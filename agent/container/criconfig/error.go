@@ -21,9 +21,9 @@ func configErrorf(format string, args ...any) error {
 	return &ConfigError{Message: fmt.Errorf(format, args...).Error()}
 }
 
-// inContainer adds the container's name to err, and ensures that the error
+// wrapContainerError adds the container's name to err, and ensures that the error
 // wraps a ConfigError.
-func inContainer(name string, err error) error {
+func wrapContainerError(name string, err error) error {
 	if known := new(ConfigError); !errors.As(err, &known) {
 		err = &ConfigError{Message: err.Error()}
 	}

@@ -34,7 +34,7 @@ func SupportsFieldRef(path string) bool {
 // ConfigError if the pod has no such field, or if an address is not known yet.
 func FieldValue(p *v1.Pod, n *Node, podIPs []string, path string) (string, error) {
 	if field, key, ok := subscript(path); ok {
-		return entry(p, path, field, key)
+		return metadataValue(p, path, field, key)
 	}
 	switch path {
 	case "metadata.name":
@@ -88,7 +88,7 @@ func onePerFamily(podIPs, hostIPs []string) []string {
 	return out
 }
 
-func entry(p *v1.Pod, path, field, key string) (string, error) {
+func metadataValue(p *v1.Pod, path, field, key string) (string, error) {
 	list, name := p.Labels, key
 	if field == "metadata.annotations" {
 		list, name = p.Annotations, strings.ToLower(key)

@@ -28,14 +28,14 @@ func FuzzPod(f *testing.F) {
 		filler.Fill(&p.Annotations)
 		filler.Fill(&p.Spec)
 		n := board()
-		one, err := SandboxOf(SandboxInput{Pod: p, Node: n, Userns: goldenUsers()})
-		two, again := SandboxOf(SandboxInput{Pod: p, Node: n, Userns: goldenUsers()})
+		one, err := SandboxConfig(SandboxInput{Pod: p, Node: n, Userns: goldenUsers()})
+		two, again := SandboxConfig(SandboxInput{Pod: p, Node: n, Userns: goldenUsers()})
 		if (err == nil) != (again == nil) || !proto.Equal(one, two) {
 			t.Errorf("two configs of one sandbox: %v, %v and %v, %v", one, err, two, again)
 		}
 		SandboxWarnings(p, n)
 		PodResources(p, n)
-		Groups([]*v1.Pod{p, p}, n)
+		ParentCgroups([]*v1.Pod{p, p}, n)
 		for c := range pod.Containers(&p.Spec) {
 			in := inputFor(p, c, n)
 			in.Userns, in.Image = goldenUsers(), &runtimeapi.Image{Username: "x"}
@@ -43,8 +43,8 @@ func FuzzPod(f *testing.F) {
 			ContainerWarnings(&in)
 			_, _ = SubPaths(in)
 			EnvRefs(c)
-			one, err := Container(in)
-			two, again := Container(in)
+			one, err := ContainerConfig(in)
+			two, again := ContainerConfig(in)
 			if (err == nil) != (again == nil) || !proto.Equal(one, two) {
 				t.Errorf("two configs of container %q: %v, %v and %v, %v", c.Name, one, err, two, again)
 			}

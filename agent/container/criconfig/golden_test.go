@@ -161,7 +161,7 @@ func render(t *testing.T, p *v1.Pod, n *Node) string {
 		}
 		parts[name] = raw
 	}
-	sandbox, err := SandboxOf(SandboxInput{Pod: p, Attempt: 2, Node: n, Userns: goldenUsers()})
+	sandbox, err := SandboxConfig(SandboxInput{Pod: p, Attempt: 2, Node: n, Userns: goldenUsers()})
 	put("sandbox", sandbox, err)
 	for c := range pod.Containers(&p.Spec) {
 		in := withObjects(t, inputFor(p, c, n))
@@ -170,7 +170,7 @@ func render(t *testing.T, p *v1.Pod, n *Node) string {
 				in.TargetID = "id of " + e.TargetContainerName
 			}
 		}
-		config, err := Container(in)
+		config, err := ContainerConfig(in)
 		put("container "+c.Name, config, err)
 	}
 	resources, err := json.Marshal(PodResources(p, n))

@@ -13,13 +13,13 @@ import (
 // node and in the kubelet (pkg/kubelet/stats/pidlimit).
 const resourcePIDs v1.ResourceName = "pid"
 
-// Group is a cgroup above those of the pods, with its desired resources.
-type Group struct {
+// Cgroup is a cgroup above those of the pods, with its desired resources.
+type Cgroup struct {
 	Path      string
 	Resources cgroups.Resources
 }
 
-// Groups returns the cgroups above those of the given pods, the outer first.
+// ParentCgroups returns the cgroups above those of the given pods, the outer first.
 // The cgroup of all pods gets Node.Enforced. BestEffort gets the least CPU
 // weight, Burstable the sum of its pods' requests. Huge pages are limited at
 // the pods (pkg/kubelet/cm: node_container_manager_linux.go and
@@ -27,41 +27,41 @@ type Group struct {
 //
 // With Node.MemoryQoS these cgroups also protect the memory requests of the
 // pods, because a cgroup protects no more than its parent does.
-func Groups(pods []*v1.Pod, n *Node) []Group {
-	all := Group{Path: QoSCgroup(v1.PodQOSGuaranteed, n), Resources: nodeResources(n)}
-	burstable := Group{Path: QoSCgroup(v1.PodQOSBurstable, n)}
-	bestEffort := Group{Path: QoSCgroup(v1.PodQOSBestEffort, n)}
+func ParentCgroups(pods []*v1.Pod, n *Node) []Cgroup {
+	all := Cgroup{Path: QoSCgroup(v1.PodQOSGuaranteed, n), Resources: nodeResources(n)}
+	burstable := Cgroup{Path: QoSCgroup(v1.PodQOSBurstable, n)}
+	bestEffort := Cgroup{Path: QoSCgroup(v1.PodQOSBestEffort, n)}
 
-	cpu, memory := asked(pods)
+	cpu, memory := sumRequests(pods)
 	burstable.Resources.CPUWeight = cpuWeight(shares(cpu))
 	bestEffort.Resources.CPUWeight = cpuWeight(minShares)
 	if !n.MemoryQoS {
-		memory = sums{} // resets an earlier protection
+		memory = memoryRequests{} // resets an earlier protection
 	}
-	for _, g := range []*Group{&all, &burstable, &bestEffort} {
+	for _, g := range []*Cgroup{&all, &burstable, &bestEffort} {
 		g.Resources.Unified = map[string]string{}
 		limitHugePages(g.Resources.Unified, nil, hugePagesUnbounded, n)
 	}
 	if n.MemoryAccounting {
-		all.Resources.Unified[fileMemoryMin] = strconv.FormatInt(plus(memory.guaranteed, memory.burstable), 10)
+		all.Resources.Unified[fileMemoryMin] = strconv.FormatInt(addSaturating(memory.guaranteed, memory.burstable), 10)
 		burstable.Resources.Unified[fileMemoryLow] = strconv.FormatInt(memory.burstable, 10)
 	}
-	return []Group{all, burstable, bestEffort}
+	return []Cgroup{all, burstable, bestEffort}
 }
 
-// sums are the memory requests of pods by QoS class, in bytes.
-type sums struct{ guaranteed, burstable int64 }
+// memoryRequests are the memory requests of pods by QoS class, in bytes.
+type memoryRequests struct{ guaranteed, burstable int64 }
 
-// asked returns the sums of the pods' requests: CPU of the Burstable pods, in
+// sumRequests returns the sums of the pods' requests: CPU of the Burstable pods, in
 // thousandths, and memory of the Burstable and the Guaranteed pods.
-func asked(pods []*v1.Pod) (cpu int64, memory sums) {
+func sumRequests(pods []*v1.Pod) (cpu int64, memory memoryRequests) {
 	for _, p := range pods {
-		switch requests := pod.Requests(p); pod.QoS(p) {
+		switch requests := pod.Requests(p); pod.QOSClass(p) {
 		case v1.PodQOSBurstable:
 			cpu = min(cpu+milli(requests[v1.ResourceCPU]), maxMilli)
-			memory.burstable = plus(memory.burstable, whole(requests[v1.ResourceMemory]))
+			memory.burstable = addSaturating(memory.burstable, whole(requests[v1.ResourceMemory]))
 		case v1.PodQOSGuaranteed:
-			memory.guaranteed = plus(memory.guaranteed, whole(requests[v1.ResourceMemory]))
+			memory.guaranteed = addSaturating(memory.guaranteed, whole(requests[v1.ResourceMemory]))
 		case v1.PodQOSBestEffort:
 		}
 	}
@@ -72,13 +72,13 @@ func asked(pods []*v1.Pod) (cpu int64, memory sums) {
 // in n.Enforced has no limit.
 func nodeResources(n *Node) cgroups.Resources {
 	var r cgroups.Resources
-	if cpu, ok := n.Enforced[v1.ResourceCPU]; ok {
+	if cpu, ok := n.EnforcedAllocatable[v1.ResourceCPU]; ok {
 		r.CPUWeight = cpuWeight(shares(milli(cpu)))
 	}
-	if memory, ok := n.Enforced[v1.ResourceMemory]; ok && n.MemoryAccounting && memory.Sign() > 0 {
+	if memory, ok := n.EnforcedAllocatable[v1.ResourceMemory]; ok && n.MemoryAccounting && memory.Sign() > 0 {
 		r.MemoryMax = whole(memory)
 	}
-	if pids, ok := n.Enforced[resourcePIDs]; ok && pids.Sign() > 0 {
+	if pids, ok := n.EnforcedAllocatable[resourcePIDs]; ok && pids.Sign() > 0 {
 		r.PidsMax = whole(pids)
 	}
 	return r

@@ -35,7 +35,7 @@ func TestKernelHostname(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &v1.Pod{Spec: tc.spec}
 			p.Name, p.Namespace = tc.pod, "ns"
-			got, err := SandboxOf(SandboxInput{Pod: p, Node: board()})
+			got, err := SandboxConfig(SandboxInput{Pod: p, Node: board()})
 			if tc.fail != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.fail) {
 					t.Errorf("got %v, want an error with %q", err, tc.fail)

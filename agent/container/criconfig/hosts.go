@@ -27,7 +27,7 @@ func HostsFile(p *v1.Pod, n *Node, podIPs []string, nodeHosts []byte) ([]byte, e
 			names = name + "." + domain + "\t" + name
 		}
 		out.WriteString("# Kubernetes-managed hosts file.\n")
-		out.WriteString(loopback)
+		out.WriteString(loopbackHosts)
 		for _, ip := range podIPs {
 			fmt.Fprintf(&out, "%s\t%s\n", ip, names)
 		}
@@ -41,8 +41,8 @@ func HostsFile(p *v1.Pod, n *Node, podIPs []string, nodeHosts []byte) ([]byte, e
 	return out.Bytes(), nil
 }
 
-// loopback has the names of every pod, as in the kubelet.
-const loopback = "127.0.0.1\tlocalhost\n" +
+// loopbackHosts has the names of every pod, as in the kubelet.
+const loopbackHosts = "127.0.0.1\tlocalhost\n" +
 	"::1\tlocalhost ip6-localhost ip6-loopback\n" +
 	"fe00::0\tip6-localnet\n" +
 	"fe00::0\tip6-mcastprefix\n" +

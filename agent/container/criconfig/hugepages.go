@@ -15,9 +15,9 @@ import (
 func hugePageLimits(p *v1.Pod, c *v1.Container, n *Node) []*runtimeapi.HugepageLimit {
 	wanted := map[string]uint64{}
 	if own := podLevel(p); own != nil {
-		wantHugePages(wanted, own.Limits)
+		addHugePageLimits(wanted, own.Limits)
 	}
-	wantHugePages(wanted, c.Resources.Limits)
+	addHugePageLimits(wanted, c.Resources.Limits)
 	var out []*runtimeapi.HugepageLimit
 	for _, size := range n.HugePageSizes {
 		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
@@ -37,7 +37,7 @@ func limitHugePages(files map[string]string, requests v1.ResourceList, otherwise
 		return
 	}
 	wanted := map[string]uint64{}
-	wantHugePages(wanted, requests)
+	addHugePageLimits(wanted, requests)
 	for _, size := range n.HugePageSizes {
 		bytes, ok := wanted[size]
 		if !ok {
@@ -48,7 +48,7 @@ func limitHugePages(files map[string]string, requests v1.ResourceList, otherwise
 	}
 }
 
-func wantHugePages(wanted map[string]uint64, limits v1.ResourceList) {
+func addHugePageLimits(wanted map[string]uint64, limits v1.ResourceList) {
 	for name, q := range limits {
 		suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 		if !ok {

@@ -12,9 +12,9 @@ import (
 // 10000, 100 by default.
 const fileIOWeight = "io.weight"
 
-// weighIO sets the pod's io.weight by its priority, which the kubelet does not
+// setIOWeight sets the pod's io.weight by its priority, which the kubelet does not
 // do: 50 below 0, 200 above 0, 400 for a critical pod.
-func weighIO(files map[string]string, p *v1.Pod, n *Node) {
+func setIOWeight(files map[string]string, p *v1.Pod, n *Node) {
 	if !n.IOWeights {
 		return
 	}

@@ -47,7 +47,7 @@ func readRecorded(t *testing.T, file string) (r recorded, n *Node) {
 	return r, &Node{
 		MemoryCapacity: memory, MemoryUnreserved: memory, MemoryAccounting: true, SwapAccounting: true, CPUCFSQuota: true,
 		HugePageSizes: []string{"2MB"}, HugePageAccounting: true,
-		Enforced: v1.ResourceList{
+		EnforcedAllocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(r.Node["cpus"]), v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
 			resourcePIDs: resource.MustParse(r.Top["kubepods"]["pids.max"]),
 		},
@@ -71,7 +71,7 @@ func compareRecorded(t *testing.T, file string, memoryQoS bool) {
 		manifest.Default(p.Pod)
 		pods = append(pods, p.Pod)
 	}
-	for _, g := range Groups(pods, n) {
+	for _, g := range ParentCgroups(pods, n) {
 		compareFiles(t, g.Path, r.Top[strings.TrimPrefix(g.Path, "/")], filesOf(g.Resources))
 	}
 	for _, p := range r.Pods {

@@ -16,7 +16,7 @@ import (
 // identify the pod.
 func sandboxLabels(p *v1.Pod) map[string]string {
 	labels := make(map[string]string, len(p.Labels)+3)
-	maps.Copy(labels, shortest(p.Labels, sandboxShare))
+	maps.Copy(labels, fitEntries(p.Labels, sandboxShare))
 	labels[container.LabelPodName] = p.Name
 	labels[container.LabelPodNamespace] = p.Namespace
 	labels[container.LabelPodUID] = string(p.UID)
@@ -55,7 +55,7 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("lifecycle.preStop: %w", err)
 		}
-		if listable(p, raw) {
+		if fitsShare(p, raw) {
 			a[container.AnnotationPreStopHandler] = string(raw)
 		}
 	}
@@ -64,7 +64,7 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ports: %w", err)
 		}
-		if listable(p, raw) {
+		if fitsShare(p, raw) {
 			a[container.AnnotationPorts] = string(raw)
 		}
 	}

@@ -19,12 +19,12 @@ func PodCgroups(uid types.UID, n *Node) []string {
 	return paths
 }
 
-// LeftPod returns the UID of the pod whose cgroup has that name, directly below
+// PodUIDOfCgroup returns the UID of the pod whose cgroup has that name, directly below
 // the cgroup of its QoS class. A slice has dashes of the UID as underscores, so
 // a UID with underscores is returned with dashes, as in the kubelet
 // (ParseSystemdToCgroupName in pkg/kubelet/cm/cgroup_manager_linux.go). ok is
 // false if the name is not that of a pod's cgroup.
-func LeftPod(name string, class v1.PodQOSClass, n *Node) (uid types.UID, ok bool) {
+func PodUIDOfCgroup(name string, class v1.PodQOSClass, n *Node) (uid types.UID, ok bool) {
 	before, after := "pod", ""
 	if n.CgroupDriver == DriverSystemd {
 		before, after = strings.TrimSuffix(path.Base(QoSCgroup(class, n)), slice)+"-pod", slice

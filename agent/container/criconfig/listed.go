@@ -18,9 +18,9 @@ const (
 	containerShare = 32 << 10 // for hooks and ports in containerAnnotations, for all containers of a pod
 )
 
-// shortest returns a copy of as many entries as fit into share bytes, the
+// fitEntries returns a copy of as many entries as fit into share bytes, the
 // shortest first. It returns nil if all is nil.
-func shortest(all map[string]string, share int) map[string]string {
+func fitEntries(all map[string]string, share int) map[string]string {
 	size := 0
 	for k, v := range all {
 		size += len(k) + len(v)
@@ -41,9 +41,9 @@ func shortest(all map[string]string, share int) map[string]string {
 	return kept
 }
 
-// listable reports whether text, which describes a hook or ports, fits into the
+// fitsShare reports whether text, which describes a hook or ports, fits into the
 // container's share.
-func listable(p *v1.Pod, text []byte) bool {
+func fitsShare(p *v1.Pod, text []byte) bool {
 	containers := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers)
 	return len(text) <= containerShare/2/max(containers, 1)
 }

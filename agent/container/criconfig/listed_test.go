@@ -34,7 +34,7 @@ func TestListsStaySmall(t *testing.T) {
 		}
 		return n
 	}
-	s, err := SandboxOf(SandboxInput{Pod: p, Node: &Node{}, BootID: "boot"})
+	s, err := SandboxConfig(SandboxInput{Pod: p, Node: &Node{}, BootID: "boot"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,11 +66,11 @@ func TestShortest(t *testing.T) {
 	for share, want := range map[int]map[string]string{
 		13: all, 12: {"b": "123", "c": "123"}, 7: {"b": "123"}, 3: {},
 	} {
-		if got := shortest(all, share); !maps.Equal(got, want) {
+		if got := fitEntries(all, share); !maps.Equal(got, want) {
 			t.Errorf("of %d bytes are kept %v, want %v", share, got, want)
 		}
 	}
-	if shortest(nil, 1) != nil {
+	if fitEntries(nil, 1) != nil {
 		t.Error("of none something is kept")
 	}
 }

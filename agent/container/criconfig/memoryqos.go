@@ -18,11 +18,11 @@ const (
 	fileMemoryHigh = "memory.high"
 )
 
-// reserve returns the file that protects the memory of a QoS class. The kernel
+// protectionFile returns the file that protects the memory of a QoS class. The kernel
 // never reclaims memory within memory.min, for Guaranteed pods, and reclaims
 // memory within memory.low, for Burstable ones, only if nothing else is left
 // (KEP-2570, TieredReservation).
-func reserve(class v1.PodQOSClass) string {
+func protectionFile(class v1.PodQOSClass) string {
 	if class == v1.PodQOSGuaranteed {
 		return fileMemoryMin
 	}
@@ -36,24 +36,24 @@ func protectPod(files map[string]string, p *v1.Pod, n *Node) {
 		files[fileMemoryMin], files[fileMemoryLow] = "0", "0"
 	}
 	if asked := whole(pod.Requests(p)[v1.ResourceMemory]); n.MemoryQoS && asked > 0 {
-		files[reserve(pod.QoS(p))] = strconv.FormatInt(asked, 10)
+		files[protectionFile(pod.QOSClass(p))] = strconv.FormatInt(asked, 10)
 	}
 }
 
-// memoryQoS protects a container's memory request, and throttles the container
+// setMemoryQoS protects a container's memory request, and throttles the container
 // before it reaches its limit, above which it is OOM-killed. memory.high is the
 // request plus Node.MemoryThrottling of the difference between the limit and
 // the request. Without a limit Node.MemoryUnreserved takes its place
 // (generateLinuxContainerResources in pkg/kubelet/kuberuntime). So no container
 // is throttled within its request, and none whose request equals its limit or
 // that has neither.
-func memoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
+func setMemoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 	if !n.MemoryQoS && n.MemoryThrottling == 0 {
 		return
 	}
 	request, limit := whole(c.Resources.Requests[v1.ResourceMemory]), whole(c.Resources.Limits[v1.ResourceMemory])
 	if n.MemoryQoS && request > 0 {
-		files[reserve(pod.QoS(p))] = strconv.FormatInt(request, 10)
+		files[protectionFile(pod.QOSClass(p))] = strconv.FormatInt(request, 10)
 	}
 	if request == limit || n.MemoryThrottling == 0 {
 		return
@@ -61,26 +61,26 @@ func memoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 	if limit == 0 {
 		limit = n.MemoryUnreserved
 	}
-	if high := throttle(request, limit, n.MemoryThrottling); high > request {
+	if high := memoryHigh(request, limit, n.MemoryThrottling); high > request {
 		files[fileMemoryHigh] = strconv.FormatInt(high, 10)
 	}
 }
 
-// MemoryQoS returns the cgroup files of an existing container, to update its
+// MemoryQoSFiles returns the cgroup files of an existing container, to update its
 // cgroup after a resize. It has all of the files, where a new container has
 // only those that differ from the kernel's defaults. nil means that nothing is
 // to be written.
-func MemoryQoS(p *v1.Pod, c *v1.Container, n *Node) map[string]string {
+func MemoryQoSFiles(p *v1.Pod, c *v1.Container, n *Node) map[string]string {
 	if !n.MemoryQoS && n.MemoryThrottling == 0 {
 		return nil
 	}
 	files := map[string]string{fileMemoryMin: "0", fileMemoryLow: "0", fileMemoryHigh: "max"}
-	memoryQoS(files, p, c, n)
+	setMemoryQoS(files, p, c, n)
 	return files
 }
 
-// throttle returns memory.high in bytes, as whole pages.
-func throttle(request, limit int64, factor float64) int64 {
+// memoryHigh returns memory.high in bytes, as whole pages.
+func memoryHigh(request, limit int64, factor float64) int64 {
 	page := float64(os.Getpagesize())
 	bytes := float64(request) + (float64(limit)-float64(request))*factor
 	if bytes >= math.MaxInt64 {
@@ -95,7 +95,7 @@ func throttle(request, limit int64, factor float64) int64 {
 // Swap in memory, such as zram, counts like any other.
 func swapLimit(p *v1.Pod, c *v1.Container, n *Node) int64 {
 	request, limit := whole(c.Resources.Requests[v1.ResourceMemory]), whole(c.Resources.Limits[v1.ResourceMemory])
-	if !n.LimitedSwap || pod.IsCritical(p) || pod.QoS(p) != v1.PodQOSBurstable || request == limit {
+	if !n.LimitedSwap || pod.IsCritical(p) || pod.QOSClass(p) != v1.PodQOSBurstable || request == limit {
 		return 0
 	}
 	if n.MemoryCapacity <= 0 || request > n.MemoryCapacity {
@@ -104,8 +104,8 @@ func swapLimit(p *v1.Pod, c *v1.Container, n *Node) int64 {
 	return int64(float64(request) / float64(n.MemoryCapacity) * float64(n.SwapCapacity))
 }
 
-// plus adds amounts that are not negative, saturating at math.MaxInt64.
-func plus(a, b int64) int64 {
+// addSaturating adds amounts that are not negative, saturating at math.MaxInt64.
+func addSaturating(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}

@@ -40,7 +40,7 @@ func mountsOf(in *ContainerInput, env *environment) ([]*runtimeapi.Mount, error)
 			SelinuxRelabel: in.Node.SELinux,
 		})
 	}
-	if ownUsers(in.Pod) {
+	if hasUserNamespace(in.Pod) {
 		for _, m := range mounts {
 			m.UidMappings, m.GidMappings = in.Userns.GetUids(), in.Userns.GetGids()
 		}

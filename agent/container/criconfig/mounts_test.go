@@ -38,7 +38,7 @@ func TestVolumeKinds(t *testing.T) {
 			in.ReadOnlyVolumes, in.RelabelVolumes = map[string]bool{"claimRO": true}, map[string]bool{"claim": true}
 			in.ImageVolumes = map[string]*runtimeapi.ImageSpec{"image": {Image: "i"}}
 			in.Node.SELinux = true
-			config, err := Container(in)
+			config, err := ContainerConfig(in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestVolumeKinds(t *testing.T) {
 			}
 
 			in.Node.SELinux = false
-			if config, err = Container(in); err != nil {
+			if config, err = ContainerConfig(in); err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range config.GetMounts() {

@@ -28,7 +28,7 @@ func namespaces(p *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.Namespa
 	case isTrue(p.Spec.ShareProcessNamespace):
 		o.Pid = runtimeapi.NamespaceMode_POD
 	}
-	if ownUsers(p) {
+	if hasUserNamespace(p) {
 		if users == nil {
 			return nil, configErrorf("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		}
@@ -47,7 +47,7 @@ func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error
 	return o, err
 }
 
-// ownUsers reports whether the pod has a user namespace of its own.
-func ownUsers(p *v1.Pod) bool {
+// hasUserNamespace reports whether the pod has a user namespace of its own.
+func hasUserNamespace(p *v1.Pod) bool {
 	return p.Spec.HostUsers != nil && !*p.Spec.HostUsers
 }

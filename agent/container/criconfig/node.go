@@ -63,9 +63,9 @@ type Node struct {
 	// Allocatable is the node allocatable, for environment variables that refer
 	// to limits which the container does not set.
 	Allocatable v1.ResourceList
-	// Enforced are the limits of all pods together, including process IDs
+	// EnforcedAllocatable are the limits of all pods together, including process IDs
 	// (pid). A resource that is not in it has no limit.
-	Enforced v1.ResourceList
+	EnforcedAllocatable v1.ResourceList
 
 	// CPUCFSQuota enforces CPU limits with quotas (the kubelet's default).
 	CPUCFSQuota bool
@@ -122,25 +122,25 @@ func LogDirectory(p *v1.Pod, n *Node) string {
 	if dir == "" {
 		dir = DefaultPodLogsDir
 	}
-	return filepath.Join(dir, oneName(p.Namespace+"_"+p.Name+"_"+string(p.UID)))
+	return filepath.Join(dir, pathElement(p.Namespace+"_"+p.Name+"_"+string(p.UID)))
 }
 
-// oneName makes a name a single path element, whatever UID or name a manifest
+// pathElement makes a name a single path element, whatever UID or name a manifest
 // has. Package admit rejects names with a slash; this does not depend on that.
-func oneName(name string) string {
+func pathElement(name string) string {
 	return strings.ReplaceAll(name, "/", "_")
 }
 
 // LogPath returns a container's log file, relative to the pod's log directory.
 func LogPath(container string, restartCount int) string {
-	return filepath.Join(oneName(container), strconv.Itoa(restartCount)+".log")
+	return filepath.Join(pathElement(container), strconv.Itoa(restartCount)+".log")
 }
 
 // LogLink returns the base name of the symbolic link in /var/log/containers
 // that log collectors follow (pkg/kubelet/kuberuntime/legacy.go).
 func LogLink(ref pod.Ref, container, containerID string) string {
 	const suffix = ".log"
-	name := oneName(ref.Name + "_" + ref.Namespace + "_" + container + "-" + containerID)
+	name := pathElement(ref.Name + "_" + ref.Namespace + "_" + container + "-" + containerID)
 	return name[:min(len(name), maxFileName-len(suffix))] + suffix
 }
 

@@ -29,14 +29,14 @@ func oomScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	if pod.IsCritical(p) && p.Spec.PriorityClassName == nodeCritical {
 		return oomGuaranteed
 	}
-	switch pod.QoS(p) {
+	switch pod.QOSClass(p) {
 	case v1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	case v1.PodQOSBurstable:
 	}
-	asked := memoryAsked(p, c)
+	asked := effectiveMemoryRequest(p, c)
 	if capacity <= 0 || asked <= 0 {
 		return oomBurstableMax
 	}
@@ -48,38 +48,38 @@ func oomScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(1000-share.Int64(), oomBurstableMin), oomBurstableMax)
 }
 
-// memoryAsked returns the container's memory request in bytes, with an equal
+// effectiveMemoryRequest returns the container's memory request in bytes, with an equal
 // part of the pod-level request beyond those of the containers (KEP-2837). A
 // sidecar counts with at least the least request of the containers that it
 // serves, so that it is not killed before them (KEP-753).
-func memoryAsked(p *v1.Pod, c *v1.Container) int64 {
-	asked := memory(c.Resources.Requests)
+func effectiveMemoryRequest(p *v1.Pod, c *v1.Container) int64 {
+	asked := memoryBytes(c.Resources.Requests)
 	if isSidecar(p, c) && len(p.Spec.Containers) > 0 {
 		least := int64(math.MaxInt64)
 		for i := range p.Spec.Containers {
-			least = min(least, memory(p.Spec.Containers[i].Resources.Requests))
+			least = min(least, memoryBytes(p.Spec.Containers[i].Resources.Requests))
 		}
 		asked = max(asked, least)
 	}
-	part := partOfRest(p)
+	part := podLevelShare(p)
 	if part > math.MaxInt64-asked {
 		return math.MaxInt64
 	}
 	return asked + part
 }
 
-// partOfRest returns the pod-level memory request beyond those of the
+// podLevelShare returns the pod-level memory request beyond those of the
 // containers, divided by the number of containers.
-func partOfRest(p *v1.Pod) int64 {
+func podLevelShare(p *v1.Pod) int64 {
 	n := int64(len(p.Spec.Containers) + len(p.Spec.InitContainers))
 	if podLevel(p) == nil || n == 0 {
 		return 0
 	}
-	rest := memory(p.Spec.Resources.Requests) - memory(pod.Requests(containersOnly(p)))
+	rest := memoryBytes(p.Spec.Resources.Requests) - memoryBytes(pod.Requests(containersOnly(p)))
 	return max(rest, 0) / n
 }
 
-func memory(list v1.ResourceList) int64 {
+func memoryBytes(list v1.ResourceList) int64 {
 	return whole(list[v1.ResourceMemory])
 }
 

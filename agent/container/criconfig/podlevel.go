@@ -10,16 +10,16 @@ import (
 
 // podLevel returns the pod-level resources (KEP-2837), or nil if none applies.
 func podLevel(p *v1.Pod) *v1.ResourceRequirements {
-	if r := p.Spec.Resources; r != nil && (counts(r.Requests) || counts(r.Limits)) {
+	if r := p.Spec.Resources; r != nil && (anyPodLevel(r.Requests) || anyPodLevel(r.Limits)) {
 		return r
 	}
 	return nil
 }
 
-// counts reports whether list has a resource that can be set for a whole pod.
-func counts(list v1.ResourceList) bool {
+// anyPodLevel reports whether list has a resource that can be set for a whole pod.
+func anyPodLevel(list v1.ResourceList) bool {
 	for name := range list {
-		if pod.PodLevel(name) {
+		if pod.IsSupportedPodLevelResource(name) {
 			return true
 		}
 	}
@@ -32,7 +32,7 @@ func containersOnly(p *v1.Pod) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{InitContainers: p.Spec.InitContainers, Containers: p.Spec.Containers}}
 }
 
-func overheadLess(p *v1.Pod) *v1.Pod {
+func withoutOverhead(p *v1.Pod) *v1.Pod {
 	bare := containersOnly(p)
 	bare.Spec.Resources = p.Spec.Resources
 	return bare

@@ -109,7 +109,7 @@ func TestContainerRefusals(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			in := envInput()
 			tc.edit(&in)
-			_, err := Container(in)
+			_, err := ContainerConfig(in)
 			if err == nil || !strings.Contains(err.Error(), `config of container "c": `) {
 				t.Fatalf("got %v, want container c", err)
 			}

@@ -13,7 +13,7 @@ import (
 // TestSharesOfWeights checks that Shares approximately inverts cpuWeight.
 func TestSharesOfWeights(t *testing.T) {
 	for _, shares := range []int64{2, 10, 102, 256, 512, 1024, 2048, 65536, 262144} {
-		got := Shares(cpuWeight(shares))
+		got := SharesOfWeight(cpuWeight(shares))
 		if cpuWeight(got) != cpuWeight(shares) && cpuWeight(got+1) != cpuWeight(shares) {
 			t.Errorf("%d shares are weight %d, which is %d shares", shares, cpuWeight(shares), got)
 		}

@@ -35,7 +35,7 @@ func ResourceValue(p *v1.Pod, containerName string, ref *v1.ResourceFieldSelecto
 // (defaultPodLimitsForDownwardAPI in pkg/kubelet/kubelet_resources.go).
 func envResourceValue(in *ContainerInput, ref *v1.ResourceFieldSelector) (string, error) {
 	defaults := in.Node.Allocatable
-	if own := podLevel(in.Pod); own != nil && counts(own.Limits) {
+	if own := podLevel(in.Pod); own != nil && anyPodLevel(own.Limits) {
 		defaults = defaults.DeepCopy()
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			if _, ok := defaults[name]; ok && positive(own.Limits, name) {
@@ -68,7 +68,7 @@ func resourceValue(c *v1.Container, ref *v1.ResourceFieldSelector, defaults v1.R
 			q = defaults[name]
 		}
 	}
-	return quotient(q, ref.Divisor, name), nil
+	return divideRoundingUp(q, ref.Divisor, name), nil
 }
 
 func resourceOf(path string) (limit bool, name v1.ResourceName, ok bool) {
@@ -79,10 +79,10 @@ func resourceOf(path string) (limit bool, name v1.ResourceName, ok bool) {
 	return limit, name, found && known && (limit || kind == "requests")
 }
 
-// quotient returns q / divisor, rounded up; a divisor of 0 counts as 1. CPU is
+// divideRoundingUp returns q / divisor, rounded up; a divisor of 0 counts as 1. CPU is
 // computed in thousandths, all else in whole units
 // (pkg/api/v1/resource/helpers.go).
-func quotient(q, divisor resource.Quantity, name v1.ResourceName) string {
+func divideRoundingUp(q, divisor resource.Quantity, name v1.ResourceName) string {
 	if divisor.IsZero() {
 		divisor = *resource.NewQuantity(1, resource.DecimalSI)
 	}
@@ -99,8 +99,8 @@ func quotient(q, divisor resource.Quantity, name v1.ResourceName) string {
 
 // containerNamed returns one of the pod's containers or init containers, or
 // nil.
-func containerNamed(p *v1.Pod, name string) (*v1.Container, pod.Kind) {
-	c, kind := pod.Find(&p.Spec, name)
+func containerNamed(p *v1.Pod, name string) (*v1.Container, pod.ContainerType) {
+	c, kind := pod.FindContainer(&p.Spec, name)
 	if kind == pod.Ephemeral {
 		return nil, 0 // ephemeral containers have no resources
 	}

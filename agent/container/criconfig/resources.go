@@ -94,7 +94,7 @@ func linuxResources(requests, limits v1.ResourceList, n *Node) *runtimeapi.Linux
 // sandboxResources returns the pod's resources without its overhead, for
 // runtimes that size a virtual machine by them.
 func sandboxResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
-	bare := overheadLess(p)
+	bare := withoutOverhead(p)
 	return linuxResources(pod.Requests(bare), pod.Limits(bare), n)
 }
 
@@ -110,7 +110,7 @@ func overheadResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
 // not set is the pod-level limit (generateLinuxContainerResources in
 // pkg/kubelet/kuberuntime).
 func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
-	out := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
+	out := linuxResources(c.Resources.Requests, effectiveLimits(p, c), n)
 	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
 	out.HugepageLimits = hugePageLimits(p, c, n)
 	if out.Unified == nil {
@@ -119,7 +119,7 @@ func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxCo
 	if n.SwapAccounting {
 		out.Unified["memory.swap.max"] = strconv.FormatInt(swapLimit(p, c, n), 10)
 	}
-	memoryQoS(out.Unified, p, c, n)
+	setMemoryQoS(out.Unified, p, c, n)
 	return out
 }
 
@@ -127,15 +127,15 @@ func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxCo
 // only those that can be resized. The others stay unchanged, and some runtimes
 // would append the huge page limits a second time.
 func UpdateResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
-	out := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
+	out := linuxResources(c.Resources.Requests, effectiveLimits(p, c), n)
 	out.Unified = nil
 	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
 	return out
 }
 
-// limitsIn returns the container's limits of CPU and memory. The pod-level
+// effectiveLimits returns the container's limits of CPU and memory. The pod-level
 // limits replace those that it does not set.
-func limitsIn(p *v1.Pod, c *v1.Container) v1.ResourceList {
+func effectiveLimits(p *v1.Pod, c *v1.Container) v1.ResourceList {
 	own := podLevel(p)
 	if own == nil {
 		return c.Resources.Limits

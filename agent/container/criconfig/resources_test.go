@@ -102,27 +102,27 @@ func TestGroups(t *testing.T) {
 		podOf(needs("", "", "", "")),
 	}
 	n := &Node{
-		Enforced:         v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("200Mi"), resourcePIDs: resource.MustParse("900")},
-		MemoryAccounting: true, MemoryQoS: true, HugePageAccounting: true, HugePageSizes: []string{"2MB"},
+		EnforcedAllocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("200Mi"), resourcePIDs: resource.MustParse("900")},
+		MemoryAccounting:    true, MemoryQoS: true, HugePageAccounting: true, HugePageSizes: []string{"2MB"},
 	}
 	huge := func(files map[string]string) map[string]string {
 		files["hugetlb.2MB.max"], files["hugetlb.2MB.rsvd.max"] = "4611686018427387904", "4611686018427387904"
 		return files
 	}
-	want := []Group{
+	want := []Cgroup{
 		{"/kubepods", cgroups.Resources{CPUWeight: 157, MemoryMax: 200 << 20, PidsMax: 900, Unified: huge(map[string]string{"memory.min": "13631488"})}},
 		{"/kubepods/burstable", cgroups.Resources{CPUWeight: 40, Unified: huge(map[string]string{"memory.low": "12582912"})}},
 		{"/kubepods/besteffort", cgroups.Resources{CPUWeight: 1, Unified: huge(map[string]string{})}},
 	}
-	if diff := cmp.Diff(want, Groups(pods, n)); diff != "" {
+	if diff := cmp.Diff(want, ParentCgroups(pods, n)); diff != "" {
 		t.Error(diff)
 	}
 	n.MemoryQoS = false
-	if got := Groups(pods, n); got[0].Resources.Unified["memory.min"] != "0" || got[1].Resources.Unified["memory.low"] != "0" {
+	if got := ParentCgroups(pods, n); got[0].Resources.Unified["memory.min"] != "0" || got[1].Resources.Unified["memory.low"] != "0" {
 		t.Errorf("what is switched off is not taken back: %v", got)
 	}
 	n.MemoryAccounting, n.HugePageAccounting = false, false
-	for _, g := range Groups(pods, n) {
+	for _, g := range ParentCgroups(pods, n) {
 		if len(g.Resources.Unified) > 0 || g.Resources.MemoryMax != 0 {
 			t.Errorf("without accounting: %+v", g)
 		}
@@ -431,7 +431,7 @@ func TestLeftPod(t *testing.T) {
 	for _, n := range []*Node{{}, {CgroupRoot: "/x"}, {CgroupDriver: DriverSystemd}, {CgroupDriver: DriverSystemd, CgroupRoot: "/x-y"}} {
 		for i, group := range PodCgroups("6f-ab-1", n) {
 			for j, class := range classes {
-				uid, ok := LeftPod(path.Base(group), class, n)
+				uid, ok := PodUIDOfCgroup(path.Base(group), class, n)
 				if same := i == j || n.CgroupDriver != DriverSystemd; ok != same || ok && uid != "6f-ab-1" {
 					t.Errorf("%s in %s: %q, %t", group, class, uid, ok)
 				}
@@ -439,7 +439,7 @@ func TestLeftPod(t *testing.T) {
 		}
 		for _, class := range classes {
 			for _, name := range []string{"", "pod", "other", path.Base(QoSCgroup(v1.PodQOSBurstable, n)), "kubepods-pod.slice", "cri-containerd-1.scope"} {
-				if uid, ok := LeftPod(name, class, n); ok {
+				if uid, ok := PodUIDOfCgroup(name, class, n); ok {
 					t.Errorf("%q is taken for pod %q", name, uid)
 				}
 			}

@@ -27,10 +27,10 @@ type SandboxInput struct {
 	BootID string
 }
 
-// SandboxOf builds the CRI config of the pod's sandbox. It fails if the pod's
+// SandboxConfig builds the CRI config of the pod's sandbox. It fails if the pod's
 // hostname is invalid, or if the pod needs a user namespace and has none. The
 // same input gives the same config, which CreateContainer requires.
-func SandboxOf(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
+func SandboxConfig(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	p, n := in.Pod, in.Node
 	dns, _ := dnsOf(p, n)
 	sc, err := sandboxSecurity(&in)
@@ -48,7 +48,7 @@ func SandboxOf(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 		DnsConfig:    dns,
 		PortMappings: portMappings(p),
 		Labels:       sandboxLabels(p),
-		Annotations:  shortest(p.Annotations, sandboxShare),
+		Annotations:  fitEntries(p.Annotations, sandboxShare),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    PodCgroup(p, n),
 			SecurityContext: sc,
@@ -91,8 +91,8 @@ func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext,
 	return &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions:         namespaces,
 		SelinuxOptions:           selinuxOptions(pods.SELinuxOptions),
-		RunAsUser:                id(pods.RunAsUser),
-		RunAsGroup:               id(pods.RunAsGroup),
+		RunAsUser:                int64Value(pods.RunAsUser),
+		RunAsGroup:               int64Value(pods.RunAsGroup),
 		SupplementalGroups:       slices.Concat(fsGroup(pods), in.ExtraGroups, pods.SupplementalGroups),
 		SupplementalGroupsPolicy: policy,
 		Privileged:               hasPrivileged(in.Pod),

@@ -29,13 +29,13 @@ var (
 // fields win over the pod's, and these over the image's user and the runtime's
 // capabilities (pkg/kubelet/kuberuntime/security_context.go).
 func securityContext(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
-	own, pods := contextsOf(in)
+	own, pods := securityContexts(in)
 	sc := &runtimeapi.LinuxContainerSecurityContext{
 		Capabilities:       capabilities(own.Capabilities),
 		Privileged:         isTrue(own.Privileged),
 		SelinuxOptions:     selinuxOptions(cmp.Or(own.SELinuxOptions, pods.SELinuxOptions)),
-		RunAsUser:          id(cmp.Or(own.RunAsUser, pods.RunAsUser)),
-		RunAsGroup:         id(cmp.Or(own.RunAsGroup, pods.RunAsGroup)),
+		RunAsUser:          int64Value(cmp.Or(own.RunAsUser, pods.RunAsUser)),
+		RunAsGroup:         int64Value(cmp.Or(own.RunAsGroup, pods.RunAsGroup)),
 		ReadonlyRootfs:     isTrue(own.ReadOnlyRootFilesystem),
 		SupplementalGroups: slices.Concat(fsGroup(pods), pods.SupplementalGroups, in.ExtraGroups),
 		NoNewPrivs:         own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation,
@@ -63,9 +63,9 @@ func securityContext(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityCont
 	return sc, nil
 }
 
-// contextsOf returns the security contexts of the container and of the pod,
+// securityContexts returns the security contexts of the container and of the pod,
 // empty if there are none. Callers must not modify them.
-func contextsOf(in *ContainerInput) (own *v1.SecurityContext, pods *v1.PodSecurityContext) {
+func securityContexts(in *ContainerInput) (own *v1.SecurityContext, pods *v1.PodSecurityContext) {
 	own, pods = in.Container.SecurityContext, in.Pod.Spec.SecurityContext
 	if own == nil {
 		own = &v1.SecurityContext{}
@@ -94,7 +94,7 @@ func imageUser(image *runtimeapi.Image) (uid *runtimeapi.Int64Value, name string
 // user that is a name, because the image's own list of users could map the name
 // to root.
 func verifyNonRoot(in *ContainerInput) error {
-	own, pods := contextsOf(in)
+	own, pods := securityContexts(in)
 	if !isTrue(cmp.Or(own.RunAsNonRoot, pods.RunAsNonRoot)) {
 		return nil
 	}
@@ -119,7 +119,7 @@ func verifyNonRoot(in *ContainerInput) error {
 	return nil
 }
 
-func id(n *int64) *runtimeapi.Int64Value {
+func int64Value(n *int64) *runtimeapi.Int64Value {
 	if n == nil {
 		return nil
 	}

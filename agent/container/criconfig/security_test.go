@@ -103,7 +103,7 @@ func TestSecurityContext(t *testing.T) {
 				tc.edit(&in, own, pods)
 				in.Container.SecurityContext, in.Pod.Spec.SecurityContext = own, pods
 			}
-			config, err := Container(in)
+			config, err := ContainerConfig(in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,14 +131,14 @@ func TestSandboxSecurity(t *testing.T) {
 		t.Error(diff)
 	}
 	p.Spec.HostUsers = ptr(false)
-	if _, err := SandboxOf(SandboxInput{Pod: p, Node: board()}); err == nil {
+	if _, err := SandboxConfig(SandboxInput{Pod: p, Node: board()}); err == nil {
 		t.Error("users of its own without any")
 	}
 }
 
 func sandboxOf(t *testing.T, p *v1.Pod) *runtimeapi.PodSandboxConfig {
 	t.Helper()
-	config, err := SandboxOf(SandboxInput{Pod: p, Node: board(), ExtraGroups: []int64{9}})
+	config, err := SandboxConfig(SandboxInput{Pod: p, Node: board(), ExtraGroups: []int64{9}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func SubPaths(in ContainerInput) (map[int]string, error) {
 	}
 	env, err := environmentOf(&in)
 	if err != nil {
-		return nil, inContainer(c.Name, err)
+		return nil, wrapContainerError(c.Name, err)
 	}
 	out := map[int]string{}
 	for i := range c.VolumeMounts {
@@ -33,7 +33,7 @@ func SubPaths(in ContainerInput) (map[int]string, error) {
 		}
 		sub, err := subPath(m, env)
 		if err != nil {
-			return nil, inContainer(c.Name, fmt.Errorf("volumeMounts[%d]: %w", i, err))
+			return nil, wrapContainerError(c.Name, fmt.Errorf("volumeMounts[%d]: %w", i, err))
 		}
 		if sub != "" {
 			out[i] = sub

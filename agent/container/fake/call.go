@@ -18,14 +18,14 @@ type Call struct {
 	Err  error
 }
 
-func (r *Runtime) begin(method, subject string) int {
+func (r *Runtime) recordCall(method, subject string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, Call{Method: method, Subject: subject, At: time.Now()})
 	return len(r.calls) - 1
 }
 
-func (r *Runtime) finish(n int, err error) {
+func (r *Runtime) completeCall(n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls[n].Done, r.calls[n].Err = true, err

@@ -18,11 +18,11 @@ func TestConformance(t *testing.T) {
 		}
 		t.Cleanup(stop)
 		return conformance.Env{
-			Runtime: rt,
-			Image:   "localhost/busybox:1",
-			Absent:  "localhost/absent:1",
-			Spare:   "localhost/spare:1",
-			LogRoot: t.TempDir(),
+			Runtime:   rt,
+			Image:     "localhost/busybox:1",
+			Absent:    "localhost/absent:1",
+			Removable: "localhost/spare:1",
+			LogRoot:   t.TempDir(),
 
 			Parallel: true,
 			Restart:  func(*testing.T) { rt.Restart() },

@@ -23,8 +23,8 @@ func (r *Runtime) emit(id, sandboxID string, kind runtimeapi.ContainerEventType)
 	if len(r.subscribers) == 0 {
 		return
 	}
-	if r.drop > 0 {
-		r.drop--
+	if r.dropEvents > 0 {
+		r.dropEvents--
 		return
 	}
 	e := &runtimeapi.ContainerEventResponse{
@@ -32,7 +32,7 @@ func (r *Runtime) emit(id, sandboxID string, kind runtimeapi.ContainerEventType)
 		ContainerEventType: kind,
 		CreatedAt:          time.Now().UnixNano(),
 	}
-	if s := r.sandboxes[sandboxID]; s != nil && !r.bare {
+	if s := r.sandboxes[sandboxID]; s != nil && !r.bareEvents {
 		e.PodSandboxStatus = s.status()
 		for _, p := range r.inSandbox(sandboxID) {
 			e.ContainersStatuses = append(e.ContainersStatuses, proto.CloneOf(p.status))
@@ -51,7 +51,7 @@ func (r *Runtime) emit(id, sandboxID string, kind runtimeapi.ContainerEventType)
 func (r *Runtime) LoseEvents(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drop = n
+	r.dropEvents = n
 }
 
 // BareEvents makes events lack the status of the pod and of its containers, as
@@ -59,14 +59,14 @@ func (r *Runtime) LoseEvents(n int) {
 func (r *Runtime) BareEvents(bare bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bare = bare
+	r.bareEvents = bare
 }
 
 // ContainerEvents implements container.Events.
 func (r *Runtime) ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error {
-	n := r.begin("ContainerEvents", "")
+	n := r.recordCall("ContainerEvents", "")
 	err := r.stream(ctx, connected, handle)
-	r.finish(n, err)
+	r.completeCall(n, err)
 	return err
 }
 
@@ -74,8 +74,8 @@ func (r *Runtime) stream(ctx context.Context, connected func(), handle func(*run
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	f := r.strike("ContainerEvents", "")
-	if _, err := r.admit(ctx); err != nil {
+	f := r.matchFault("ContainerEvents", "")
+	if _, err := r.waitWhileHung(ctx); err != nil {
 		return streamEnd(ctx, err)
 	}
 	s := &subscription{wake: make(chan struct{}, 1)}
@@ -93,7 +93,7 @@ func (r *Runtime) stream(ctx context.Context, connected func(), handle func(*run
 		delete(r.subscribers, s)
 	}()
 	if f != nil {
-		if err := f.happen(ctx, broken); err != nil {
+		if err := f.apply(ctx, broken); err != nil {
 			return streamEnd(ctx, err)
 		}
 	}
@@ -107,7 +107,7 @@ func (r *Runtime) stream(ctx context.Context, connected func(), handle func(*run
 		case <-s.wake:
 		}
 		for {
-			if _, err := r.admit(ctx); err != nil {
+			if _, err := r.waitWhileHung(ctx); err != nil {
 				return streamEnd(ctx, err)
 			}
 			e := r.pop(s)

@@ -84,7 +84,7 @@ func (r *Runtime) ExecSync(ctx context.Context, containerID string, cmd []string
 		run := &execution{r: r, p: p, timeout: timeout, broken: broken}
 		done := p.done
 		r.mu.Unlock()
-		if err := run.argv(ctx, cmd, done); err != nil {
+		if err := run.runWithTimeout(ctx, cmd, done); err != nil {
 			return err
 		}
 		stdout, stderr, exitCode = kept(&run.stdout), kept(&run.stderr), run.code
@@ -115,7 +115,7 @@ type execution struct {
 // errKilled ends a command whose container has exited.
 var errKilled = errors.New("killed with its container")
 
-func (e *execution) argv(ctx context.Context, cmd []string, done <-chan struct{}) error {
+func (e *execution) runWithTimeout(ctx context.Context, cmd []string, done <-chan struct{}) error {
 	var limit <-chan time.Time
 	if e.timeout > 0 {
 		timer := time.NewTimer(e.timeout)

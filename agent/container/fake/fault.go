@@ -49,8 +49,8 @@ func (r *Runtime) Inject(method string, f Fault) (remove func()) {
 	}
 }
 
-// strike returns the fault that applies to this call, or nil.
-func (r *Runtime) strike(method, subject string) *fault {
+// matchFault returns the fault that applies to this call, or nil.
+func (r *Runtime) matchFault(method, subject string) *fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.faults {
@@ -71,7 +71,7 @@ func (r *Runtime) strike(method, subject string) *fault {
 	return nil
 }
 
-func (f *fault) happen(ctx context.Context, broken <-chan struct{}) error {
+func (f *fault) apply(ctx context.Context, broken <-chan struct{}) error {
 	if f.Delay > 0 {
 		timer := time.NewTimer(f.Delay)
 		defer timer.Stop()

@@ -142,7 +142,7 @@ func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, aut
 		if pull == nil {
 			return fmt.Errorf("pull access denied, repository does not exist or may require authorization: %w", container.ErrNotFound)
 		}
-		if err := (&fault{Fault: Fault{Delay: p.Delay}}).happen(ctx, broken); err != nil {
+		if err := (&fault{Fault: Fault{Delay: p.Delay}}).apply(ctx, broken); err != nil {
 			return err
 		}
 		r.mu.Lock()

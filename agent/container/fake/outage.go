@@ -13,7 +13,7 @@ func (r *Runtime) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = true
-	r.sever()
+	r.breakConnections()
 }
 
 // Start starts the runtime again after Stop.
@@ -28,7 +28,7 @@ func (r *Runtime) Restart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = false
-	r.sever()
+	r.breakConnections()
 }
 
 // Hang makes the runtime accept calls without answering, and silences its event
@@ -55,8 +55,8 @@ func (r *Runtime) resume() {
 	}
 }
 
-// sever breaks all connections; the caller holds the lock.
-func (r *Runtime) sever() {
+// breakConnections breaks all connections; the caller holds the lock.
+func (r *Runtime) breakConnections() {
 	close(r.broken)
 	r.broken = make(chan struct{})
 	r.resume()
@@ -67,7 +67,7 @@ func (r *Runtime) sever() {
 func (r *Runtime) BreakStreams() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sever()
+	r.breakConnections()
 }
 
 // Reboot simulates a power cut and a boot: processes and networks are gone, the
@@ -77,7 +77,7 @@ func (r *Runtime) Reboot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = false
-	r.sever()
+	r.breakConnections()
 	now := time.Now().UnixNano()
 	for _, s := range r.sandboxes {
 		s.state = runtimeapi.PodSandboxState_SANDBOX_NOTREADY

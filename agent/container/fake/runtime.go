@@ -60,8 +60,8 @@ type Runtime struct {
 	broken chan struct{} // closed when connections break; then replaced
 
 	subscribers map[*subscription]struct{}
-	drop        int  // number of events still to drop
-	bare        bool // events lack the pod's status
+	dropEvents  int  // number of events still to drop
+	bareEvents  bool // events lack the pod's status
 	notReady    []*runtimeapi.RuntimeCondition
 	info        container.Info
 }
@@ -96,12 +96,12 @@ func (r *Runtime) do(ctx context.Context, method, subject string, limit time.Dur
 		limited, cancel = context.WithTimeout(ctx, limit)
 	}
 	defer cancel()
-	n := r.begin(method, subject)
+	n := r.recordCall(method, subject)
 	err := r.perform(limited, method, subject, effect)
 	if err != nil {
-		err = fmt.Errorf("%s %q: %w", method, subject, ending(ctx, limited, err))
+		err = fmt.Errorf("%s %q: %w", method, subject, callError(ctx, limited, err))
 	}
-	r.finish(n, err)
+	r.completeCall(n, err)
 	return err
 }
 
@@ -109,19 +109,19 @@ func (r *Runtime) perform(ctx context.Context, method, subject string, effect fu
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	f := r.strike(method, subject)
-	broken, err := r.admit(ctx)
+	f := r.matchFault(method, subject)
+	broken, err := r.waitWhileHung(ctx)
 	if err != nil {
 		return err
 	}
 	if f != nil && !f.Late {
-		if err := f.happen(ctx, broken); err != nil {
+		if err := f.apply(ctx, broken); err != nil {
 			return err
 		}
 	}
 	err = effect(ctx)
 	if f != nil && f.Late {
-		if err := f.happen(ctx, broken); err != nil {
+		if err := f.apply(ctx, broken); err != nil {
 			return err
 		}
 	}
@@ -133,9 +133,9 @@ func (r *Runtime) perform(ctx context.Context, method, subject string, effect fu
 	return err
 }
 
-// admit waits while the runtime hangs. The channel that it returns is closed
+// waitWhileHung waits while the runtime hangs. The channel that it returns is closed
 // when the connection breaks.
-func (r *Runtime) admit(ctx context.Context) (broken <-chan struct{}, err error) {
+func (r *Runtime) waitWhileHung(ctx context.Context) (broken <-chan struct{}, err error) {
 	for {
 		r.mu.Lock()
 		down, hung, broken := r.down, r.hung, r.broken
@@ -156,9 +156,9 @@ func (r *Runtime) admit(ctx context.Context) (broken <-chan struct{}, err error)
 	}
 }
 
-// ending distinguishes the end of the caller's context from the driver's
+// callError distinguishes the end of the caller's context from the driver's
 // timeout.
-func ending(caller, limited context.Context, err error) error {
+func callError(caller, limited context.Context, err error) error {
 	if limited.Err() == nil || !errors.Is(err, limited.Err()) {
 		return err
 	}

@@ -182,8 +182,8 @@ func (r *Runtime) running(id string) (*process, error) {
 	return p, nil
 }
 
-// anyStream rejects the combinations of streams that CRI does not allow.
-func anyStream(stdin, stdout, stderr, tty bool) error {
+// validateStreams rejects the combinations of streams that CRI does not allow.
+func validateStreams(stdin, stdout, stderr, tty bool) error {
 	switch {
 	case tty && stderr:
 		return errors.New("tty and stderr cannot both be true")
@@ -200,7 +200,7 @@ func (r *Runtime) Exec(ctx context.Context, request *runtimeapi.ExecRequest) (ur
 	check := func() error {
 		p, err := r.running(request.GetContainerId())
 		run = &execution{r: r, p: p, broken: r.broken}
-		return errors.Join(err, anyStream(request.GetStdin(), request.GetStdout(), request.GetStderr(), request.GetTty()))
+		return errors.Join(err, validateStreams(request.GetStdin(), request.GetStdout(), request.GetStderr(), request.GetTty()))
 	}
 	return r.prepare(ctx, "Exec", request.GetContainerId(), check, func(ctx context.Context, c *channels) {
 		if request.GetStdin() && slices.Equal(request.GetCmd(), []string{"/bin/cat"}) {
@@ -209,7 +209,7 @@ func (r *Runtime) Exec(ctx context.Context, request *runtimeapi.ExecRequest) (ur
 			}
 			return
 		}
-		err := run.argv(ctx, request.GetCmd(), run.p.done)
+		err := run.runWithTimeout(ctx, request.GetCmd(), run.p.done)
 		for channel, out := range map[byte]string{channelStdout: run.stdout.String(), channelStderr: run.stderr.String()} {
 			if wanted := channel == channelStdout && request.GetStdout() || channel == channelStderr && request.GetStderr(); wanted && out != "" {
 				_ = c.send(channel, []byte(out))
@@ -225,7 +225,7 @@ func (r *Runtime) Attach(ctx context.Context, request *runtimeapi.AttachRequest)
 	var p *process
 	check := func() (err error) {
 		p, err = r.running(request.GetContainerId())
-		return errors.Join(err, anyStream(request.GetStdin(), request.GetStdout(), request.GetStderr(), request.GetTty()))
+		return errors.Join(err, validateStreams(request.GetStdin(), request.GetStdout(), request.GetStderr(), request.GetTty()))
 	}
 	return r.prepare(ctx, "Attach", request.GetContainerId(), check, func(ctx context.Context, c *channels) {
 		lines := make(chan string, 64)

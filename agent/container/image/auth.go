@@ -36,10 +36,10 @@ func (p *Puller) credentials(n Name, secrets []*v1.Secret) (found []credential, 
 // forServers binds credentials to the hosts that serve the registry domain.
 func forServers(all []credential, domain string) []credential {
 	hosts := []string{domain}
-	if domain == hub {
+	if domain == dockerHub {
 		// containerd's default host for Docker Hub, and the host that many
 		// hosts.toml files name.
-		hosts = []string{"registry-1.docker.io", hub}
+		hosts = []string{"registry-1.docker.io", dockerHub}
 	}
 	out := make([]credential, 0, len(all)*len(hosts))
 	for _, c := range all {
@@ -51,9 +51,9 @@ func forServers(all []credential, domain string) []credential {
 	return out
 }
 
-// sumOf returns a hash of a set of credentials. Pods share a pull only if
+// hashCredentials returns a hash of a set of credentials. Pods share a pull only if
 // they would present the same credentials to the registry.
-func sumOf(credentials []credential) [sha256.Size]byte {
+func hashCredentials(credentials []credential) [sha256.Size]byte {
 	h := sha256.New()
 	for _, c := range credentials {
 		for _, s := range []string{c.username, c.password} {
@@ -64,10 +64,10 @@ func sumOf(credentials []credential) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// attempts holds the error of each credential that was tried.
-type attempts []error
+// pullErrors holds the error of each credential that was tried.
+type pullErrors []error
 
-func (a attempts) Error() string {
+func (a pullErrors) Error() string {
 	var parts []string
 	seen := make(map[string]bool)
 	for _, err := range a {
@@ -83,7 +83,7 @@ func (a attempts) Error() string {
 }
 
 // Unwrap returns the error of every attempt.
-func (a attempts) Unwrap() []error { return a }
+func (a pullErrors) Unwrap() []error { return a }
 
 // try pulls with one credential after the other until one succeeds. Without
 // credentials it pulls anonymously, as the kubelet does.
@@ -91,14 +91,14 @@ func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 	if len(credentials) == 0 {
 		return p.cfg.Images.PullImage(ctx, spec, nil, sandbox)
 	}
-	var failed attempts
+	var failed pullErrors
 	for _, c := range credentials {
 		auth := &runtimeapi.AuthConfig{Username: c.username, Password: c.password, ServerAddress: c.server}
 		ref, err := p.cfg.Images.PullImage(ctx, spec, auth, sandbox)
 		if err == nil {
 			return ref, nil
 		}
-		failed = append(failed, discreet(err, c))
+		failed = append(failed, redact(err, c))
 		if ctx.Err() != nil || errors.Is(err, container.ErrUnavailable) {
 			break // another credential would not help
 		}
@@ -106,44 +106,44 @@ func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 	return "", failed
 }
 
-// secretText is the length in bytes of the shortest secret that is redacted
+// minRedacted is the length in bytes of the shortest secret that is redacted
 // in messages. Shorter ones also occur in ordinary words.
-const secretText = 4
+const minRedacted = 4
 
-// discreetError is an error of the runtime with the credentials redacted. A
+// redactedError is an error of the runtime with the credentials redacted. A
 // registry may return them in its message.
-type discreetError struct {
+type redactedError struct {
 	message string
 	err     error
 }
 
-func (e *discreetError) Error() string { return e.message }
+func (e *redactedError) Error() string { return e.message }
 
 // Is matches against the runtime's error. There is no Unwrap method, so that
 // the unredacted error cannot be printed.
-func (e *discreetError) Is(target error) bool { return errors.Is(e.err, target) }
+func (e *redactedError) Is(target error) bool { return errors.Is(e.err, target) }
 
 // As matches against the runtime's error.
-func (e *discreetError) As(target any) bool { return errors.As(e.err, target) }
+func (e *redactedError) As(target any) bool { return errors.As(e.err, target) }
 
-// discreet redacts the password of c, and the basic auth made from it, in the
+// redact redacts the password of c, and the basic auth made from it, in the
 // message of err.
-func discreet(err error, c credential) error {
+func redact(err error, c credential) error {
 	message := err.Error()
 	basic := base64.StdEncoding.EncodeToString([]byte(c.username + ":" + c.password))
 	for _, secret := range []string{c.password, basic} {
-		if len(secret) >= secretText {
+		if len(secret) >= minRedacted {
 			message = strings.ReplaceAll(message, secret, "…")
 		}
 	}
 	if message == err.Error() {
 		return err
 	}
-	return &discreetError{message: message, err: err}
+	return &redactedError{message: message, err: err}
 }
 
-// withProblems adds the errors of unusable secrets to the error of a pull.
-func withProblems(err, problems error) error {
+// withSecretErrors adds the errors of unusable secrets to the error of a pull.
+func withSecretErrors(err, problems error) error {
 	if problems == nil {
 		return err
 	}

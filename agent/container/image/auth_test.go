@@ -383,7 +383,7 @@ func TestPreloaded(t *testing.T) {
 				if tt.present {
 					b.rt.AddImage(img, fake.Program{})
 				}
-				b.puller.cfg.Preloaded = func(_ context.Context, ref string) bool {
+				b.puller.cfg.WaitPreloaded = func(_ context.Context, ref string) bool {
 					asked++
 					if ref != "docker.io/library/busybox:1" {
 						t.Errorf("asked for %q", ref)
@@ -419,7 +419,7 @@ func FuzzDockerConfig(f *testing.F) {
 		var ring keyring
 		ring.add(c)
 		ring.lookup(n)
-		ring.lookup(Name{Domain: hub, Path: "library/x"})
+		ring.lookup(Name{Domain: dockerHub, Path: "library/x"})
 	})
 }
 
@@ -438,13 +438,13 @@ func FuzzLookup(f *testing.F) {
 			return // an image's name may have an address in it that is none
 		}
 		for _, own := range []string{n.Domain, n.Domain + "/" + n.Path, "https://" + n.Domain} {
-			if k, ok := registryKey(own); !ok || !fits(k, n) {
+			if k, ok := registryKey(own); !ok || !matchesRegistry(k, n) {
 				t.Errorf("%q does not fit %q", own, image)
 			}
 		}
 		k, ok := registryKey(key)
 		host, _, _ := strings.Cut(k, "/")
-		if ok && fits(k, n) && !strings.ContainsAny(host, `*?[\%`) && host != n.Domain && host != n.Domain+":" {
+		if ok && matchesRegistry(k, n) && !strings.ContainsAny(host, `*?[\%`) && host != n.Domain && host != n.Domain+":" {
 			t.Errorf("%q fits %q", key, image)
 		}
 	})

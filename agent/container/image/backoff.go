@@ -15,37 +15,37 @@ const (
 	backoffReset = 2 * backoffMax
 )
 
-// waitKey identifies a backoff: an image of a pod. A pod that is created again
+// backoffKey identifies a backoff: an image of a pod. A pod that is created again
 // has another UID and does not inherit the backoff of the old one.
-type waitKey struct {
+type backoffKey struct {
 	uid   types.UID
 	image string
 }
 
-type wait struct {
-	delay time.Duration
-	since time.Time
-	why   string
+type backoffEntry struct {
+	delay     time.Duration
+	failedAt  time.Time
+	lastError string
 }
 
-// waits holds the backoffs of recently failed pulls.
-type waits map[waitKey]wait
+// backoffs holds the backoffs of recently failed pulls.
+type backoffs map[backoffKey]backoffEntry
 
-// left returns the remaining backoff of a pull, 0 if there is none, and the
+// remaining returns the remaining backoff of a pull, 0 if there is none, and the
 // last failure.
-func (w waits) left(key waitKey, now time.Time) (time.Duration, string) {
+func (w backoffs) remaining(key backoffKey, now time.Time) (time.Duration, string) {
 	last, ok := w[key]
 	if !ok {
 		return 0, ""
 	}
-	return max(last.delay-now.Sub(last.since), 0), last.why
+	return max(last.delay-now.Sub(last.failedAt), 0), last.lastError
 }
 
 // fail records a failed pull and returns the delay before the next one. It
 // also removes the backoffs that are older than backoffReset.
-func (w waits) fail(key waitKey, now time.Time, why string) time.Duration {
+func (w backoffs) fail(key backoffKey, now time.Time, why string) time.Duration {
 	for k, old := range w {
-		if now.Sub(old.since) > backoffReset {
+		if now.Sub(old.failedAt) > backoffReset {
 			delete(w, k)
 		}
 	}
@@ -53,6 +53,6 @@ func (w waits) fail(key waitKey, now time.Time, why string) time.Duration {
 	if last, ok := w[key]; ok {
 		delay = min(2*last.delay, backoffMax)
 	}
-	w[key] = wait{delay: delay, since: now, why: why}
+	w[key] = backoffEntry{delay: delay, failedAt: now, lastError: why}
 	return delay
 }

@@ -46,7 +46,7 @@ func (p *Puller) join(ctx context.Context, key flightKey, r *request) (ref strin
 			f = &flight{done: make(chan struct{})}
 			p.flights[key] = f
 			p.mu.Unlock()
-			p.fly(ctx, f, key, r)
+			p.runFlight(ctx, f, key, r)
 			return f.ref, f.took, f.err
 		}
 		p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *Puller) join(ctx context.Context, key flightKey, r *request) (ref strin
 	}
 }
 
-// fly pulls, and publishes the result in f.
-func (p *Puller) fly(ctx context.Context, f *flight, key flightKey, r *request) {
+// runFlight pulls, and publishes the result in f.
+func (p *Puller) runFlight(ctx context.Context, f *flight, key flightKey, r *request) {
 	f.ref, f.took, f.err = p.pull(ctx, r)
 	f.abandoned = f.err != nil && ctx.Err() != nil
 	p.mu.Lock()
@@ -72,8 +72,8 @@ func (p *Puller) fly(ctx context.Context, f *flight, key flightKey, r *request) 
 	close(f.done)
 }
 
-// pace blocks until the rate limit allows another pull.
-func (p *Puller) pace(ctx context.Context) error {
+// waitRateLimit blocks until the rate limit allows another pull.
+func (p *Puller) waitRateLimit(ctx context.Context) error {
 	if p.rate == nil {
 		return nil
 	}
@@ -92,18 +92,18 @@ func (p *Puller) pace(ctx context.Context) error {
 // pull waits for a free slot and for the rate limit, then pulls. took does
 // not include the wait.
 func (p *Puller) pull(ctx context.Context, r *request) (ref string, took time.Duration, err error) {
-	if p.turn != nil {
+	if p.slots != nil {
 		select {
 		case <-ctx.Done():
 			return "", 0, fmt.Errorf("wait to pull image %q: %w", r.image, context.Cause(ctx))
-		case p.turn <- struct{}{}:
+		case p.slots <- struct{}{}:
 		}
-		defer func() { <-p.turn }()
+		defer func() { <-p.slots }()
 	}
-	if err := p.pace(ctx); err != nil {
+	if err := p.waitRateLimit(ctx); err != nil {
 		return "", 0, fmt.Errorf("wait to pull image %q: %w", r.image, err)
 	}
-	stop := p.watch(r.pod, r.image)
+	stop := p.reportProgress(r.pod, r.image)
 	defer stop()
 	begun := time.Now()
 	ref, err = p.try(ctx, r.spec, r.credentials, r.sandbox)

@@ -26,9 +26,9 @@ const (
 // pkg/kubelet/kubelet.go). Up to a tenth of it is added as jitter.
 const gcPeriod = 5 * time.Minute
 
-// maxNoted is the number of names in use that causes images to be listed
+// maxRecordedUses is the number of names in use that causes images to be listed
 // again. It limits how many are recorded between two lists.
-const maxNoted = 1000
+const maxRecordedUses = 1000
 
 // GCConfig configures a GC.
 type GCConfig struct {
@@ -62,12 +62,12 @@ type GCConfig struct {
 type GC struct {
 	cfg GCConfig
 
-	mu     sync.Mutex
-	began  time.Time
-	path   string               // of the image filesystem; empty until the runtime reports it
-	seen   map[string]spell     // by ID, of the images of the last list
-	used   map[string]time.Time // by name or ID, the uses by pods since the last list
-	listed bool
+	mu         sync.Mutex
+	started    time.Time
+	path       string                 // of the image filesystem; empty until the runtime reports it
+	records    map[string]imageRecord // by ID, of the images of the last list
+	recentUses map[string]time.Time   // by name or ID, the uses by pods since the last list
+	listed     bool
 }
 
 // NewGC returns a GC, or an error if the thresholds or ages are invalid. It
@@ -82,7 +82,7 @@ func NewGC(c GCConfig) (*GC, error) {
 	if c.Usage == nil {
 		c.Usage = statfs
 	}
-	return &GC{cfg: c, seen: make(map[string]spell), used: make(map[string]time.Time)}, nil
+	return &GC{cfg: c, records: make(map[string]imageRecord), recentUses: make(map[string]time.Time)}, nil
 }
 
 // Run collects every few minutes until ctx ends and returns its error. A run
@@ -139,45 +139,45 @@ func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	if g.began.IsZero() {
-		g.began = now
+	if g.started.IsZero() {
+		g.started = now
 	}
-	g.noteUse(now)
+	g.recordUse(now)
 	u, err := g.usage(ctx)
 	if err != nil {
 		return 0, err
 	}
 	full := g.cfg.High < 100 && u.percent() >= g.cfg.High
-	if g.listed && len(g.used) < maxNoted && !full && !everything && g.cfg.MaxAge == 0 {
+	if g.listed && len(g.recentUses) < maxRecordedUses && !full && !everything && g.cfg.MaxAge == 0 {
 		return 0, nil
 	}
 	images, err := g.list(ctx, now)
 	if err != nil {
 		return 0, err
 	}
-	p := policy{now: now, began: g.began, minAge: g.cfg.MinAge, maxAge: g.cfg.MaxAge}
-	old, rest := p.tooOld(images)
+	p := policy{now: now, began: g.started, minAge: g.cfg.MinAge, maxAge: g.cfg.MaxAge}
+	old, rest := p.splitByAge(images)
 	failed := g.removeAll(ctx, old, "age")
 	ripe, again := p.bySpace(rest)
 	switch {
 	case everything:
 		return 0, errors.Join(failed, g.removeAll(ctx, ripe, "space"))
 	case full:
-		return again, errors.Join(failed, g.free(ctx, u, ripe))
+		return again, errors.Join(failed, g.freeSpace(ctx, u, ripe))
 	}
 	return 0, failed
 }
 
-// free removes images, the least recently used first, until usage is down to
+// freeSpace removes images, the least recently used first, until usage is down to
 // the low threshold. It measures the free space after each one, because images
 // share layers and their reported sizes are those of the compressed layers.
-func (g *GC) free(ctx context.Context, u Usage, images []candidate) error {
+func (g *GC) freeSpace(ctx context.Context, u Usage, images []candidate) error {
 	before, percent := u.Available, u.percent()
 	g.cfg.Log.Info("image filesystem above high threshold, remove images", "path", g.path,
 		"usedPercent", percent, "lowPercent", g.cfg.Low, "images", len(images))
 	var failed error
 	for _, c := range images {
-		if u.missing(g.cfg.Low) == 0 {
+		if u.bytesToFree(g.cfg.Low) == 0 {
 			return failed
 		}
 		if err := g.remove(ctx, c, "space"); err != nil {
@@ -189,7 +189,7 @@ func (g *GC) free(ctx context.Context, u Usage, images []candidate) error {
 			return errors.Join(failed, fmt.Errorf("measure image filesystem at %q: %w", g.path, err))
 		}
 	}
-	missing := u.missing(g.cfg.Low)
+	missing := u.bytesToFree(g.cfg.Low)
 	if missing == 0 || failed != nil {
 		return failed
 	}
@@ -215,13 +215,13 @@ func (g *GC) remove(ctx context.Context, c candidate, why string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if newUses(g.cfg.InUse()).of(c.image) {
+	if newImageSet(g.cfg.InUse()).contains(c.image) {
 		return nil
 	}
 	if err := g.cfg.Images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: c.image.GetId()}); err != nil {
 		return fmt.Errorf("remove unused image %q: %w", displayName(c.image), err)
 	}
-	delete(g.seen, c.image.GetId())
+	delete(g.records, c.image.GetId())
 	g.cfg.Log.Info("removed image", "image", displayName(c.image), "imageID", c.image.GetId(), "bytes", c.image.GetSize(), "reason", why)
 	return nil
 }

@@ -398,7 +398,7 @@ func TestUsage(t *testing.T) {
 		{Usage{math.MaxInt64, math.MaxInt64}, 0, 0},
 		{Usage{math.MaxInt64, 0}, 100, math.MaxInt64 / 5},
 	} {
-		if p, m := tt.u.percent(), tt.u.missing(80); p != tt.percent || m != tt.missing {
+		if p, m := tt.u.percent(), tt.u.bytesToFree(80); p != tt.percent || m != tt.missing {
 			t.Errorf("%+v: %d %%, %d missing; want %d, %d", tt.u, p, m, tt.percent, tt.missing)
 		}
 	}

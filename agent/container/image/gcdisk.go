@@ -30,9 +30,9 @@ func (u Usage) percent() int {
 	return 100 - int(available*100/capacity)
 }
 
-// missing returns how many bytes must be freed so that at most low percent are
+// bytesToFree returns how many bytes must be freed so that at most low percent are
 // used; 0 if that is so already.
-func (u Usage) missing(low int) int64 {
+func (u Usage) bytesToFree(low int) int64 {
 	target := u.Capacity/100*int64(100-low) + u.Capacity%100*int64(100-low)/100
 	return max(target-u.Available, 0)
 }

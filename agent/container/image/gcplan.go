@@ -10,9 +10,9 @@ import (
 // candidate is a present image and its recorded use.
 type candidate struct {
 	image *runtimeapi.Image
-	spell
-	// free is set if the image is neither in use nor pinned.
-	free bool
+	imageRecord
+	// removable is set if the image is neither in use nor pinned.
+	removable bool
 }
 
 // policy selects the images to remove (freeOldImages and freeSpace in
@@ -22,19 +22,19 @@ type policy struct {
 	minAge, maxAge time.Duration
 }
 
-// tooOld divides images into those that were unused for longer than maxAge,
+// splitByAge divides images into those that were unused for longer than maxAge,
 // and the rest. Until the agent has run for maxAge, none is too old: earlier
 // use is unknown.
-func (p policy) tooOld(images []candidate) (old, rest []candidate) {
+func (p policy) splitByAge(images []candidate) (old, rest []candidate) {
 	if p.maxAge == 0 || p.now.Sub(p.began) <= p.maxAge {
 		return nil, images
 	}
 	for _, c := range images {
-		last := c.used
+		last := c.lastUsed
 		if last.Before(c.detected) {
 			last = c.detected // a never used image counts from its detection
 		}
-		if c.free && p.now.Sub(last) > p.maxAge {
+		if c.removable && p.now.Sub(last) > p.maxAge {
 			old = append(old, c)
 		} else {
 			rest = append(rest, c)
@@ -48,7 +48,7 @@ func (p policy) tooOld(images []candidate) (old, rest []candidate) {
 // image that is too young now reaches minAge; 0 if there is none.
 func (p policy) bySpace(images []candidate) (ripe []candidate, ripens time.Duration) {
 	for _, c := range images {
-		if !c.free {
+		if !c.removable {
 			continue
 		}
 		if left := p.minAge - p.now.Sub(c.detected); left > 0 {
@@ -60,7 +60,7 @@ func (p policy) bySpace(images []candidate) (ripe []candidate, ripens time.Durat
 		ripe = append(ripe, c)
 	}
 	slices.SortStableFunc(ripe, func(a, b candidate) int {
-		if order := a.used.Compare(b.used); order != 0 {
+		if order := a.lastUsed.Compare(b.lastUsed); order != 0 {
 			return order
 		}
 		return a.detected.Compare(b.detected)

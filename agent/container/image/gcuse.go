@@ -8,32 +8,32 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// spell records when an image was detected and last used. A zero used means
+// imageRecord records when an image was detected and last used. A zero used means
 // that it was not used since the agent's start.
-type spell struct {
-	detected, used time.Time
+type imageRecord struct {
+	detected, lastUsed time.Time
 }
 
-// uses is a set of images, keyed by ID and by full name.
-type uses map[string]bool
+// imageSet is a set of images, keyed by ID and by full name.
+type imageSet map[string]bool
 
-func newUses(refs []string) uses {
-	u := make(uses, len(refs))
+func newImageSet(refs []string) imageSet {
+	u := make(imageSet, len(refs))
 	u.add(refs...)
 	return u
 }
 
-func (u uses) add(refs ...string) {
+func (u imageSet) add(refs ...string) {
 	for _, ref := range refs {
-		for _, key := range keysOf(ref) {
+		for _, key := range lookupKeys(ref) {
 			u[key] = true
 		}
 	}
 }
 
-// keysOf returns the spellings under which the runtime may list the image that
+// lookupKeys returns the spellings under which the runtime may list the image that
 // ref refers to.
-func keysOf(ref string) []string {
+func lookupKeys(ref string) []string {
 	n, err := ParseName(ref)
 	if err != nil {
 		return []string{ref} // an ID
@@ -45,8 +45,8 @@ func keysOf(ref string) []string {
 	return keys
 }
 
-// of reports whether the image is in the set.
-func (u uses) of(image *runtimeapi.Image) bool {
+// contains reports whether the image is in the set.
+func (u imageSet) contains(image *runtimeapi.Image) bool {
 	if u[image.GetId()] {
 		return true
 	}
@@ -60,22 +60,22 @@ func (u uses) of(image *runtimeapi.Image) bool {
 	return false
 }
 
-// noteUse records the images that pods use now, without a call to the runtime.
+// recordUse records the images that pods use now, without a call to the runtime.
 // The order of use is thus known once the disk is full. The caller holds mu.
-func (g *GC) noteUse(now time.Time) {
+func (g *GC) recordUse(now time.Time) {
 	for _, ref := range g.cfg.InUse() {
-		for _, key := range keysOf(ref) {
-			g.used[key] = now
+		for _, key := range lookupKeys(ref) {
+			g.recentUses[key] = now
 		}
 	}
 }
 
 // lastUse returns when an image was last recorded as in use.
 func (g *GC) lastUse(image *runtimeapi.Image) time.Time {
-	last := g.used[image.GetId()]
+	last := g.recentUses[image.GetId()]
 	for _, names := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
 		for _, name := range names {
-			if at := g.used[name]; at.After(last) {
+			if at := g.recentUses[name]; at.After(last) {
 				last = at
 			}
 		}
@@ -96,16 +96,16 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list images for image garbage collection: %w", err)
 	}
-	inUse := newUses(g.cfg.InUse())
+	inUse := newImageSet(g.cfg.InUse())
 	inUse.add(g.cfg.Keep...)
 	for _, c := range containers {
 		inUse.add(c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage())
 	}
 	delete(inUse, "") // runtimes leave some of these fields empty
 	var out []candidate
-	seen := make(map[string]spell, len(images))
+	seen := make(map[string]imageRecord, len(images))
 	for _, image := range images {
-		s, known := g.seen[image.GetId()]
+		s, known := g.records[image.GetId()]
 		last := g.lastUse(image)
 		if !known {
 			s.detected = now
@@ -116,22 +116,22 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 				s.detected = last // a pod used it then; lists are rare
 			}
 		}
-		if last.After(s.used) {
-			s.used = last
+		if last.After(s.lastUsed) {
+			s.lastUsed = last
 		}
-		c := candidate{image: image, free: !inUse.of(image) && !image.GetPinned()}
-		if !c.free {
-			s.used = now
+		c := candidate{image: image, removable: !inUse.contains(image) && !image.GetPinned()}
+		if !c.removable {
+			s.lastUsed = now
 		}
-		c.spell = s
+		c.imageRecord = s
 		seen[image.GetId()] = s
 		out = append(out, c)
 	}
 	// The uses are recorded with the images now. Keep only the current ones,
 	// which may be of images that are not present yet.
-	clear(g.used)
-	g.seen, g.listed = seen, true
-	g.noteUse(now)
+	clear(g.recentUses)
+	g.records, g.listed = seen, true
+	g.recordUse(now)
 	return out, nil
 }
 

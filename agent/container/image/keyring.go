@@ -14,18 +14,18 @@ import (
 // (pkg/credentialprovider/keyring.go), except that only whole path components
 // match.
 type keyring struct {
-	of map[string][]credential
+	byRegistry map[string][]credential
 }
 
 // add adds the credentials of a config. They are tried after those added
 // before. An entry whose registry cannot be parsed is skipped.
 func (k *keyring) add(c dockerConfig) {
-	if k.of == nil {
-		k.of = make(map[string][]credential)
+	if k.byRegistry == nil {
+		k.byRegistry = make(map[string][]credential)
 	}
 	for _, registry := range slices.Sorted(maps.Keys(c)) {
 		if key, ok := registryKey(registry); ok {
-			k.of[key] = append(k.of[key], c[registry])
+			k.byRegistry[key] = append(k.byRegistry[key], c[registry])
 		}
 	}
 }
@@ -55,25 +55,25 @@ func registryKey(registry string) (string, bool) {
 // name, index.docker.io.
 func (k *keyring) lookup(n Name) []credential {
 	var found []credential
-	keys := slices.Sorted(maps.Keys(k.of))
+	keys := slices.Sorted(maps.Keys(k.byRegistry))
 	slices.Reverse(keys) // longer keys come before their prefixes
 	for _, key := range keys {
-		if fits(key, n) {
-			found = append(found, k.of[key]...)
+		if matchesRegistry(key, n) {
+			found = append(found, k.byRegistry[key]...)
 		}
 	}
-	if len(found) == 0 && n.Domain == hub {
-		return k.of[oldHub]
+	if len(found) == 0 && n.Domain == dockerHub {
+		return k.byRegistry[legacyDockerHub]
 	}
 	return found
 }
 
-// fits reports whether key matches the registry and path of n. Ports must be
+// matchesRegistry reports whether key matches the registry and path of n. Ports must be
 // equal and the numbers of host labels too; a label of the key may be a glob.
 // The key's path must be a prefix of whole path components, so that the
 // credentials of one team do not match the images of another whose name has
 // the same beginning.
-func fits(key string, n Name) bool {
+func matchesRegistry(key string, n Name) bool {
 	registry, folder, _ := strings.Cut(key, "/")
 	folder = strings.TrimSuffix(folder, "/")
 	if folder != "" && n.Path != folder && !strings.HasPrefix(n.Path, folder+"/") {

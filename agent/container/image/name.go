@@ -32,12 +32,12 @@ func (n Name) String() string {
 }
 
 const (
-	hub       = "docker.io"
-	oldHub    = "index.docker.io"
-	hubFolder = "library/"
-	latest    = "latest"
-	maxPath   = 255
-	maxTag    = 128
+	dockerHub       = "docker.io"
+	legacyDockerHub = "index.docker.io"
+	officialPrefix  = "library/"
+	latest          = "latest"
+	maxPath         = 255
+	maxTag          = 128
 )
 
 // ParseName parses and normalizes the image field of a container. It rejects
@@ -79,9 +79,9 @@ func ParseName(s string) (Name, error) {
 	return n, nil
 }
 
-// withTag returns the image name for requests to the runtime. As in the
+// withDefaultTag returns the image name for requests to the runtime. As in the
 // kubelet, it adds a missing tag and leaves the rest to the runtime.
-func withTag(s string, n Name) string {
+func withDefaultTag(s string, n Name) string {
 	if n.Digest == "" && !strings.HasSuffix(s, ":"+n.Tag) {
 		return s + ":" + n.Tag
 	}
@@ -95,16 +95,16 @@ func splitDomain(s string) (domain, rest string) {
 	first, rest, ok := strings.Cut(s, "/")
 	switch {
 	case !ok:
-		return hub, hubFolder + s
-	case first == oldHub, first == hub:
-		domain = hub
+		return dockerHub, officialPrefix + s
+	case first == legacyDockerHub, first == dockerHub:
+		domain = dockerHub
 	case first == "localhost", strings.ContainsAny(first, ".:"), strings.ToLower(first) != first:
 		domain = first
 	default:
-		domain, rest = hub, s
+		domain, rest = dockerHub, s
 	}
-	if domain == hub && !strings.Contains(rest, "/") {
-		rest = hubFolder + rest
+	if domain == dockerHub && !strings.Contains(rest, "/") {
+		rest = officialPrefix + rest
 	}
 	return domain, rest
 }

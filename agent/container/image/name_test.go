@@ -42,7 +42,7 @@ func TestParseName(t *testing.T) {
 			if n.String() != tt.full {
 				t.Errorf("in full: %q, want %q", n, tt.full)
 			}
-			if got := withTag(tt.in, n); got != tt.asked {
+			if got := withDefaultTag(tt.in, n); got != tt.asked {
 				t.Errorf("asked for as %q, want %q", got, tt.asked)
 			}
 		})

@@ -23,10 +23,10 @@ type NodeAuth struct {
 	files []nodeFile
 	log   *slog.Logger
 
-	mu    sync.Mutex
-	seen  []fileSignature
-	valid bool // seen and ring are set
-	ring  keyring
+	mu         sync.Mutex
+	signatures []fileSignature
+	valid      bool // seen and ring are set
+	ring       keyring
 }
 
 type nodeFile struct {
@@ -69,18 +69,18 @@ func (a *NodeAuth) lookup(n Name) []credential {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if changed := a.look(); changed {
-		a.read()
+	if changed := a.checkChanged(); changed {
+		a.load()
 	}
 	return a.ring.lookup(n)
 }
 
-// look reports whether any of the files has changed since the last call. The
+// checkChanged reports whether any of the files has changed since the last call. The
 // first call returns true.
-func (a *NodeAuth) look() (changed bool) {
+func (a *NodeAuth) checkChanged() (changed bool) {
 	changed = !a.valid
-	if a.seen == nil {
-		a.seen = make([]fileSignature, len(a.files))
+	if a.signatures == nil {
+		a.signatures = make([]fileSignature, len(a.files))
 	}
 	for i, f := range a.files {
 		var now fileSignature
@@ -90,16 +90,16 @@ func (a *NodeAuth) look() (changed bool) {
 				now.inode = st.Ino
 			}
 		}
-		if now != a.seen[i] {
-			a.seen[i], changed = now, true
+		if now != a.signatures[i] {
+			a.signatures[i], changed = now, true
 		}
 	}
 	a.valid = true
 	return changed
 }
 
-// read loads the first valid file. It logs and skips invalid ones.
-func (a *NodeAuth) read() {
+// load loads the first valid file. It logs and skips invalid ones.
+func (a *NodeAuth) load() {
 	a.ring = keyring{}
 	for _, f := range a.files {
 		c, err := readDockerConfig(f)

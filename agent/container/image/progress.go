@@ -14,10 +14,10 @@ const (
 	progressEvery = time.Minute
 )
 
-// watch periodically reports that a pull is in progress, as an event and in
+// reportProgress periodically reports that a pull is in progress, as an event and in
 // the log, until stop is called. The event's message is constant, so that the
 // event is counted and not repeated.
-func (p *Puller) watch(ref pod.Ref, image string) (stop func()) {
+func (p *Puller) reportProgress(ref pod.Ref, image string) (stop func()) {
 	begun := time.Now()
 	ended := make(chan struct{})
 	var wg sync.WaitGroup

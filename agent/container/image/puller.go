@@ -59,34 +59,34 @@ type Config struct {
 	// MirrorCredentials allows the runtime to send a registry's credentials
 	// to its mirrors too.
 	MirrorCredentials bool
-	// Preloaded is called for an image that is not present and whose policy
+	// WaitPreloaded is called for an image that is not present and whose policy
 	// is not Always. It blocks while an archive with this image is queued or
 	// being imported, and reports whether there was one. ref is the full
 	// name. nil disables image preloading.
-	Preloaded func(ctx context.Context, ref string) (known bool)
-	Log       *slog.Logger
+	WaitPreloaded func(ctx context.Context, ref string) (known bool)
+	Log           *slog.Logger
 }
 
 // Puller ensures that images are present. It is safe for concurrent use and
 // has goroutines only during a pull.
 type Puller struct {
-	cfg  Config
-	turn chan struct{} // one slot for each parallel pull; nil is no limit
-	rate *rate.Limiter // of the start of pulls; nil is no limit
+	cfg   Config
+	slots chan struct{} // one slot for each parallel pull; nil is no limit
+	rate  *rate.Limiter // of the start of pulls; nil is no limit
 
-	mu      sync.Mutex
-	flights map[flightKey]*flight
-	waits   waits
+	mu       sync.Mutex
+	flights  map[flightKey]*flight
+	backoffs backoffs
 }
 
 // NewPuller returns a Puller. It starts nothing.
 func NewPuller(c Config) *Puller {
-	p := &Puller{cfg: c, flights: make(map[flightKey]*flight), waits: make(waits)}
+	p := &Puller{cfg: c, flights: make(map[flightKey]*flight), backoffs: make(backoffs)}
 	switch {
 	case c.Serialize:
-		p.turn = make(chan struct{}, 1)
+		p.slots = make(chan struct{}, 1)
 	case c.MaxParallel > 0:
-		p.turn = make(chan struct{}, c.MaxParallel)
+		p.slots = make(chan struct{}, c.MaxParallel)
 	}
 	if c.QPS > 0 {
 		p.rate = rate.NewLimiter(rate.Limit(c.QPS), max(c.Burst, 1))
@@ -101,9 +101,9 @@ type Options struct {
 	// Secrets are the pod's existing pull secrets in their order. They are
 	// neither modified nor retained.
 	Secrets []*v1.Secret
-	// Slow is called before an operation that may take long: a pull, or the
+	// OnSlow is called before an operation that may take long: a pull, or the
 	// wait for an archive. It must not block. It may be nil.
-	Slow func()
+	OnSlow func()
 }
 
 // Ensure makes the image of container c present according to its pull policy
@@ -120,10 +120,10 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o O
 		return "", nil, &Error{Reason: ReasonInvalidName, Message: message, Err: err}
 	}
 	// As in the kubelet, the pod's annotations are passed to the runtime.
-	spec := &runtimeapi.ImageSpec{Image: withTag(c.Image, name), Annotations: owner.Annotations}
+	spec := &runtimeapi.ImageSpec{Image: withDefaultTag(c.Image, name), Annotations: owner.Annotations}
 
 	if policy := policyOf(c, name); policy != v1.PullAlways {
-		img, err := p.local(ctx, ref, c, name, spec, o)
+		img, err := p.presentOrPreloaded(ctx, ref, c, name, spec, o)
 		if img != nil || err != nil {
 			return img.GetId(), img, err
 		}
@@ -133,29 +133,29 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o O
 			return "", nil, &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
-	o.slow()
+	o.notifySlow()
 	credentials, problems := p.credentials(name, o.Secrets)
 	r := &request{pod: ref, image: c.Image, spec: spec, sandbox: o.Sandbox, credentials: credentials}
 	imageRef, err = p.fetch(ctx, name, r, problems)
 	return imageRef, nil, err
 }
 
-func (o *Options) slow() {
-	if o.Slow != nil {
-		o.Slow()
+func (o *Options) notifySlow() {
+	if o.OnSlow != nil {
+		o.OnSlow()
 	}
 }
 
-// local returns the image if it is present on the node, if necessary after
+// presentOrPreloaded returns the image if it is present on the node, if necessary after
 // waiting for the import of an archive with it. It returns nil if there is
 // none.
-func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, o Options) (*runtimeapi.Image, error) {
+func (p *Puller) presentOrPreloaded(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, o Options) (*runtimeapi.Image, error) {
 	img, err := p.present(ctx, ref, c, spec)
-	if img != nil || err != nil || p.cfg.Preloaded == nil {
+	if img != nil || err != nil || p.cfg.WaitPreloaded == nil {
 		return img, err
 	}
-	o.slow()
-	if !p.cfg.Preloaded(ctx, name.String()) {
+	o.notifySlow()
+	if !p.cfg.WaitPreloaded(ctx, name.String()) {
 		return nil, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -196,9 +196,9 @@ func (p *Puller) present(ctx context.Context, ref pod.Ref, c *v1.Container, spec
 
 // fetch pulls the image unless it is in backoff.
 func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems error) (string, error) {
-	key := waitKey{uid: r.pod.UID, image: name.String()}
+	key := backoffKey{uid: r.pod.UID, image: name.String()}
 	p.mu.Lock()
-	left, why := p.waits.left(key, time.Now())
+	left, why := p.backoffs.remaining(key, time.Now())
 	p.mu.Unlock()
 	if left > 0 {
 		message := fmt.Sprintf("Back-off pulling image %q", r.image)
@@ -208,10 +208,10 @@ func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems erro
 
 	p.cfg.Events.Normal(r.pod, eventPulling, fmt.Sprintf("Pulling image %q", r.image))
 	begun := time.Now()
-	imageRef, took, err := p.join(ctx, flightKey{image: name.String(), sum: sumOf(r.credentials)}, r)
+	imageRef, took, err := p.join(ctx, flightKey{image: name.String(), sum: hashCredentials(r.credentials)}, r)
 	if err == nil {
 		p.mu.Lock()
-		delete(p.waits, key)
+		delete(p.backoffs, key)
 		p.mu.Unlock()
 		p.cfg.Events.Normal(r.pod, eventPulled, fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting)",
 			r.image, took.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond)))
@@ -220,17 +220,17 @@ func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems erro
 	if ctx.Err() != nil {
 		return "", err
 	}
-	return "", p.failed(key, r, withProblems(err, problems))
+	return "", p.pullFailed(key, r, withSecretErrors(err, problems))
 }
 
-// failed reports a failed pull and starts or extends its backoff.
-func (p *Puller) failed(key waitKey, r *request, err error) *Error {
+// pullFailed reports a failed pull and starts or extends its backoff.
+func (p *Puller) pullFailed(key backoffKey, r *request, err error) *Error {
 	failure := &Error{Reason: pullReason(err), Message: err.Error(), Err: err}
 	// An unavailable runtime is not a failure of the image: no backoff on top
 	// of the caller's own.
 	if !errors.Is(err, container.ErrUnavailable) {
 		p.mu.Lock()
-		failure.RetryAfter = p.waits.fail(key, time.Now(), failure.Error())
+		failure.RetryAfter = p.backoffs.fail(key, time.Now(), failure.Error())
 		p.mu.Unlock()
 	}
 	p.cfg.Events.Warning(r.pod, eventFailed, fmt.Sprintf("Failed to pull image %q: %v", r.image, err))

@@ -213,7 +213,7 @@ func TestBackoffIsForgotten(t *testing.T) {
 		}
 		time.Sleep(backoffReset + time.Second)
 		b.fails("a", "localhost/app:1", v1.PullAlways, ReasonPull)
-		if n := len(b.puller.waits); n != 1 {
+		if n := len(b.puller.backoffs); n != 1 {
 			t.Errorf("%d waits are remembered, want 1", n)
 		}
 	})

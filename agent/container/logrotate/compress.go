@@ -17,7 +17,7 @@ const level = gzip.BestSpeed
 
 // compress replaces a rotated log by its compressed form. It removes the plain
 // file only after the compressed one is synced to disk.
-func (f *folder) compress(ctx context.Context, name string) error {
+func (f *logDir) compress(ctx context.Context, name string) error {
 	tmp := name + tmpSuffix
 	err := f.write(ctx, name, tmp)
 	if err == nil {
@@ -34,7 +34,7 @@ func (f *folder) compress(ctx context.Context, name string) error {
 
 // write compresses a file to another one with the same owner and mode, and
 // syncs it to disk.
-func (f *folder) write(ctx context.Context, from, to string) error {
+func (f *logDir) write(ctx context.Context, from, to string) error {
 	in, info, err := f.open(from)
 	if err != nil {
 		return err

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folder is the log directory of one container. Links that lead out of it are
+// logDir is the log directory of one container. Links that lead out of it are
 // not followed.
-type folder struct {
+type logDir struct {
 	root *os.Root
 	dir  *os.File
 }
 
-func openFolder(path string) (*folder, error) {
+func openLogDir(path string) (*logDir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("open log directory: %w", err)
@@ -26,17 +26,17 @@ func openFolder(path string) (*folder, error) {
 		_ = root.Close() // unused
 		return nil, fmt.Errorf("open log directory: %w", err)
 	}
-	return &folder{root: root, dir: dir}, nil
+	return &logDir{root: root, dir: dir}, nil
 }
 
-func (f *folder) close() {
+func (f *logDir) close() {
 	_ = f.dir.Close() // sync returned any write error
 	_ = f.root.Close()
 }
 
 // list lists the rotated files of a log, and the unused ones to remove. It may
 // be called once.
-func (f *folder) list(base string) (pieces []piece, unused []string, err error) {
+func (f *logDir) list(base string) (pieces []rotatedFile, unused []string, err error) {
 	entries, err := f.dir.ReadDir(-1)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list rotated logs: %w", err)
@@ -47,13 +47,13 @@ func (f *folder) list(base string) (pieces []piece, unused []string, err error) 
 			files = append(files, e.Name())
 		}
 	}
-	pieces, unused = sortOut(base, files)
+	pieces, unused = classify(base, files)
 	return pieces, unused, nil
 }
 
 // rename renames a file. It returns fs.ErrExist if a file of the new name
 // exists, because the runtime may be writing lines to that.
-func (f *folder) rename(from, to string) error {
+func (f *logDir) rename(from, to string) error {
 	fd := int(f.dir.Fd())
 	err := unix.Renameat2(fd, from, fd, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
@@ -70,7 +70,7 @@ func (f *folder) rename(from, to string) error {
 }
 
 // size returns the size of a file in bytes, or 0 if it is unknown.
-func (f *folder) size(name string) int64 {
+func (f *logDir) size(name string) int64 {
 	info, err := f.root.Lstat(name)
 	if err != nil {
 		return 0
@@ -78,14 +78,14 @@ func (f *folder) size(name string) int64 {
 	return info.Size()
 }
 
-func (f *folder) remove(name string) error {
+func (f *logDir) remove(name string) error {
 	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove rotated log: %w", err)
 	}
 	return nil
 }
 
-func (f *folder) sync() error {
+func (f *logDir) sync() error {
 	if err := f.dir.Sync(); err != nil {
 		return fmt.Errorf("sync log directory: %w", err)
 	}
@@ -93,7 +93,7 @@ func (f *folder) sync() error {
 }
 
 // open opens a regular file for reading.
-func (f *folder) open(name string) (*os.File, fs.FileInfo, error) {
+func (f *logDir) open(name string) (*os.File, fs.FileInfo, error) {
 	before, err := f.root.Lstat(name)
 	if err != nil {
 		return nil, nil, err

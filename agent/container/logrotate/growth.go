@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// growth notifies when an idle log is written to again.
-type growth interface {
+// changeNotifier notifies when an idle log is written to again.
+type changeNotifier interface {
 	// watch requests one notification of the next change of the file at
 	// path. It returns false if that is not possible.
 	watch(path string) bool
-	// forget cancels watch.
-	forget(path string)
-	// grown returns a channel that has an item when take has paths.
-	grown() <-chan struct{}
+	// unwatch cancels watch.
+	unwatch(path string)
+	// notifications returns a channel that has an item when take has paths.
+	notifications() <-chan struct{}
 	// take returns the paths of changed files since the last call; nil means
 	// that any file may have changed.
 	take() []string
@@ -25,22 +25,22 @@ type growth interface {
 	close()
 }
 
-// blind is a growth without notifications, for when inotify is unavailable.
-type blind struct{}
+// noNotifier is a growth without notifications, for when inotify is unavailable.
+type noNotifier struct{}
 
-func (blind) watch(string) bool      { return false }
-func (blind) forget(string)          {}
-func (blind) grown() <-chan struct{} { return nil }
-func (blind) take() []string         { return nil }
-func (blind) close()                 {}
+func (noNotifier) watch(string) bool              { return false }
+func (noNotifier) unwatch(string)                 {}
+func (noNotifier) notifications() <-chan struct{} { return nil }
+func (noNotifier) take() []string                 { return nil }
+func (noNotifier) close()                         {}
 
 // inotify is a growth by one-shot watches (inotify(7), IN_ONESHOT): however
 // much a container writes, it wakes the agent once.
 type inotify struct {
-	fd     int
-	f      *os.File
-	nudges chan struct{}
-	done   chan struct{}
+	fd      int
+	f       *os.File
+	pending chan struct{}
+	done    chan struct{}
 
 	mu      sync.Mutex
 	paths   map[int32]string // by watch descriptor
@@ -49,14 +49,14 @@ type inotify struct {
 	all     bool     // the kernel's event queue overflowed
 }
 
-func newInotify() (growth, error) {
+func newInotify() (changeNotifier, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("watch logs: %w", os.NewSyscallError("inotify_init1", err))
 	}
 	n := &inotify{
 		fd: fd, f: os.NewFile(uintptr(fd), "inotify"),
-		nudges: make(chan struct{}, 1), done: make(chan struct{}),
+		pending: make(chan struct{}, 1), done: make(chan struct{}),
 		paths: map[int32]string{}, watches: map[string]int32{}, changed: []string{},
 	}
 	go n.read()
@@ -77,7 +77,7 @@ func (n *inotify) watch(path string) bool {
 	return true
 }
 
-func (n *inotify) forget(path string) {
+func (n *inotify) unwatch(path string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if wd, ok := n.watches[path]; ok {
@@ -92,7 +92,7 @@ func (n *inotify) drop(wd int32) {
 	_, _ = unix.InotifyRmWatch(n.fd, uint32(wd))
 }
 
-func (n *inotify) grown() <-chan struct{} { return n.nudges }
+func (n *inotify) notifications() <-chan struct{} { return n.pending }
 
 func (n *inotify) take() []string {
 	n.mu.Lock()
@@ -119,18 +119,18 @@ func (n *inotify) read() {
 		if err != nil || got <= 0 {
 			return
 		}
-		if n.note(buf[:got]) {
+		if n.record(buf[:got]) {
 			select {
-			case n.nudges <- struct{}{}:
+			case n.pending <- struct{}{}:
 			default: // an item is pending
 			}
 		}
 	}
 }
 
-// note records the files of the kernel's events, and reports whether there are
+// record records the files of the kernel's events, and reports whether there are
 // any.
-func (n *inotify) note(events []byte) (any bool) {
+func (n *inotify) record(events []byte) (any bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for len(events) >= unix.SizeofInotifyEvent {

@@ -42,10 +42,10 @@ type Config struct {
 	// Containers lists the logs of the running containers. It is called from
 	// Run whenever a log is due and after Notify. It must not block for long.
 	Containers func() []Log
-	// Looked is called after each check of the logs that are due, for other
+	// AfterCheck is called after each check of the logs that are due, for other
 	// checks that can run when the agent is awake anyway. It must not block.
 	// nil is none.
-	Looked func()
+	AfterCheck func()
 	// Notify sends to slot, without blocking, after each change of the result
 	// of Containers, until cancel is called. If Notify is nil, a started
 	// container is found within five minutes.
@@ -70,23 +70,23 @@ type Config struct {
 // Limits of the schedule.
 const (
 	defaultInterval = 10 * time.Second
-	// longest is the maximum time between two checks. It covers changes
+	// maxCheckInterval is the maximum time between two checks. It covers changes
 	// without a notification.
-	longest = 5 * time.Minute
-	// rate is the assumed maximum growth of a log in bytes per second, until
+	maxCheckInterval = 5 * time.Minute
+	// assumedRate is the assumed maximum growth of a log in bytes per second, until
 	// a faster one was measured.
-	rate = 1 << 20
-	// shortest is the minimum time between two checks of a log that grows
+	assumedRate = 1 << 20
+	// minCheckInterval is the minimum time between two checks of a log that grows
 	// faster.
-	shortest = time.Second
+	minCheckInterval = time.Second
 )
 
 // Rotator rotates logs. Its methods are safe for concurrent use; Run may run
 // once at a time.
 type Rotator struct {
-	cfg     Config
-	changed chan struct{}
-	growth  func() (growth, error) // replaced in tests
+	cfg         Config
+	changed     chan struct{}
+	newNotifier func() (changeNotifier, error) // replaced in tests
 
 	logs map[string]*state // by path; only used by Run
 
@@ -107,7 +107,7 @@ func New(c Config) (*Rotator, error) {
 		c.Interval = defaultInterval
 	}
 	return &Rotator{
-		cfg: c, changed: make(chan struct{}, 1), growth: newInotify,
+		cfg: c, changed: make(chan struct{}, 1), newNotifier: newInotify,
 		logs: map[string]*state{}, busy: map[string]chan struct{}{},
 	}, nil
 }
@@ -120,10 +120,10 @@ func (r *Rotator) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	events, err := r.growth()
+	events, err := r.newNotifier()
 	if err != nil {
 		r.cfg.Log.Warn("cannot watch container logs, poll them", "error", err)
-		events = blind{}
+		events = noNotifier{}
 	}
 	defer events.close()
 	if r.cfg.Notify != nil {
@@ -137,12 +137,12 @@ func (r *Rotator) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-r.changed:
-		case <-events.grown():
-			r.wake(events.take(), time.Now())
+		case <-events.notifications():
+			r.makeDue(events.take(), time.Now())
 		}
-		timer.Reset(r.look(ctx, events, time.Now()))
-		if r.cfg.Looked != nil {
-			r.cfg.Looked()
+		timer.Reset(r.check(ctx, events, time.Now()))
+		if r.cfg.AfterCheck != nil {
+			r.cfg.AfterCheck()
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 // runtime reopen it. If the runtime fails to, the log gets its name back. A
 // file that could not be compressed stays plain, and the error reports it.
 func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
-	done, err := r.claim(ctx, path)
+	done, err := r.acquire(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -163,9 +163,9 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
 	return nil
 }
 
-// claim waits until no other caller rotates the log at path, and reserves it
+// acquire waits until no other caller rotates the log at path, and reserves it
 // until done is called.
-func (r *Rotator) claim(ctx context.Context, path string) (done func(), err error) {
+func (r *Rotator) acquire(ctx context.Context, path string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {
 		r.mu.Lock()

@@ -15,8 +15,8 @@ const (
 	tmpSuffix   = ".tmp"
 )
 
-// piece is a rotated file of a log.
-type piece struct {
+// rotatedFile is a rotated file of a log.
+type rotatedFile struct {
 	name       string // without the directory
 	stamp      string
 	compressed bool
@@ -24,25 +24,25 @@ type piece struct {
 
 // parse parses the name of a file next to the log base. temporary means that
 // an interrupted rotation left the file.
-func parse(base, name string) (p piece, temporary, ok bool) {
+func parse(base, name string) (p rotatedFile, temporary, ok bool) {
 	rest, ok := strings.CutPrefix(name, base+".")
 	if !ok {
-		return piece{}, false, false
+		return rotatedFile{}, false, false
 	}
 	rest, temporary = strings.CutSuffix(rest, tmpSuffix)
 	stamp, compressed := strings.CutSuffix(rest, gzSuffix)
 	// A stamp at the end of the range would allow no later one.
 	at, err := time.Parse(stampFormat, stamp)
 	if err != nil || len(stamp) != len(stampFormat) || at.Year() >= 9999 {
-		return piece{}, false, false
+		return rotatedFile{}, false, false
 	}
-	return piece{name: name, stamp: stamp, compressed: compressed}, temporary, true
+	return rotatedFile{name: name, stamp: stamp, compressed: compressed}, temporary, true
 }
 
-// sortOut returns the rotated files of a log, the oldest first, and the unused
+// classify returns the rotated files of a log, the oldest first, and the unused
 // files that interrupted rotations left: temporary ones, and plain ones that
 // also exist compressed.
-func sortOut(base string, files []string) (pieces []piece, unused []string) {
+func classify(base string, files []string) (pieces []rotatedFile, unused []string) {
 	for _, name := range files {
 		p, temporary, ok := parse(base, name)
 		switch {
@@ -53,13 +53,13 @@ func sortOut(base string, files []string) (pieces []piece, unused []string) {
 			pieces = append(pieces, p)
 		}
 	}
-	slices.SortFunc(pieces, func(a, b piece) int { return cmp.Compare(a.stamp, b.stamp) })
+	slices.SortFunc(pieces, func(a, b rotatedFile) int { return cmp.Compare(a.stamp, b.stamp) })
 	return pieces, unused
 }
 
 // nextStamp returns a stamp later than that of every piece, even if the clock
 // was set back, because the oldest piece by name is removed first.
-func nextStamp(now time.Time, pieces []piece) string {
+func nextStamp(now time.Time, pieces []rotatedFile) string {
 	stamp := now.Format(stampFormat)
 	if len(pieces) == 0 {
 		return stamp
@@ -78,7 +78,7 @@ func nextStamp(now time.Time, pieces []piece) string {
 // Files lists the files of the log at path, the oldest first: the rotated
 // files, then path itself, which need not exist.
 func Files(path string) ([]string, error) {
-	f, err := openFolder(filepath.Dir(path))
+	f, err := openLogDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}

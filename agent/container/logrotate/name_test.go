@@ -22,7 +22,7 @@ func TestSortOut(t *testing.T) {
 		{"of others", []string{"1.log.20260102-000000", "0.log.2026", "0.log.", "0.log.20260102-000000.gz.gz", "0.log.20260102-250000", "0.log.20260102-000000.0"}, []string{}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pieces, unused := sortOut("0.log", tc.files)
+			pieces, unused := classify("0.log", tc.files)
 			if diff := cmp.Diff(tc.pieces, names(pieces)); diff != "" {
 				t.Errorf("pieces (-want +got):\n%s", diff)
 			}
@@ -44,7 +44,7 @@ func FuzzNextStamp(f *testing.F) {
 		if now.Year() < 0 || now.Year() > 9000 {
 			return
 		}
-		pieces, _ := sortOut("0.log", []string{name})
+		pieces, _ := classify("0.log", []string{name})
 		stamp := nextStamp(now, pieces)
 		if len(pieces) == 1 && stamp <= pieces[0].stamp {
 			t.Errorf("%s after %s", stamp, pieces[0].stamp)

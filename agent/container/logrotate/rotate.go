@@ -14,7 +14,7 @@ import (
 // one, and compresses the log that was rotated before. If the runtime does not
 // open a new one, rotate undoes the renaming.
 func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
-	f, err := openFolder(filepath.Dir(path))
+	f, err := openLogDir(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 		}
 	}
 	rotated = rotated[excess:]
-	if err := r.swap(ctx, f, containerID, base, nextStamp(time.Now(), rotated)); err != nil {
+	if err := r.renameAndReopen(ctx, f, containerID, base, nextStamp(time.Now(), rotated)); err != nil {
 		return err
 	}
 	// Errors here leave plain files, which count like the others: a full disk
@@ -56,9 +56,9 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 // and those that exceed room because a container wrote far more than MaxSize
 // between two checks. Such pieces are not compressed: that would take longer
 // than writing the next one. The last inUse pieces are never included.
-func (r *Rotator) excess(f *folder, base string, pieces []piece, keep, inUse int) int {
+func (r *Rotator) excess(f *logDir, base string, pieces []rotatedFile, keep, inUse int) int {
 	over := max(len(pieces)-keep, 0)
-	total, room := f.size(base), r.cfg.room()
+	total, room := f.size(base), r.cfg.maxRotatedBytes()
 	for i := len(pieces) - 1; i >= over; i-- {
 		if total += f.size(pieces[i].name); total > room && i < len(pieces)-inUse {
 			return i + 1
@@ -67,8 +67,8 @@ func (r *Rotator) excess(f *folder, base string, pieces []piece, keep, inUse int
 	return over
 }
 
-// room returns how many bytes the rotated logs of one container may take.
-func (c *Config) room() int64 {
+// maxRotatedBytes returns how many bytes the rotated logs of one container may take.
+func (c *Config) maxRotatedBytes() int64 {
 	pieces := 2 * int64(c.MaxFiles)
 	if c.MaxSize < 0 || c.MaxSize > math.MaxInt64/pieces {
 		return math.MaxInt64
@@ -76,8 +76,8 @@ func (c *Config) room() int64 {
 	return c.MaxSize * pieces
 }
 
-// swap renames the log and makes the runtime open a new one.
-func (r *Rotator) swap(ctx context.Context, f *folder, containerID, base, stamp string) error {
+// renameAndReopen renames the log and makes the runtime open a new one.
+func (r *Rotator) renameAndReopen(ctx context.Context, f *logDir, containerID, base, stamp string) error {
 	rotated := base + "." + stamp
 	err := f.rename(base, rotated)
 	missing := errors.Is(err, fs.ErrNotExist)
@@ -98,7 +98,7 @@ func (r *Rotator) swap(ctx context.Context, f *folder, containerID, base, stamp 
 	return err
 }
 
-func names(pieces []piece) []string {
+func names(pieces []rotatedFile) []string {
 	out := make([]string, len(pieces))
 	for i := range pieces {
 		out[i] = pieces[i].name

@@ -238,7 +238,7 @@ func TestAfterAKill(t *testing.T) {
 			c.write(10)
 			move(t, c.path, c.path+first)
 			c.open()
-			f, err := openFolder(filepath.Dir(c.path))
+			f, err := openLogDir(filepath.Dir(c.path))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -378,7 +378,7 @@ func TestOneRotationAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newContainer(t)
 		r := c.rotator(5)
-		done, err := r.claim(t.Context(), c.path)
+		done, err := r.acquire(t.Context(), c.path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,66 +15,66 @@ type state struct {
 	due      time.Time
 	size     int64 // in bytes at the last check; -1 is none
 	failures int   // consecutive
-	seen     bool  // in the current listing
+	listed   bool  // in the current listing
 
-	grows int64     // bytes per second, as last measured
-	since time.Time // when the log had start bytes; zero is never
-	start int64
+	growthRate   int64     // bytes per second, as last measured
+	measuredAt   time.Time // when the log had start bytes; zero is never
+	measuredSize int64
 }
 
 // measure updates the growth rate from the size of a log. A higher earlier
 // rate is only halved each time, so that a log is still checked often after a
 // pause.
 func (s *state) measure(size int64, now time.Time) {
-	elapsed := now.Sub(s.since)
-	if !s.since.IsZero() {
-		if elapsed < shortest/4 {
+	elapsed := now.Sub(s.measuredAt)
+	if !s.measuredAt.IsZero() {
+		if elapsed < minCheckInterval/4 {
 			return // too short to measure
 		}
-		growth := size - s.start
+		growth := size - s.measuredSize
 		if growth < 0 {
 			growth = size // it was rotated by another process
 		}
-		s.grows = max(int64(float64(growth)/elapsed.Seconds()), s.grows/2)
+		s.growthRate = max(int64(float64(growth)/elapsed.Seconds()), s.growthRate/2)
 	}
 	s.measureFrom(size, now)
 }
 
 // measureFrom starts a measurement at a size.
 func (s *state) measureFrom(size int64, now time.Time) {
-	s.start, s.since = size, now
+	s.measuredSize, s.measuredAt = size, now
 }
 
-// wait returns the time until the next check of a log: until it could reach
+// untilCheck returns the time until the next check of a log: until it could reach
 // MaxSize. grows is its measured growth in bytes per second. A log that would
 // reach MaxSize in less than an interval is checked more often.
-func (c *Config) wait(size, grows int64) time.Duration {
+func (c *Config) untilCheck(size, grows int64) time.Duration {
 	left := max(c.MaxSize-max(size, 0), 0)
-	usual := c.bound(time.Duration(min(left/rate, int64(longest/time.Second))) * time.Second)
-	if grows <= rate && float64(grows)*c.Interval.Seconds() <= float64(c.MaxSize) {
+	usual := c.bound(time.Duration(min(left/assumedRate, int64(maxCheckInterval/time.Second))) * time.Second)
+	if grows <= assumedRate && float64(grows)*c.Interval.Seconds() <= float64(c.MaxSize) {
 		return usual
 	}
-	reached := time.Duration(min(float64(left)/float64(grows), longest.Seconds()) * float64(time.Second))
-	return min(max(reached, shortest), usual)
+	reached := time.Duration(min(float64(left)/float64(grows), maxCheckInterval.Seconds()) * float64(time.Second))
+	return min(max(reached, minCheckInterval), usual)
 }
 
-// retry returns the delay after n+1 consecutive failures.
-func (c *Config) retry(n int) time.Duration {
+// retryDelay returns the delay after n+1 consecutive failures.
+func (c *Config) retryDelay(n int) time.Duration {
 	return c.bound(c.Interval << min(n, 10))
 }
 
 // bound limits d to between Interval and longest.
 func (c *Config) bound(d time.Duration) time.Duration {
-	if d > longest || d < 0 {
-		d = longest
+	if d > maxCheckInterval || d < 0 {
+		d = maxCheckInterval
 	}
 	return max(d, c.Interval)
 }
 
-// wake makes idle logs due again; nil is all logs.
-func (r *Rotator) wake(paths []string, now time.Time) {
+// makeDue makes idle logs due again; nil is all logs.
+func (r *Rotator) makeDue(paths []string, now time.Time) {
 	soon := func(s *state) {
-		if at := now.Add(r.cfg.wait(s.size, s.grows)); s.failures == 0 && at.Before(s.due) {
+		if at := now.Add(r.cfg.untilCheck(s.size, s.growthRate)); s.failures == 0 && at.Before(s.due) {
 			s.due = at
 			s.measureFrom(max(s.size, 0), now) // it was idle until now
 		}
@@ -92,9 +92,9 @@ func (r *Rotator) wake(paths []string, now time.Time) {
 	}
 }
 
-// look updates the list of logs, checks those that are due, and rotates those
+// check updates the list of logs, checks those that are due, and rotates those
 // that are too large. It returns the time until the next check.
-func (r *Rotator) look(ctx context.Context, events growth, now time.Time) time.Duration {
+func (r *Rotator) check(ctx context.Context, events changeNotifier, now time.Time) time.Duration {
 	r.list(events, now)
 	large := make(chan string)
 	var wg sync.WaitGroup
@@ -119,7 +119,7 @@ func (r *Rotator) look(ctx context.Context, events growth, now time.Time) time.D
 	}
 	close(large)
 	wg.Wait()
-	next := now.Add(longest)
+	next := now.Add(maxCheckInterval)
 	for _, s := range r.logs {
 		if s.due.Before(next) {
 			next = s.due
@@ -129,35 +129,35 @@ func (r *Rotator) look(ctx context.Context, events growth, now time.Time) time.D
 }
 
 // list updates the logs from the running containers.
-func (r *Rotator) list(events growth, now time.Time) {
+func (r *Rotator) list(events changeNotifier, now time.Time) {
 	for _, l := range r.cfg.Containers() {
 		s := r.logs[l.Path]
 		if s == nil || s.id != l.ID {
 			s = &state{id: l.ID, due: now, size: -1}
 			r.logs[l.Path] = s
 		}
-		s.seen = true
+		s.listed = true
 	}
 	for path, s := range r.logs {
-		if !s.seen {
-			events.forget(path)
+		if !s.listed {
+			events.unwatch(path)
 			delete(r.logs, path)
 		}
-		s.seen = false
+		s.listed = false
 	}
 }
 
 // inspect checks one log and reports whether it must be rotated. If not, the
 // log is due again when it could have become too large. If it does not grow at
 // all, the next check follows a notification of the kernel.
-func (r *Rotator) inspect(ctx context.Context, events growth, path string, s *state, now time.Time) (large bool) {
+func (r *Rotator) inspect(ctx context.Context, events changeNotifier, path string, s *state, now time.Time) (large bool) {
 	size, err := sizeOf(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		// The agent was killed between renaming and reopening.
 		return true
 	case err != nil:
-		r.failed(path, s, now, err)
+		r.scheduleRetry(path, s, now, err)
 		return false
 	}
 	s.measure(size, now)
@@ -166,13 +166,13 @@ func (r *Rotator) inspect(ctx context.Context, events growth, path string, s *st
 	}
 	rests := size == s.size
 	s.size, s.failures = size, 0
-	s.due = now.Add(r.cfg.wait(size, s.grows))
+	s.due = now.Add(r.cfg.untilCheck(size, s.growthRate))
 	if !rests || !events.watch(path) || ctx.Err() != nil {
 		return false
 	}
 	// Checked again, because it may have grown before the watch started.
 	if again, err := sizeOf(path); err == nil && again == size {
-		s.due = now.Add(longest)
+		s.due = now.Add(maxCheckInterval)
 	}
 	return false
 }
@@ -181,19 +181,19 @@ func (r *Rotator) inspect(ctx context.Context, events growth, path string, s *st
 func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.Time) {
 	if err := r.Rotate(ctx, s.id, path); err != nil {
 		if ctx.Err() == nil {
-			r.failed(path, s, now, err)
+			r.scheduleRetry(path, s, now, err)
 		}
 		return
 	}
 	s.size, s.failures = -1, 0
 	s.measureFrom(0, now)
-	s.due = now.Add(r.cfg.wait(0, s.grows))
+	s.due = now.Add(r.cfg.untilCheck(0, s.growthRate))
 }
 
-// failed logs an error and schedules a retry.
-func (r *Rotator) failed(path string, s *state, now time.Time, err error) {
+// scheduleRetry logs an error and schedules a retry.
+func (r *Rotator) scheduleRetry(path string, s *state, now time.Time, err error) {
 	s.failures++
-	wait := r.cfg.retry(s.failures - 1)
+	wait := r.cfg.retryDelay(s.failures - 1)
 	s.due = now.Add(wait)
 	r.cfg.Log.Warn("cannot rotate container log", "containerID", s.id, "log", path, "error", err, "retryIn", wait)
 }

@@ -34,13 +34,13 @@ func (k *kernel) watch(path string) bool {
 	return true
 }
 
-func (k *kernel) forget(path string) {
+func (k *kernel) unwatch(path string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.watched, path)
 }
 
-func (k *kernel) grown() <-chan struct{} { return k.nudges }
+func (k *kernel) notifications() <-chan struct{} { return k.nudges }
 
 func (k *kernel) take() []string {
 	k.mu.Lock()
@@ -66,7 +66,7 @@ func (k *kernel) watches(path string) int {
 }
 
 // running starts Run in a bubble; listings counts its checks.
-func running(t *testing.T, c *container, r *Rotator, g growth) (listings func() int) {
+func running(t *testing.T, c *container, r *Rotator, g changeNotifier) (listings func() int) {
 	t.Helper()
 	var mu sync.Mutex
 	count := 0
@@ -77,7 +77,7 @@ func running(t *testing.T, c *container, r *Rotator, g growth) (listings func() 
 		count++
 		return logs()
 	}
-	r.growth = func() (growth, error) { return g, nil }
+	r.newNotifier = func() (changeNotifier, error) { return g, nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- r.Run(ctx) }()
@@ -110,9 +110,9 @@ func TestLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := newContainer(t), newKernel()
 		r, looked := c.rotator(5), atomic.Int32{}
-		r.cfg.Looked = func() { looked.Add(1) }
+		r.cfg.AfterCheck = func() { looked.Add(1) }
 		looks := running(t, c, r, k)
-		time.Sleep(2*longest + time.Minute)
+		time.Sleep(2*maxCheckInterval + time.Minute)
 		synctest.Wait()
 		if got, want := int(looked.Load()), looks(); got != want || got < 3 {
 			t.Errorf("Looked was called %d times for %d looks", got, want)
@@ -150,7 +150,7 @@ func TestLogAtRestIsLeftAlone(t *testing.T) {
 func TestWithoutEventsLogsAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newContainer(t)
-		looks := running(t, c, c.rotator(5), blind{})
+		looks := running(t, c, c.rotator(5), noNotifier{})
 		time.Sleep(5 * time.Minute)
 		if got := looks(); got < 25 || got > 32 {
 			t.Errorf("%d looks in five minutes", got)
@@ -285,14 +285,14 @@ func TestWaits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := Config{MaxSize: tc.max, Interval: 10 * time.Second}
-			if got := c.wait(tc.size, tc.grows); got != tc.want {
+			if got := c.untilCheck(tc.size, tc.grows); got != tc.want {
 				t.Errorf("wait = %v, want %v", got, tc.want)
 			}
 		})
 	}
 	slow := Config{MaxSize: 1, Interval: 20 * time.Hour}
-	if slow.retry(100) != 20*time.Hour || slow.wait(0, 0) != 20*time.Hour {
-		t.Errorf("waits %v and %v, want the interval", slow.retry(100), slow.wait(0, 0))
+	if slow.retryDelay(100) != 20*time.Hour || slow.untilCheck(0, 0) != 20*time.Hour {
+		t.Errorf("waits %v and %v, want the interval", slow.retryDelay(100), slow.untilCheck(0, 0))
 	}
 }
 
@@ -396,7 +396,7 @@ func TestFastLogAfterARest(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second / 10)
 		synctest.Wait()
-		if got := r.logs[c.path].grows >> 20; got < 6 || got > 8 {
+		if got := r.logs[c.path].growthRate >> 20; got < 6 || got > 8 {
 			t.Errorf("it grows by %d MiB in a second, want 8", got)
 		}
 	})
@@ -416,7 +416,7 @@ func TestKernelTellsOnce(t *testing.T) {
 	if !g.watch(one) || !g.watch(two) || !g.watch(two) || g.watch(filepath.Join(dir, "none")) {
 		t.Fatal("watches not as they should be")
 	}
-	g.forget(two)
+	g.unwatch(two)
 	for range 3 {
 		add(t, two)
 		add(t, one)
@@ -439,10 +439,10 @@ func TestKernelTellsOnce(t *testing.T) {
 	}
 }
 
-func told(t *testing.T, g growth, want string) {
+func told(t *testing.T, g changeNotifier, want string) {
 	t.Helper()
 	select {
-	case <-g.grown():
+	case <-g.notifications():
 	case <-time.After(10 * time.Second):
 		t.Fatal("not told")
 	}

@@ -9,11 +9,11 @@ import "github.com/tinylet/tinylet/agent/metrics"
 // responds.
 func (p *PLEG) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindHistogram, "kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.")
-	out.Timing(&p.took)
+	out.Timing(&p.relistDurations)
 	out.Family(metrics.KindHistogram, "kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.")
-	out.Timing(&p.apart)
+	out.Timing(&p.relistIntervals)
 	p.mu.Lock()
-	heard := p.heard
+	heard := p.lastSeen
 	p.mu.Unlock()
 	if !heard.IsZero() {
 		out.Family(metrics.KindGauge, "kubelet_pleg_last_seen_seconds", "Timestamp in seconds of the container runtime's last response or event.")

@@ -30,18 +30,18 @@ const (
 	retryMax     = 5 * time.Second
 	// relistGap limits the rate of relists in a burst of events without a pod.
 	relistGap = time.Second
-	// settleGap is the time after which a list that may have been too early is
+	// repeatDelay is the time after which a list that may have been too early is
 	// repeated.
-	settleGap = 2 * time.Second
-	listLimit = 30 * time.Second
+	repeatDelay = 2 * time.Second
+	listLimit   = 30 * time.Second
 )
 
 // Pod is one pod in the runtime, running or not.
 type Pod struct {
 	Ref pod.Ref
-	// Grace is the termination grace period that its containers were created
+	// GracePeriod is the termination grace period that its containers were created
 	// with; negative if they do not have it.
-	Grace time.Duration
+	GracePeriod time.Duration
 	// Running reports whether a sandbox is ready or a container runs.
 	Running bool
 }
@@ -65,24 +65,24 @@ type PLEG struct {
 	cfg       Config
 	changes   chan types.UID
 	snapshots chan []Pod
-	news      chan struct{} // one slot: pending or fresh changed
+	wake      chan struct{} // one slot: pending or fresh changed
 	relistNow chan struct{} // one slot
 	// relistSoon has one slot: relist again after settleGap.
 	relistSoon chan struct{}
 
-	mu      sync.Mutex
-	pending []types.UID          // not delivered yet, each once
-	waiting map[types.UID]bool   // the set of pending
-	again   bool                 // the first of pending changed while it was offered
-	fresh   []Pod                // the newest snapshot, nil once delivered
-	owners  map[string]types.UID // container and sandbox ID -> pod
-	heard   time.Time            // when the runtime last responded or sent an event
-	lastErr error                // of the last call
-	failing bool                 // the last call failed
-	trust   trust                // in the event stream
-	started time.Time
+	mu           sync.Mutex
+	pending      []types.UID          // not delivered yet, each once
+	queued       map[types.UID]bool   // the set of pending
+	changedAgain bool                 // the first of pending changed while it was offered
+	snapshot     []Pod                // the newest snapshot, nil once delivered
+	owners       map[string]types.UID // container and sandbox ID -> pod
+	lastSeen     time.Time            // when the runtime last responded or sent an event
+	lastErr      error                // of the last call
+	failing      bool                 // the last call failed
+	streamState  streamState          // in the event stream
+	started      time.Time
 
-	took, apart metrics.Timing // durations of relists, and times between their starts
+	relistDurations, relistIntervals metrics.Timing // durations of relists, and times between their starts
 }
 
 // New returns a PLEG. It starts nothing.
@@ -91,10 +91,10 @@ func New(cfg Config) *PLEG {
 		cfg:        cfg,
 		changes:    make(chan types.UID),
 		snapshots:  make(chan []Pod),
-		news:       make(chan struct{}, 1),
+		wake:       make(chan struct{}, 1),
 		relistNow:  make(chan struct{}, 1),
 		relistSoon: make(chan struct{}, 1),
-		waiting:    make(map[types.UID]bool),
+		queued:     make(map[types.UID]bool),
 		owners:     make(map[string]types.UID),
 	}
 }
@@ -116,23 +116,23 @@ func (p *PLEG) Run(ctx context.Context) error {
 	p.started = time.Now()
 	p.mu.Unlock()
 	var wg sync.WaitGroup
-	wg.Go(func() { p.stream(ctx) })
-	wg.Go(func() { p.check(ctx) })
+	wg.Go(func() { p.watchEvents(ctx) })
+	wg.Go(func() { p.relistLoop(ctx) })
 	p.deliver(ctx)
 	wg.Wait()
 	return context.Cause(ctx)
 }
 
-// Heard records that the runtime answered a call of another component, which
+// RecordResponse records that the runtime answered a call of another component, which
 // saves the next heartbeat.
-func (p *PLEG) Heard() { p.note(nil) }
+func (p *PLEG) RecordResponse() { p.recordResult(nil) }
 
 // Healthy returns an error if the runtime has been silent for longer than
 // silenceLimit. It makes no call.
 func (p *PLEG) Healthy(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	since := p.heard
+	since := p.lastSeen
 	if since.IsZero() {
 		since = p.started
 	}
@@ -153,27 +153,27 @@ func (p *PLEG) deliver(ctx context.Context) {
 		var changes chan types.UID
 		var snapshots chan []Pod
 		var uid types.UID
-		fresh := p.fresh
+		fresh := p.snapshot
 		if fresh != nil {
 			snapshots = p.snapshots // before the changes, which may be those of its pods
 		} else if len(p.pending) > 0 {
 			changes, uid = p.changes, p.pending[0]
 		}
-		p.again = false
+		p.changedAgain = false
 		p.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.news:
+		case <-p.wake:
 		case snapshots <- fresh:
 			p.delivered(fresh)
 		case changes <- uid:
 			p.mu.Lock()
 			p.pending = append(p.pending[:0], p.pending[1:]...)
-			if p.again {
+			if p.changedAgain {
 				p.pending = append(p.pending, uid)
 			} else {
-				delete(p.waiting, uid)
+				delete(p.queued, uid)
 			}
 			p.mu.Unlock()
 		}
@@ -184,24 +184,24 @@ func (p *PLEG) deliver(ctx context.Context) {
 func (p *PLEG) delivered(snapshot []Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.fresh) == len(snapshot) && (len(snapshot) == 0 || &p.fresh[0] == &snapshot[0]) {
-		p.fresh = nil
+	if len(p.snapshot) == len(snapshot) && (len(snapshot) == 0 || &p.snapshot[0] == &snapshot[0]) {
+		p.snapshot = nil
 	}
 }
 
 // changed queues a UID. The caller holds p.mu.
 func (p *PLEG) changed(uid types.UID) {
-	if !p.waiting[uid] {
-		p.waiting[uid] = true
+	if !p.queued[uid] {
+		p.queued[uid] = true
 		p.pending = append(p.pending, uid)
 	} else if p.pending[0] == uid {
-		p.again = true
+		p.changedAgain = true
 	}
 }
 
-// note records the result of a call to the runtime, and logs when success turns
+// recordResult records the result of a call to the runtime, and logs when success turns
 // into failure or the reverse.
-func (p *PLEG) note(err error) {
+func (p *PLEG) recordResult(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if failed := err != nil; failed != p.failing {
@@ -214,9 +214,9 @@ func (p *PLEG) note(err error) {
 	}
 	p.lastErr = err
 	if err == nil {
-		p.heard = time.Now()
+		p.lastSeen = time.Now()
 	}
 }
 
-// longer doubles a retry's delay, up to retryMax.
-func longer(d time.Duration) time.Duration { return min(2*d, retryMax) }
+// nextBackoff doubles a retry's delay, up to retryMax.
+func nextBackoff(d time.Duration) time.Duration { return min(2*d, retryMax) }

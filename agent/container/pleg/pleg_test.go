@@ -183,8 +183,8 @@ func TestStartFindsWhatRuns(t *testing.T) {
 	}, func(b *bench) {
 		want(t, "first list", b.told(soon), "a", "b")
 		wanted := []Pod{
-			{Ref: pod.Ref{UID: "a", Namespace: "default", Name: "pod-a"}, Grace: 45 * time.Second, Running: true},
-			{Ref: pod.Ref{UID: "b", Namespace: "default", Name: "pod-b"}, Grace: -1, Running: true},
+			{Ref: pod.Ref{UID: "a", Namespace: "default", Name: "pod-a"}, GracePeriod: 45 * time.Second, Running: true},
+			{Ref: pod.Ref{UID: "b", Namespace: "default", Name: "pod-b"}, GracePeriod: -1, Running: true},
 		}
 		if diff := cmp.Diff(wanted, b.latest()); diff != "" {
 			t.Errorf("snapshot (-want +got):\n%s", diff)
@@ -251,7 +251,7 @@ func TestLostEventsAreFound(t *testing.T) {
 		}, func(b *bench) {
 			want(t, "first list", b.told(time.Second), "a")
 			b.rt.ExitContainer(id, 1)
-			want(t, "lost exit", b.told(2*settleGap), "a")
+			want(t, "lost exit", b.told(2*repeatDelay), "a")
 		})
 	})
 }
@@ -261,7 +261,7 @@ func TestLostEventsAreFound(t *testing.T) {
 // change.
 func TestRelistTellsChangesOnceMore(t *testing.T) {
 	run(t, nil, func(b *bench) {
-		time.Sleep(2 * settleGap)
+		time.Sleep(2 * repeatDelay)
 		b.start("a", nil)
 		_, id := b.start("b", nil)
 		b.rt.ExitContainer(id, 1)

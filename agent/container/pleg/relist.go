@@ -16,10 +16,10 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// check relists on request and by a timer, and makes the heartbeats. All calls
+// relistLoop relists on request and by a timer, and makes the heartbeats. All calls
 // of the PLEG that may hang, but the event stream, are made here.
-func (p *PLEG) check(ctx context.Context) {
-	var last view
+func (p *PLEG) relistLoop(ctx context.Context) {
+	var last relistResult
 	relist, heartbeat := time.NewTimer(0), time.NewTimer(wait.Around(heartbeatPeriod, 10))
 	defer relist.Stop()
 	defer heartbeat.Stop()
@@ -34,13 +34,13 @@ func (p *PLEG) check(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-heartbeat.C:
-			heartbeat.Reset(p.beat(ctx))
+			heartbeat.Reset(p.heartbeat(ctx))
 			continue
 		case <-p.relistSoon:
-			again = time.Now().Add(settleGap)
+			again = time.Now().Add(repeatDelay)
 			if again.Before(due) {
 				due = again
-				relist.Reset(settleGap)
+				relist.Reset(repeatDelay)
 			}
 			continue
 		case <-p.relistNow:
@@ -58,14 +58,14 @@ func (p *PLEG) check(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.took.Observe(time.Since(begun), err)
+		p.relistDurations.Observe(time.Since(begun), err)
 		if !good.IsZero() {
-			p.apart.Observe(begun.Sub(good), nil)
+			p.relistIntervals.Observe(begun.Sub(good), nil)
 		}
-		p.note(err)
+		p.recordResult(err)
 		next := p.period()
 		if err != nil {
-			next, retry, listed = wait.Around(retry, 10), longer(retry), time.Time{}
+			next, retry, listed = wait.Around(retry, 10), nextBackoff(retry), time.Time{}
 		} else {
 			retry, listed, good = retryFirst, begun, begun
 			p.publish(last, now)
@@ -88,21 +88,21 @@ func (p *PLEG) check(ctx context.Context) {
 func (p *PLEG) period() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch p.trust {
-	case proven:
+	switch p.streamState {
+	case streamProven:
 		return wait.Around(relistPeriod, 10)
-	case unproven:
+	case streamUnproven:
 		return wait.Around(unprovenPeriod, 10)
-	case closed:
+	case streamClosed:
 	}
 	return pollPeriod
 }
 
-// beat calls Status unless the runtime responded recently, and returns the time
+// heartbeat calls Status unless the runtime responded recently, and returns the time
 // to the next heartbeat.
-func (p *PLEG) beat(ctx context.Context) time.Duration {
+func (p *PLEG) heartbeat(ctx context.Context) time.Duration {
 	p.mu.Lock()
-	quiet := time.Since(p.heard)
+	quiet := time.Since(p.lastSeen)
 	p.mu.Unlock()
 	if due := heartbeatPeriod - quiet; due > heartbeatPeriod/10 {
 		return due
@@ -113,7 +113,7 @@ func (p *PLEG) beat(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return heartbeatPeriod
 	}
-	p.note(err)
+	p.recordResult(err)
 	if err != nil {
 		wait.Notify(p.relistNow) // and again until it answers
 		return wait.Around(retryMax, 10)
@@ -121,16 +121,16 @@ func (p *PLEG) beat(ctx context.Context) time.Duration {
 	return wait.Around(heartbeatPeriod, 10)
 }
 
-// view is the result of one relist.
-type view struct {
-	marks  map[types.UID]uint64 // changes whenever an object of the pod does
-	pods   []Pod
-	owners map[string]types.UID
+// relistResult is the result of one relist.
+type relistResult struct {
+	fingerprints map[types.UID]uint64 // changes whenever an object of the pod does
+	pods         []Pod
+	owners       map[string]types.UID
 }
 
 // list lists all pods of the runtime with two calls.
-func (p *PLEG) list(ctx context.Context) (view, error) {
-	v := view{marks: make(map[types.UID]uint64), owners: make(map[string]types.UID), pods: []Pod{}}
+func (p *PLEG) list(ctx context.Context) (relistResult, error) {
+	v := relistResult{fingerprints: make(map[types.UID]uint64), owners: make(map[string]types.UID), pods: []Pod{}}
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
 	sandboxes, err := p.cfg.Runtime.ListPodSandbox(ctx, nil)
@@ -154,18 +154,18 @@ func (p *PLEG) list(ctx context.Context) (view, error) {
 var seed = maphash.MakeSeed()
 
 // add adds one object. Marks are sums, so the order of a list does not matter.
-func (v *view) add(labels, annotations map[string]string, id string, state int32, running bool) {
+func (v *relistResult) add(labels, annotations map[string]string, id string, state int32, running bool) {
 	who, ok := container.IdentityOf(labels)
 	if !ok {
 		return // it belongs to no pod
 	}
 	v.owners[id] = who.UID
-	if _, known := v.marks[who.UID]; !known {
-		v.pods = append(v.pods, Pod{Ref: pod.Ref{UID: who.UID, Namespace: who.Namespace, Name: who.Name}, Grace: -1})
+	if _, known := v.fingerprints[who.UID]; !known {
+		v.pods = append(v.pods, Pod{Ref: pod.Ref{UID: who.UID, Namespace: who.Namespace, Name: who.Name}, GracePeriod: -1})
 	}
-	v.marks[who.UID] += maphash.String(seed, id+strconv.Itoa(int(state)))
+	v.fingerprints[who.UID] += maphash.String(seed, id+strconv.Itoa(int(state)))
 	p := &v.pods[slices.IndexFunc(v.pods, func(p Pod) bool { return p.Ref.UID == who.UID })]
-	p.Grace = max(p.Grace, container.GraceOf(annotations))
+	p.GracePeriod = max(p.GracePeriod, container.GracePeriodOf(annotations))
 	p.Running = p.Running || running
 }
 
@@ -173,20 +173,20 @@ func (v *view) add(labels, annotations map[string]string, id string, state int32
 // queues a change even if an event has reported it already, because the
 // consumer may have observed the pod before the runtime showed the event's
 // state.
-func (p *PLEG) publish(last, now view) {
+func (p *PLEG) publish(last, now relistResult) {
 	p.mu.Lock()
-	for uid, mark := range now.marks {
-		if old, ok := last.marks[uid]; !ok || old != mark {
+	for uid, mark := range now.fingerprints {
+		if old, ok := last.fingerprints[uid]; !ok || old != mark {
 			p.changed(uid)
 		}
 	}
-	for uid := range last.marks {
-		if _, ok := now.marks[uid]; !ok {
+	for uid := range last.fingerprints {
+		if _, ok := now.fingerprints[uid]; !ok {
 			p.changed(uid)
 		}
 	}
 	p.owners = now.owners
-	p.fresh = now.pods
+	p.snapshot = now.pods
 	p.mu.Unlock()
-	wait.Notify(p.news)
+	wait.Notify(p.wake)
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// trust is how far the event stream can be relied on.
-type trust uint8
+// streamState is how far the event stream can be relied on.
+type streamState uint8
 
 const (
-	closed   trust = iota // no stream: the runtime is polled
-	unproven              // open, and no event has arrived yet
-	proven                // it has delivered an event
+	streamClosed   streamState = iota // no stream: the runtime is polled
+	streamUnproven                    // open, and no event has arrived yet
+	streamProven                      // it has delivered an event
 )
 
-// stream subscribes to the runtime's events, and again whenever the stream
+// watchEvents subscribes to the runtime's events, and again whenever the stream
 // breaks.
-func (p *PLEG) stream(ctx context.Context) {
+func (p *PLEG) watchEvents(ctx context.Context) {
 	retry, quiet := retryFirst, false
 	for {
 		begun := time.Now()
-		err := p.cfg.Runtime.ContainerEvents(ctx, p.opened, p.handle)
-		was := p.closed()
+		err := p.cfg.Runtime.ContainerEvents(ctx, p.onStreamOpened, p.handle)
+		was := p.onStreamClosed()
 		if ctx.Err() != nil {
 			return
 		}
@@ -42,7 +42,7 @@ func (p *PLEG) stream(ctx context.Context) {
 			}
 			continue
 		}
-		if was == proven || time.Since(begun) > heartbeatPeriod {
+		if was == streamProven || time.Since(begun) > heartbeatPeriod {
 			retry, quiet = retryFirst, false
 		}
 		if !quiet {
@@ -52,16 +52,16 @@ func (p *PLEG) stream(ctx context.Context) {
 		if !wait.Pause(ctx, wait.Around(retry, 10)) {
 			return
 		}
-		retry = longer(retry)
+		retry = nextBackoff(retry)
 	}
 }
 
-// opened records that the event stream is open. A relist must find the changes
+// onStreamOpened records that the event stream is open. A relist must find the changes
 // before it, and another one a moment later, because no runtime reports when
 // exactly a subscription takes effect.
-func (p *PLEG) opened() {
+func (p *PLEG) onStreamOpened() {
 	p.mu.Lock()
-	p.trust = unproven
+	p.streamState = streamUnproven
 	p.mu.Unlock()
 	p.cfg.Log.Info("container event stream opened")
 	wait.Notify(p.relistNow)
@@ -71,14 +71,14 @@ func (p *PLEG) opened() {
 	}
 }
 
-// closed records that the event stream has ended, and returns its trust until
+// onStreamClosed records that the event stream has ended, and returns its trust until
 // then.
-func (p *PLEG) closed() trust {
+func (p *PLEG) onStreamClosed() streamState {
 	p.mu.Lock()
-	was := p.trust
-	p.trust = closed
+	was := p.streamState
+	p.streamState = streamClosed
 	p.mu.Unlock()
-	if was != closed {
+	if was != streamClosed {
 		wait.Notify(p.relistNow)
 	}
 	return was
@@ -90,8 +90,8 @@ func (p *PLEG) handle(e *runtimeapi.ContainerEventResponse) {
 	uid := types.UID(sandbox.GetMetadata().GetUid())
 	deleted := e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
 	p.mu.Lock()
-	p.trust = proven
-	p.heard = time.Now()
+	p.streamState = streamProven
+	p.lastSeen = time.Now()
 	if uid == "" {
 		uid = p.owners[e.GetContainerId()]
 	}
@@ -110,7 +110,7 @@ func (p *PLEG) handle(e *runtimeapi.ContainerEventResponse) {
 		wait.Notify(p.relistNow)
 		return
 	}
-	wait.Notify(p.news)
+	wait.Notify(p.wake)
 	if deleted && (sandbox == nil || sandbox.GetId() == e.GetContainerId()) {
 		// containerd sends this event shortly before the sandbox leaves its
 		// lists.

@@ -63,22 +63,22 @@ func List(root string) ([]Log, error) {
 	return out, nil
 }
 
-// First returns the path of the first log of a pod's container. The file need
+// FirstPath returns the path of the first log of a pod's container. The file need
 // not exist. UIDs and names of the API have no slashes; others result in a
 // path that does not exist.
-func First(root, namespace, pod, uid, container string) string {
-	return numbered(filepath.Join(root, namespace+"_"+pod+"_"+uid, container), 0)
+func FirstPath(root, namespace, pod, uid, container string) string {
+	return pathOf(filepath.Join(root, namespace+"_"+pod+"_"+uid, container), 0)
 }
 
-// Previous returns the path of the log of the container before the one that
+// PreviousPath returns the path of the log of the container before the one that
 // writes to path. It returns ErrNoPrevious if there is none.
-func Previous(path string) (string, error) {
-	number, ok := numberOf(filepath.Base(path))
+func PreviousPath(path string) (string, error) {
+	number, ok := restartCountOf(filepath.Base(path))
 	if !ok {
 		return "", fmt.Errorf("log %q has no restart count in its name: %w", path, ErrNoPrevious)
 	}
 	best := -1
-	for n := range numbers(filepath.Dir(path)) {
+	for n := range restartCounts(filepath.Dir(path)) {
 		if n < number {
 			best = max(best, n)
 		}
@@ -86,19 +86,19 @@ func Previous(path string) (string, error) {
 	if best < 0 {
 		return "", fmt.Errorf("before %q: %w", path, ErrNoPrevious)
 	}
-	return numbered(filepath.Dir(path), best), nil
+	return pathOf(filepath.Dir(path), best), nil
 }
 
 // newest returns the log with the highest restart count in a directory, or "".
 func newest(dir string) (string, fs.FileInfo) {
 	best := -1
-	for n := range numbers(dir) {
+	for n := range restartCounts(dir) {
 		best = max(best, n)
 	}
 	if best < 0 {
 		return "", nil
 	}
-	path := numbered(dir, best)
+	path := pathOf(dir, best)
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return "", nil
@@ -106,10 +106,10 @@ func newest(dir string) (string, fs.FileInfo) {
 	return path, info
 }
 
-// following returns the log with the next restart count after number, or "".
-func following(dir string, number int) string {
+// nextPathAfter returns the log with the next restart count after number, or "".
+func nextPathAfter(dir string, number int) string {
 	best := -1
-	for n := range numbers(dir) {
+	for n := range restartCounts(dir) {
 		if n > number && (best < 0 || n < best) {
 			best = n
 		}
@@ -117,31 +117,31 @@ func following(dir string, number int) string {
 	if best < 0 {
 		return ""
 	}
-	return numbered(dir, best)
+	return pathOf(dir, best)
 }
 
-// numbers yields the restart counts for which there is a log in dir.
-func numbers(dir string) func(yield func(int) bool) {
+// restartCounts yields the restart counts for which there is a log in dir.
+func restartCounts(dir string) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return
 		}
 		for _, e := range entries {
-			if n, ok := numberOf(e.Name()); ok && e.Type().IsRegular() && !yield(n) {
+			if n, ok := restartCountOf(e.Name()); ok && e.Type().IsRegular() && !yield(n) {
 				return
 			}
 		}
 	}
 }
 
-func numbered(dir string, n int) string {
+func pathOf(dir string, n int) string {
 	return filepath.Join(dir, strconv.Itoa(n)+".log")
 }
 
-// numberOf returns the restart count in a file's name. Rotated files
+// restartCountOf returns the restart count in a file's name. Rotated files
 // (0.log.20260102-030405) have none.
-func numberOf(name string) (int, bool) {
+func restartCountOf(name string) (int, bool) {
 	digits, ok := strings.CutSuffix(name, ".log")
 	if !ok {
 		return 0, false

@@ -22,7 +22,7 @@ func (r *reader) follow(ctx context.Context) error {
 	}
 	defer w.Close()
 	// The watch starts before the first read, so that no change is missed.
-	if r.src.Wait {
+	if r.src.WaitForDir {
 		err = r.await(ctx, w, dir)
 	} else {
 		err = w.Add(dir)
@@ -30,16 +30,16 @@ func (r *reader) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch %q: %w", dir, err)
 	}
-	if err := r.begin(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.openFirst(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	woken := wakeup{names: true}
+	woken := wakeup{entriesChanged: true}
 	for {
 		ended := r.ended()
-		if err := r.catchUp(ctx, woken.names); err != nil {
+		if err := r.catchUp(ctx, woken.entriesChanged); err != nil {
 			return err
 		}
-		if ended || woken.gone {
+		if ended || woken.dirRemoved {
 			if r.file == nil {
 				return nil
 			}
@@ -102,7 +102,7 @@ func existing(dir string) string {
 func (r *reader) catchUp(ctx context.Context, names bool) error {
 	for {
 		if r.file != nil {
-			if err := r.truncated(); err != nil {
+			if err := r.handleTruncation(); err != nil {
 				return err
 			}
 			if err := r.drain(ctx); err != nil {
@@ -113,24 +113,24 @@ func (r *reader) catchUp(ctx context.Context, names bool) error {
 			return nil
 		}
 		path := r.src.Path
-		next, err := r.replaced()
+		next, err := r.openSuccessor()
 		if err != nil {
 			return err
 		}
 		if next == nil {
-			return r.release(ctx)
+			return r.closeDeleted(ctx)
 		}
-		if err := r.leave(ctx, path != r.src.Path); err != nil {
+		if err := r.finishFile(ctx, path != r.src.Path); err != nil {
 			_ = next.Close() // only read from
 			return err
 		}
-		r.use(next)
+		r.switchTo(next)
 	}
 }
 
-// leave prints the rest of the file after the writer switched to another one.
+// finishFile prints the rest of the file after the writer switched to another one.
 // A line may continue after a rotation, but not in the next container.
-func (r *reader) leave(ctx context.Context, nextContainer bool) error {
+func (r *reader) finishFile(ctx context.Context, nextContainer bool) error {
 	if r.file == nil {
 		return nil
 	}
@@ -140,13 +140,13 @@ func (r *reader) leave(ctx context.Context, nextContainer bool) error {
 	if err := r.finish(); err != nil || !nextContainer {
 		return err
 	}
-	return r.print.forget()
+	return r.print.endUnfinished()
 }
 
-// release closes a file that was deleted. An open file keeps its directory
+// closeDeleted closes a file that was deleted. An open file keeps its directory
 // alive in the kernel, which would suppress the event of the directory's
 // removal.
-func (r *reader) release(ctx context.Context) error {
+func (r *reader) closeDeleted(ctx context.Context) error {
 	if r.file == nil {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (r *reader) release(ctx context.Context) error {
 	if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Nlink > 0 {
 		return nil
 	}
-	err = r.leave(ctx, false)
+	err = r.finishFile(ctx, false)
 	r.close()
 	return err
 }
@@ -165,7 +165,7 @@ func (r *reader) release(ctx context.Context) error {
 // ended reports whether the container has ended and its log is not continued
 // in another file.
 func (r *reader) ended() bool {
-	if r.src.Next {
+	if r.src.FollowRestarts {
 		return false
 	}
 	select {
@@ -178,24 +178,24 @@ func (r *reader) ended() bool {
 
 // nextPath returns the log of the next container, or "".
 func (r *reader) nextPath() string {
-	number, ok := numberOf(filepath.Base(r.src.Path))
+	number, ok := restartCountOf(filepath.Base(r.src.Path))
 	if !ok {
 		return ""
 	}
-	return following(filepath.Dir(r.src.Path), number)
+	return nextPathAfter(filepath.Dir(r.src.Path), number)
 }
 
 // wakeup is what must be checked after a change.
 type wakeup struct {
-	names bool // files were created or removed
-	gone  bool // the directory was removed
+	entriesChanged bool // files were created or removed
+	dirRemoved     bool // the directory was removed
 }
 
 // wait blocks until a change, and merges all pending changes.
 func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wakeup, error) {
 	var out wakeup
 	ended := r.src.Ended
-	if r.src.Next {
+	if r.src.FollowRestarts {
 		ended = nil
 	}
 	for first := true; ; first = false {
@@ -215,7 +215,7 @@ func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wak
 		case <-ctx.Done():
 			return out, context.Cause(ctx)
 		case <-ended:
-			out.names = true
+			out.entriesChanged = true
 		case e, ok := <-w.Events:
 			if !ok {
 				return out, errWatchClosed
@@ -228,7 +228,7 @@ func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wak
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return out, fmt.Errorf("watch %q: %w", dir, err)
 			}
-			out.names = true
+			out.entriesChanged = true
 		}
 	}
 }
@@ -236,10 +236,10 @@ func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wak
 // note merges an event into k.
 func (k *wakeup) note(e fsnotify.Event, dir string) {
 	if e.Has(fsnotify.Create) || e.Has(fsnotify.Rename) || e.Has(fsnotify.Remove) {
-		k.names = true
+		k.entriesChanged = true
 	}
 	if e.Name == dir && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)) {
-		k.gone = true
+		k.dirRemoved = true
 	}
 }
 

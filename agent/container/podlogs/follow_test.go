@@ -82,7 +82,7 @@ func TestFollowWaitsForTheFile(t *testing.T) {
 func TestFollowWaitsForTheFolder(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "pods", "default_web_1", "nginx")
-	f := startFollowing(t, Source{Path: numbered(dir, 0), Next: true, Wait: true}, Options{})
+	f := startFollowing(t, Source{Path: pathOf(dir, 0), FollowRestarts: true, WaitForDir: true}, Options{})
 	for _, folder := range []string{"other", "pods", "pods/default_other_2", "pods/default_web_1", "pods/default_web_1/side"} {
 		time.Sleep(20 * time.Millisecond)
 		if err := os.Mkdir(filepath.Join(root, folder), 0o755); err != nil {
@@ -97,9 +97,9 @@ func TestFollowWaitsForTheFolder(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	add(t, numbered(dir, 3), t1+" stdout F one\n")
+	add(t, pathOf(dir, 3), t1+" stdout F one\n")
 	f.want(t, "one")
-	add(t, numbered(dir, 4), t2+" stdout F two\n")
+	add(t, pathOf(dir, 4), t2+" stdout F two\n")
 	f.want(t, "two")
 }
 
@@ -107,20 +107,20 @@ func TestFollowWaitsForTheFolder(t *testing.T) {
 func TestFollowFolderComesMeanwhile(t *testing.T) {
 	for range 200 {
 		dir := filepath.Join(t.TempDir(), "default_web_1", "nginx")
-		f := startFollowing(t, Source{Path: numbered(dir, 0), Next: true, Wait: true}, Options{})
+		f := startFollowing(t, Source{Path: pathOf(dir, 0), FollowRestarts: true, WaitForDir: true}, Options{})
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		add(t, numbered(dir, 0), t1+" stdout F one\n")
+		add(t, pathOf(dir, 0), t1+" stdout F one\n")
 		f.want(t, "one")
-		add(t, numbered(dir, 1), t2+" stdout F two\n")
+		add(t, pathOf(dir, 1), t2+" stdout F two\n")
 		f.want(t, "two")
 		f.cancel()
 	}
 }
 
 func TestWaitingIsCancelled(t *testing.T) {
-	f := startFollowing(t, Source{Path: filepath.Join(t.TempDir(), "none", "none", "0.log"), Wait: true}, Options{})
+	f := startFollowing(t, Source{Path: filepath.Join(t.TempDir(), "none", "none", "0.log"), WaitForDir: true}, Options{})
 	f.cancel()
 	if err := f.end(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("Read = %v", err)
@@ -130,7 +130,7 @@ func TestWaitingIsCancelled(t *testing.T) {
 // A rotation for which the runtime did not reopen the log is undone.
 func TestFollowUndoneRotation(t *testing.T) {
 	path := file(t, t1+" stdout F one\n")
-	f := startFollowing(t, Source{Path: path, Next: true}, Options{})
+	f := startFollowing(t, Source{Path: path, FollowRestarts: true}, Options{})
 	f.want(t, "one")
 	rotated := path + ".20260102-030405"
 	if err := os.Rename(path, rotated); err != nil {
@@ -191,11 +191,11 @@ func TestFollowTruncation(t *testing.T) {
 
 func TestFollowIntoTheNextContainer(t *testing.T) {
 	path := file(t, t1+" stdout F one\n")
-	f := startFollowing(t, Source{Path: path, Next: true}, Options{})
+	f := startFollowing(t, Source{Path: path, FollowRestarts: true}, Options{})
 	f.want(t, "one")
 	add(t, path, t1+" stdout P unfinished\n")
-	add(t, numbered(filepath.Dir(path), 1), t1+" stdout F two\n")
-	add(t, numbered(filepath.Dir(path), 2), t1+" stdout F three\n")
+	add(t, pathOf(filepath.Dir(path), 1), t1+" stdout F two\n")
+	add(t, pathOf(filepath.Dir(path), 2), t1+" stdout F three\n")
 	f.want(t, "unfinished", "two", "three")
 }
 
@@ -204,7 +204,7 @@ func TestFollowStaysWithTheContainer(t *testing.T) {
 	ended := make(chan struct{})
 	f := startFollowing(t, Source{Path: path, Ended: ended}, Options{})
 	f.want(t, "one")
-	add(t, numbered(filepath.Dir(path), 1), t1+" stdout F other\n")
+	add(t, pathOf(filepath.Dir(path), 1), t1+" stdout F other\n")
 	add(t, path, t1+" stdout F two\n")
 	close(ended)
 	f.want(t, "two")
@@ -218,9 +218,9 @@ func TestFollowEndsWithTheFolder(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	path := numbered(dir, 0)
+	path := pathOf(dir, 0)
 	add(t, path, t1+" stdout F one\n")
-	f := startFollowing(t, Source{Path: path, Next: true}, Options{})
+	f := startFollowing(t, Source{Path: path, FollowRestarts: true}, Options{})
 	f.want(t, "one")
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -270,11 +270,11 @@ func TestPreviousAndList(t *testing.T) {
 	if l := logs[0]; l.Namespace != "default" || l.Pod != "web" || l.UID != "123" || filepath.Base(l.Path) != "2.log" {
 		t.Errorf("List = %+v", l)
 	}
-	if got, err := Previous(logs[0].Path); err != nil || filepath.Base(got) != "0.log" {
+	if got, err := PreviousPath(logs[0].Path); err != nil || filepath.Base(got) != "0.log" {
 		t.Errorf("Previous = %q, %v", got, err)
 	}
 	for _, path := range []string{logs[1].Path, "/nowhere/x", "/nowhere/5.log"} {
-		if _, err := Previous(path); !errors.Is(err, ErrNoPrevious) {
+		if _, err := PreviousPath(path); !errors.Is(err, ErrNoPrevious) {
 			t.Errorf("Previous(%q): %v", path, err)
 		}
 	}

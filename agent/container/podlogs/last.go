@@ -39,10 +39,10 @@ func last(ctx context.Context, path string, lines int64, limit int) ([]byte, err
 	size := min(info.Size(), lastWindow)
 	window := io.NewSectionReader(f, info.Size()-size, size)
 
-	out := &ending{limit: limit}
+	out := &tailBuffer{limit: limit}
 	o := Options{Tail: &lines}
-	r := &reader{o: o, wanted: o.wanted(), print: newPrinter(&o, Output{Stdout: out})}
-	b, err := tail(ctx, window, size, lines, r.wanted)
+	r := &reader{o: o, selected: o.selectedStreams(), print: newPrinter(&o, Output{Stdout: out})}
+	b, err := tail(ctx, window, size, lines, r.selected)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +71,13 @@ func withinLine(window io.ReaderAt, size int64, limit int) ([]byte, error) {
 	return bytes.TrimLeft(end[:got], "\x00"), nil
 }
 
-// ending keeps the last bytes that are written to it.
-type ending struct {
+// tailBuffer keeps the last bytes that are written to it.
+type tailBuffer struct {
 	limit int
 	kept  []byte
 }
 
-func (e *ending) Write(b []byte) (int, error) {
+func (e *tailBuffer) Write(b []byte) (int, error) {
 	n := len(b)
 	b = b[max(0, n-e.limit):]
 	if over := len(e.kept) + len(b) - e.limit; over > 0 {

@@ -70,7 +70,7 @@ func (o *Options) validate() error {
 	return fmt.Errorf("invalid stream %q: must be %s, %s or %s", o.Stream, v1.LogStreamAll, v1.LogStreamStdout, v1.LogStreamStderr)
 }
 
-// wanted returns which streams are selected.
-func (o *Options) wanted() [streams]bool {
+// selectedStreams returns which streams are selected.
+func (o *Options) selectedStreams() [streams]bool {
 	return [streams]bool{stdout: o.Stream != v1.LogStreamStderr, stderr: o.Stream != v1.LogStreamStdout}
 }

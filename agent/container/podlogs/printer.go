@@ -162,9 +162,9 @@ func (p *printer) flush() error {
 	return p.out[stderr].Flush()
 }
 
-// forget ends unfinished lines with a newline. Their file is complete, and the
+// endUnfinished ends unfinished lines with a newline. Their file is complete, and the
 // next one begins on a new line.
-func (p *printer) forget() error {
+func (p *printer) endUnfinished() error {
 	for s := range p.line {
 		mid := p.line[s].mid && !p.line[s].drop
 		p.line[s].mid, p.line[s].drop = false, false

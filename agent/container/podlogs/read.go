@@ -13,15 +13,15 @@ import (
 type Source struct {
 	// Path is the container's log file.
 	Path string
-	// Next makes following continue with the next container's file, so that
+	// FollowRestarts makes following continue with the next container's file, so that
 	// a restart does not end it.
-	Next bool
+	FollowRestarts bool
 	// Ended, if not nil, is closed when the container has ended and all its
 	// output is in the file. Following then ends, unless Next is set.
 	Ended <-chan struct{}
-	// Wait makes following wait for the log's directory if it does not exist
+	// WaitForDir makes following wait for the log's directory if it does not exist
 	// yet: before the first start of a container.
-	Wait bool
+	WaitForDir bool
 }
 
 // Read writes a log to out. It blocks until the end of the file. When
@@ -38,7 +38,7 @@ func Read(ctx context.Context, src Source, o Options, out Output) (damaged int64
 	if err := o.validate(); err != nil {
 		return 0, err
 	}
-	r := &reader{src: src, o: o, wanted: o.wanted(), print: newPrinter(&o, out)}
+	r := &reader{src: src, o: o, selected: o.selectedStreams(), print: newPrinter(&o, out)}
 	defer r.close()
 	err = r.run(ctx)
 	if ferr := r.print.flush(); err == nil {
@@ -55,10 +55,10 @@ func Read(ctx context.Context, src Source, o Options, out Output) (damaged int64
 
 // reader is the state of one Read.
 type reader struct {
-	src    Source
-	o      Options
-	wanted [streams]bool
-	print  *printer
+	src      Source
+	o        Options
+	selected [streams]bool
+	print    *printer
 
 	file    *os.File
 	lines   *fragments
@@ -79,7 +79,7 @@ func (r *reader) run(ctx context.Context) error {
 	if r.o.Follow {
 		return r.follow(ctx)
 	}
-	if err := r.begin(ctx); err != nil {
+	if err := r.openFirst(ctx); err != nil {
 		return err
 	}
 	if err := r.drain(ctx); err != nil {
@@ -88,13 +88,13 @@ func (r *reader) run(ctx context.Context) error {
 	return r.finish()
 }
 
-// begin opens the first file, at its last lines if Tail is set.
-func (r *reader) begin(ctx context.Context) error {
+// openFirst opens the first file, at its last lines if Tail is set.
+func (r *reader) openFirst(ctx context.Context) error {
 	f, err := open(r.src.Path)
 	if err != nil {
 		return err
 	}
-	r.use(f)
+	r.switchTo(f)
 	if r.o.Tail == nil {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (r *reader) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stat: %w", err)
 	}
-	b, err := tail(ctx, f, info.Size(), *r.o.Tail, r.wanted)
+	b, err := tail(ctx, f, info.Size(), *r.o.Tail, r.selected)
 	if err != nil {
 		return err
 	}
@@ -113,8 +113,8 @@ func (r *reader) begin(ctx context.Context) error {
 	return nil
 }
 
-// use closes the current file and continues with f, from its start.
-func (r *reader) use(f *os.File) {
+// switchTo closes the current file and continues with f, from its start.
+func (r *reader) switchTo(f *os.File) {
 	r.close()
 	r.file, r.lines, r.from = f, newFragments(f, 0), [streams]int64{}
 }
@@ -122,7 +122,7 @@ func (r *reader) use(f *os.File) {
 // drain prints all complete lines up to the end of the file.
 func (r *reader) drain(ctx context.Context) error {
 	for n := 0; ; n++ {
-		if n%lookEvery == 0 && ctx.Err() != nil {
+		if n%checkEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		f, err := r.lines.next()
@@ -152,7 +152,7 @@ func (r *reader) handle(f fragment) error {
 	if f.first {
 		h, rest, ok := parseHeader(f.data)
 		r.line, content = h, rest
-		r.skip = !ok || !r.wanted[h.stream] || f.offset < r.from[h.stream]
+		r.skip = !ok || !r.selected[h.stream] || f.offset < r.from[h.stream]
 		if !ok && len(f.data) > 0 {
 			r.damaged++
 		}
@@ -163,9 +163,9 @@ func (r *reader) handle(f fragment) error {
 	return r.print.piece(r.line.stream, r.line.at, content, f.last && !r.line.partial)
 }
 
-// replaced opens the file in which the log continues after a rotation or the
+// openSuccessor opens the file in which the log continues after a rotation or the
 // start of the next container. It returns nil if neither happened.
-func (r *reader) replaced() (*os.File, error) {
+func (r *reader) openSuccessor() (*os.File, error) {
 	f, err := open(r.src.Path)
 	switch {
 	case err == nil:
@@ -176,7 +176,7 @@ func (r *reader) replaced() (*os.File, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	if !r.src.Next {
+	if !r.src.FollowRestarts {
 		return nil, nil
 	}
 	path := r.nextPath()
@@ -207,8 +207,8 @@ func sameFile(a, b *os.File) bool {
 	return err != nil || os.SameFile(x, y)
 }
 
-// truncated restarts at the beginning of the file if it was truncated.
-func (r *reader) truncated() error {
+// handleTruncation restarts at the beginning of the file if it was truncated.
+func (r *reader) handleTruncation() error {
 	info, err := r.file.Stat()
 	if err != nil {
 		return fmt.Errorf("stat: %w", err)
@@ -220,5 +220,5 @@ func (r *reader) truncated() error {
 		return fmt.Errorf("seek: %w", err)
 	}
 	r.lines, r.from = newFragments(r.file, 0), [streams]int64{}
-	return r.print.forget()
+	return r.print.endUnfinished()
 }

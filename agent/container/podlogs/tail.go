@@ -8,27 +8,27 @@ import (
 	"io"
 )
 
-// beginning is where to start in a file to read only its last lines: at
+// tailStart is where to start in a file to read only its last lines: at
 // offset, skipping each stream's lines that start before from[stream]. The
 // streams differ because the pieces of a long line may lie between lines of
 // the other stream.
-type beginning struct {
+type tailStart struct {
 	offset int64
 	from   [streams]int64
 }
 
-// extraWalk limits, in bytes, the search for the first pieces of long lines
+// maxExtraScan limits, in bytes, the search for the first pieces of long lines
 // after enough lines were found. A longer line is shown from its middle.
-const extraWalk = 1 << 20
+const maxExtraScan = 1 << 20
 
-// lookEvery is how many lines are read between two checks of the context.
-const lookEvery = 1024
+// checkEvery is how many lines are read between two checks of the context.
+const checkEvery = 1024
 
 // tail finds the start of the last n lines of the streams in only. It reads
 // backwards in constant memory and counts the pieces of a line as one line.
 // The lines can be arbitrarily long, so it returns ctx's cause when ctx ends.
-func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool) (beginning, error) {
-	b := beginning{offset: size}
+func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool) (tailStart, error) {
+	b := tailStart{offset: size}
 	var inLine, settled [streams]bool
 	for s := range b.from {
 		b.from[s] = size
@@ -37,11 +37,11 @@ func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool)
 	w := backward{f: f, end: size}
 	count, enough := int64(0), size
 	for looked := 0; w.end > 0; looked++ {
-		if looked%lookEvery == 0 && ctx.Err() != nil {
+		if looked%checkEvery == 0 && ctx.Err() != nil {
 			return b, context.Cause(ctx)
 		}
 		if count >= n {
-			if resolved(inLine, settled) || enough-w.end > extraWalk {
+			if resolved(inLine, settled) || enough-w.end > maxExtraScan {
 				break
 			}
 		} else {

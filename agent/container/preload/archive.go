@@ -26,13 +26,13 @@ const (
 	maxUnpacked = 32 << 30 // of a compressed archive, uncompressed
 )
 
-// errBad means that the archive itself is invalid. A retry is of no use until
+// errInvalidArchive means that the archive itself is invalid. A retry is of no use until
 // the file is replaced.
-var errBad = errors.New("invalid archive")
+var errInvalidArchive = errors.New("invalid archive")
 
-// bad returns an error that wraps errBad and the formatted error.
-func bad(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", errBad, fmt.Errorf(format, args...))
+// invalidf returns an error that wraps errBad and the formatted error.
+func invalidf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", errInvalidArchive, fmt.Errorf(format, args...))
 }
 
 // archive is a tar file, plain or compressed with gzip. It is read in several
@@ -78,9 +78,9 @@ func open(file io.ReaderAt, size int64) (*archive, error) {
 	}
 	switch {
 	case n == 0:
-		return nil, bad("file is empty")
+		return nil, invalidf("file is empty")
 	case bytes.Equal(head[:], zstdMagic):
-		return nil, bad("zstd compression is not supported: use gzip or none")
+		return nil, invalidf("zstd compression is not supported: use gzip or none")
 	case bytes.HasPrefix(head[:], gzipMagic):
 		a.gzip = true
 	}
@@ -95,7 +95,7 @@ func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error)
 	if a.gzip {
 		z, err := gzip.NewReader(bufio.NewReaderSize(plainReader{from}, 32<<10))
 		if err != nil {
-			return a.trouble(ctx, err)
+			return a.readError(ctx, err)
 		}
 		defer z.Close()
 		from = &limited{r: z, left: maxUnpacked}
@@ -107,10 +107,10 @@ func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error)
 			return nil
 		}
 		if err != nil {
-			return a.trouble(ctx, err)
+			return a.readError(ctx, err)
 		}
 		if serial == maxEntries {
-			return bad("more than %d entries", maxEntries)
+			return invalidf("more than %d entries", maxEntries)
 		}
 		e, ok := entryOf(header)
 		if !ok {
@@ -135,9 +135,9 @@ func (a *archive) section(ctx context.Context, e *entry) io.ReadSeeker {
 	return &interruptible{ended: ctx.Err, section: io.NewSectionReader(a.file, e.offset, e.size)}
 }
 
-// trouble classifies a read error: the error of ctx if it ended, a plain error
+// readError classifies a read error: the error of ctx if it ended, a plain error
 // if the disk failed, and else errBad.
-func (a *archive) trouble(ctx context.Context, err error) error {
+func (a *archive) readError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -145,9 +145,9 @@ func (a *archive) trouble(ctx context.Context, err error) error {
 		return fmt.Errorf("read archive: %w", err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return bad("truncated: %w", io.ErrUnexpectedEOF)
+		return invalidf("truncated: %w", io.ErrUnexpectedEOF)
 	}
-	return bad("read as tar: %w", err)
+	return invalidf("read as tar: %w", err)
 }
 
 // entryOf returns the entry of a header if it is a regular file or a link
@@ -176,7 +176,7 @@ func (a *archive) scan(ctx context.Context) error {
 	names := 0
 	return a.walk(ctx, func(e *entry, r io.Reader) error {
 		if names += len(e.name) + len(e.link); names > maxNames {
-			return bad("entry names take more than %d bytes", maxNames)
+			return invalidf("entry names take more than %d bytes", maxNames)
 		}
 		a.layout.entries[e.name] = e
 		if e.link != "" {
@@ -184,20 +184,20 @@ func (a *archive) scan(ctx context.Context) error {
 		}
 		n, err := io.ReadFull(r, e.head[:min(int64(len(e.head)), e.size)])
 		if err != nil {
-			return a.trouble(ctx, err)
+			return a.readError(ctx, err)
 		}
 		if e.size == 0 || e.head[0] != '{' && e.head[0] != '[' || e.size > smallJSON || a.layout.held+e.size > maxAllJSON {
 			return nil
 		}
-		return a.keep(ctx, e, io.MultiReader(bytes.NewReader(e.head[:n]), r))
+		return a.loadEntry(ctx, e, io.MultiReader(bytes.NewReader(e.head[:n]), r))
 	})
 }
 
-// keep reads an entry into memory.
-func (a *archive) keep(ctx context.Context, e *entry, r io.Reader) error {
+// loadEntry reads an entry into memory.
+func (a *archive) loadEntry(ctx context.Context, e *entry, r io.Reader) error {
 	data := make([]byte, e.size)
 	if _, err := io.ReadFull(r, data); err != nil {
-		return a.trouble(ctx, err)
+		return a.readError(ctx, err)
 	}
 	a.layout.held += e.size - int64(len(a.layout.json[e.name]))
 	a.layout.json[e.name] = data
@@ -222,25 +222,25 @@ func (a *archive) find(name string) *entry {
 func (a *archive) readJSON(ctx context.Context, name string) ([]byte, error) {
 	e := a.find(name)
 	if e == nil {
-		return nil, bad("%q is missing", name)
+		return nil, invalidf("%q is missing", name)
 	}
 	if data, ok := a.layout.json[e.name]; ok {
 		return data, nil
 	}
 	if e.size > maxJSON || a.layout.held+e.size > maxAllJSON {
-		return nil, bad("%q is too large: %d bytes", name, e.size)
+		return nil, invalidf("%q is too large: %d bytes", name, e.size)
 	}
 	var err error
 	if a.gzip {
-		err = a.each(ctx, map[int]bool{e.serial: true}, func(e *entry, r io.Reader) error { return a.keep(ctx, e, r) })
+		err = a.each(ctx, map[int]bool{e.serial: true}, func(e *entry, r io.Reader) error { return a.loadEntry(ctx, e, r) })
 	} else {
-		err = a.keep(ctx, e, a.section(ctx, e))
+		err = a.loadEntry(ctx, e, a.section(ctx, e))
 	}
 	return a.layout.json[e.name], err
 }
 
-// errEnough stops a walk early.
-var errEnough = errors.New("enough")
+// errStop stops a walk early.
+var errStop = errors.New("enough")
 
 // each visits the entries with these serials.
 func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*entry, io.Reader) error) error {
@@ -256,11 +256,11 @@ func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*en
 			return err
 		}
 		if left--; left == 0 {
-			return errEnough
+			return errStop
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStop) {
 		return nil
 	}
 	return err

@@ -92,7 +92,7 @@ func TestOverContainerd(t *testing.T) {
 		}
 		p.mu.Lock()
 		for _, f := range p.archives {
-			f.ended = f.ended.Add(-retryWanted) // the second round need not wait
+			f.lastAttempt = f.lastAttempt.Add(-minRetryInterval) // the second round need not wait
 		}
 		p.mu.Unlock()
 		if f := shelf.failures(); len(f) > 0 {

@@ -31,10 +31,10 @@ func (p *planner) docker(ctx context.Context) error {
 	}
 	var list []dockerImage
 	if err := json.Unmarshal(data, &list); err != nil {
-		return bad("parse manifest.json: %w", err)
+		return invalidf("parse manifest.json: %w", err)
 	}
 	if len(list) > maxImages {
-		return bad("more than %d images", maxImages)
+		return invalidf("more than %d images", maxImages)
 	}
 	sums, err := p.sums(ctx, list)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *planner) docker(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("image %q: %w", names[0], err)
 		}
-		p.plan.images = append(p.plan.images, planned{names: names, target: target})
+		p.plan.images = append(p.plan.images, plannedImage{names: names, target: target})
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 		return container.Blob{}, err
 	}
 	if len(img.Layers) > maxLayers || len(diffs) != len(img.Layers) {
-		return container.Blob{}, bad("image has %d layers, its config %d", len(img.Layers), len(diffs))
+		return container.Blob{}, invalidf("image has %d layers, its config %d", len(img.Layers), len(diffs))
 	}
 	doc := document{SchemaVersion: 2, MediaType: typeManifest, Config: descriptor{MediaType: typeConfig, Digest: digestOf(config), Size: int64(len(config))}}
 	refs := map[string]string{"config": doc.Config.Digest}
@@ -80,7 +80,7 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 	for i, name := range img.Layers {
 		e := p.archive.find(name)
 		if e == nil {
-			return container.Blob{}, bad("layer %q is missing", name)
+			return container.Blob{}, invalidf("layer %q is missing", name)
 		}
 		// The config has the digests of the uncompressed layers.
 		l := descriptor{MediaType: layerType(e), Digest: cmp.Or(sums[e.serial], diffs[i]), Size: e.size}
@@ -129,7 +129,7 @@ func (p *planner) sums(ctx context.Context, list []dockerImage) (map[int]string,
 	err := p.archive.each(ctx, unknown, func(e *entry, r io.Reader) error {
 		h := sha256.New()
 		if _, err := io.Copy(h, r); err != nil {
-			return p.archive.trouble(ctx, err)
+			return p.archive.readError(ctx, err)
 		}
 		sums[e.serial] = "sha256:" + hex.EncodeToString(h.Sum(nil))
 		return nil

@@ -39,13 +39,13 @@ const (
 
 // plan lists the images and blobs to import from an archive.
 type plan struct {
-	images []planned
+	images []plannedImage
 	blobs  []*source // without duplicates
 	bytes  int64     // of all blobs
 }
 
-// planned is one image of a plan.
-type planned struct {
+// plannedImage is one image of a plan.
+type plannedImage struct {
 	names  []string // full names with a tag
 	target container.Blob
 }
@@ -135,9 +135,9 @@ func (p *planner) read(ctx context.Context) (*plan, error) {
 	case err != nil:
 		return nil, err
 	case index == nil && manifest == nil:
-		return nil, bad("neither index.json nor manifest.json found")
+		return nil, invalidf("neither index.json nor manifest.json found")
 	case len(p.plan.images) == 0:
-		return nil, bad("images have no names: save them with a tag")
+		return nil, invalidf("images have no names: save them with a tag")
 	}
 	return &p.plan, nil
 }
@@ -150,7 +150,7 @@ func (p *planner) oci(ctx context.Context) error {
 	}
 	var index document
 	if err := json.Unmarshal(data, &index); err != nil {
-		return bad("parse index.json: %w", err)
+		return invalidf("parse index.json: %w", err)
 	}
 	byName := make(map[string][]descriptor)
 	var names []string
@@ -165,7 +165,7 @@ func (p *planner) oci(ctx context.Context) error {
 		byName[name] = append(byName[name], d)
 	}
 	if len(names) > maxImages {
-		return bad("more than %d images", maxImages)
+		return invalidf("more than %d images", maxImages)
 	}
 	for _, name := range names {
 		list := byName[name]
@@ -178,7 +178,7 @@ func (p *planner) oci(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("image %q: %w", name, err)
 		}
-		p.plan.images = append(p.plan.images, planned{names: []string{name}, target: target})
+		p.plan.images = append(p.plan.images, plannedImage{names: []string{name}, target: target})
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (p *planner) resolve(ctx context.Context, d descriptor, depth int) (contain
 	}
 	var doc document
 	if err := json.Unmarshal(data, &doc); err != nil {
-		return container.Blob{}, bad("parse content %s: %w", d.Digest, err)
+		return container.Blob{}, invalidf("parse content %s: %w", d.Digest, err)
 	}
 	if d.MediaType == typeIndex || d.MediaType == typeDockerList || d.MediaType == "" && len(doc.Manifests) > 0 {
 		return p.index(ctx, d, &doc, data, depth)
@@ -220,7 +220,7 @@ func (p *planner) resolve(ctx context.Context, d descriptor, depth int) (contain
 // digest equals the registry's.
 func (p *planner) index(ctx context.Context, d descriptor, doc *document, data []byte, depth int) (container.Blob, error) {
 	if depth == maxDepth {
-		return container.Blob{}, bad("index %s: too many nested indexes", d.Digest)
+		return container.Blob{}, invalidf("index %s: too many nested indexes", d.Digest)
 	}
 	chosen, best, err := p.choose(ctx, doc.Manifests, depth+1)
 	if err != nil || !best {
@@ -255,7 +255,7 @@ func (p *planner) choose(ctx context.Context, list []descriptor, depth int) (b c
 		fit = append(fit, c)
 	}
 	if len(fit) == 0 {
-		return b, false, bad("image platform %s does not match node platform %s", strings.Join(others, ", "), p.host)
+		return b, false, invalidf("image platform %s does not match node platform %s", strings.Join(others, ", "), p.host)
 	}
 	slices.SortStableFunc(fit, func(a, b choice) int { return cmp.Compare(a.rank, b.rank) })
 	for i, c := range fit {
@@ -279,7 +279,7 @@ func (p *planner) manifest(ctx context.Context, d descriptor, doc *document, dat
 		return container.Blob{}, err
 	}
 	if len(doc.Layers) > maxLayers || len(doc.Layers) != len(diffs) {
-		return container.Blob{}, bad("manifest %s has %d layers, its config %d", d.Digest, len(doc.Layers), len(diffs))
+		return container.Blob{}, invalidf("manifest %s has %d layers, its config %d", d.Digest, len(doc.Layers), len(diffs))
 	}
 	refs := map[string]string{"config": doc.Config.Digest}
 	p.plan.add(&source{Blob: container.Blob{MediaType: doc.Config.MediaType, Digest: doc.Config.Digest, Size: doc.Config.Size}, data: config})
@@ -306,17 +306,17 @@ func (p *planner) checkConfig(data []byte) (diffs []string, err error) {
 		} `json:"rootfs"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
-		return nil, bad("parse image config: %w", err)
+		return nil, invalidf("parse image config: %w", err)
 	}
 	if config.Architecture == "" || len(config.RootFS.DiffIDs) == 0 {
-		return nil, bad("not the config of a container image")
+		return nil, invalidf("not the config of a container image")
 	}
 	if p.host.rank(config.Platform) < 0 {
-		return nil, bad("image platform %s does not match node platform %s", config.Platform.normal(), p.host)
+		return nil, invalidf("image platform %s does not match node platform %s", config.Platform.normal(), p.host)
 	}
 	for _, d := range config.RootFS.DiffIDs {
 		if !validDigest(d) {
-			return nil, bad("invalid digest %q", d)
+			return nil, invalidf("invalid digest %q", d)
 		}
 	}
 	return config.RootFS.DiffIDs, nil
@@ -327,14 +327,14 @@ func blobPath(digest string) string { return path.Join("blobs", strings.Replace(
 // entry returns the archive entry of a descriptor's blob.
 func (p *planner) entry(d descriptor) (*entry, error) {
 	if !validDigest(d.Digest) {
-		return nil, bad("invalid digest %q", d.Digest)
+		return nil, invalidf("invalid digest %q", d.Digest)
 	}
 	e := p.archive.find(blobPath(d.Digest))
 	switch {
 	case e == nil:
-		return nil, bad("content %s is missing", d.Digest)
+		return nil, invalidf("content %s is missing", d.Digest)
 	case e.size != d.Size:
-		return nil, bad("content %s has %d bytes, not %d", d.Digest, e.size, d.Size)
+		return nil, invalidf("content %s has %d bytes, not %d", d.Digest, e.size, d.Size)
 	}
 	return e, nil
 }
@@ -349,7 +349,7 @@ func (p *planner) blob(ctx context.Context, d descriptor) ([]byte, error) {
 		return nil, err
 	}
 	if digestOf(data) != d.Digest {
-		return nil, bad("content %s does not match its digest", d.Digest)
+		return nil, invalidf("content %s does not match its digest", d.Digest)
 	}
 	return data, nil
 }

@@ -261,7 +261,7 @@ func TestBadArchives(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, err := planOf(t.Context(), tt.data)
-			if !errors.Is(err, errBad) || !strings.Contains(err.Error(), tt.says) {
+			if !errors.Is(err, errInvalidArchive) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("the error is %v, want one with %q", err, tt.says)
 			}
 		})
@@ -273,7 +273,7 @@ func TestPlanEndsWithContext(t *testing.T) {
 	cancel()
 	m := makeImage(t, board, "a")
 	for _, data := range [][]byte{ociArchive(t, m, "a:1"), zip(t, ociArchive(t, m, "a:1"))} {
-		if _, _, err := planOf(ctx, data); !errors.Is(err, context.Canceled) || errors.Is(err, errBad) {
+		if _, _, err := planOf(ctx, data); !errors.Is(err, context.Canceled) || errors.Is(err, errInvalidArchive) {
 			t.Errorf("the error is %v", err)
 		}
 	}
@@ -322,7 +322,7 @@ func FuzzArchive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		plan, a, err := planOf(t.Context(), data)
 		if err != nil {
-			if !errors.Is(err, errBad) {
+			if !errors.Is(err, errInvalidArchive) {
 				t.Errorf("the error is not the archive's: %v", err)
 			}
 			return
@@ -341,7 +341,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add(asJSON(f, document{Manifests: []descriptor{named(a.descriptor(), "a:1")}}), asJSON(f, []dockerImage{{Config: "x", RepoTags: []string{"a:1"}, Layers: []string{"y"}}}))
 	f.Fuzz(func(t *testing.T, index, manifest []byte) {
 		items := append(a.items(), item{name: "index.json", data: index}, item{name: "manifest.json", data: manifest}, item{name: "x", data: a.config}, item{name: "y", data: a.layers[0]})
-		if _, _, err := planOf(t.Context(), pack(t, items)); err != nil && !errors.Is(err, errBad) {
+		if _, _, err := planOf(t.Context(), pack(t, items)); err != nil && !errors.Is(err, errInvalidArchive) {
 			t.Errorf("the error is not the archive's: %v", err)
 		}
 	})

@@ -71,10 +71,10 @@ type Preloader struct {
 	journal *journal
 
 	mu       sync.Mutex
-	archives map[string]*file // by name
-	ready    bool             // the folder has been read
-	ended    bool             // Run has returned
-	changed  chan struct{}    // closed and replaced at every change of state
+	archives map[string]*archiveFile // by name
+	ready    bool                    // the folder has been read
+	ended    bool                    // Run has returned
+	changed  chan struct{}           // closed and replaced at every change of state
 }
 
 // state is the state of an archive.
@@ -88,20 +88,20 @@ const (
 	failed               // failed; retried unless the archive is broken
 )
 
-// file is an archive in the folder. Its data belongs to its signature: a
+// archiveFile is an archive in the folder. Its data belongs to its signature: a
 // changed file gets a new value.
-type file struct {
+type archiveFile struct {
 	name   string
 	sig    signature
 	state  state
 	images map[string]string // digests by name; nil while unread
 	plan   *plan             // set only between reading and importing
 	broken bool              // fails until the file changes
-	wanted bool              // a pod waits for it
+	needed bool              // a pod waits for it
 
-	failures int
-	again    time.Time // earliest time of the next attempt
-	ended    time.Time // end of the last attempt
+	failures    int
+	retryAt     time.Time // earliest time of the next attempt
+	lastAttempt time.Time // end of the last attempt
 }
 
 // New returns a Preloader. It reads and starts nothing.
@@ -116,14 +116,14 @@ func New(c Config) (*Preloader, error) {
 		cfg:      c,
 		wake:     make(chan struct{}, 1),
 		journal:  &journal{Version: journalVersion},
-		archives: make(map[string]*file),
+		archives: make(map[string]*archiveFile),
 		changed:  make(chan struct{}),
 	}, nil
 }
 
-// retryWanted is the minimum time between two attempts on an archive whose
+// minRetryInterval is the minimum time between two attempts on an archive whose
 // image a pod needs.
-const retryWanted = time.Minute
+const minRetryInterval = time.Minute
 
 // Wait waits for the import of an image that is not present. It blocks while
 // an archive that names the image is queued or being imported, and while there
@@ -138,7 +138,7 @@ func (p *Preloader) Wait(ctx context.Context, ref string) (known bool) {
 	}
 	waited := false
 	for {
-		known, wait := p.look(withoutTag(name), &waited)
+		known, wait := p.lookup(withoutTag(name), &waited)
 		if wait == nil {
 			return known
 		}
@@ -150,10 +150,10 @@ func (p *Preloader) Wait(ctx context.Context, ref string) (known bool) {
 	}
 }
 
-// look returns the channel to wait on, or nil if there is nothing to wait for.
+// lookup returns the channel to wait on, or nil if there is nothing to wait for.
 // known reports whether an archive names the image. waited is set once the
 // caller waits for an import, which limits it to one.
-func (p *Preloader) look(name string, waited *bool) (known bool, wait <-chan struct{}) {
+func (p *Preloader) lookup(name string, waited *bool) (known bool, wait <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, unsure := p.find(name)
@@ -165,15 +165,15 @@ func (p *Preloader) look(name string, waited *bool) (known bool, wait <-chan str
 	case f == nil:
 		return false, p.changed
 	case f.state < done:
-	case *waited, f.broken, time.Since(f.ended) < retryWanted:
+	case *waited, f.broken, time.Since(f.lastAttempt) < minRetryInterval:
 		return true, nil
 	default:
 		// It was imported and the image is missing, or it failed for a reason
 		// that may no longer exist.
-		f.state, f.failures, f.again = waiting, 0, time.Time{}
-		p.announce()
+		f.state, f.failures, f.retryAt = waiting, 0, time.Time{}
+		p.notify()
 	}
-	f.wanted, *waited = true, true
+	f.needed, *waited = true, true
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -184,7 +184,7 @@ func (p *Preloader) look(name string, waited *bool) (known bool, wait <-chan str
 // find returns an archive that names the image: a pending one before an
 // imported one before a failed one. unsure means that there are unread
 // archives.
-func (p *Preloader) find(name string) (found *file, unsure bool) {
+func (p *Preloader) find(name string) (found *archiveFile, unsure bool) {
 	unsure = !p.ready
 	for _, f := range p.sorted() {
 		if f.state < done && f.images == nil {
@@ -198,7 +198,7 @@ func (p *Preloader) find(name string) (found *file, unsure bool) {
 }
 
 // rankOf orders archives with the same image, the preferred one first.
-func rankOf(f *file) int {
+func rankOf(f *archiveFile) int {
 	switch {
 	case f.state == done:
 		return 1
@@ -218,28 +218,28 @@ func withoutTag(name string) string {
 	return name
 }
 
-func (p *Preloader) sorted() []*file {
-	list := make([]*file, 0, len(p.archives))
+func (p *Preloader) sorted() []*archiveFile {
+	list := make([]*archiveFile, 0, len(p.archives))
 	for _, f := range p.archives {
 		list = append(list, f)
 	}
-	slices.SortFunc(list, func(a, b *file) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(list, func(a, b *archiveFile) int { return cmp.Compare(a.name, b.name) })
 	return list
 }
 
-// announce wakes all callers of Wait. The caller holds mu.
-func (p *Preloader) announce() {
+// notify wakes all callers of Wait. The caller holds mu.
+func (p *Preloader) notify() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// set runs change, which modifies f, with mu held, and wakes all callers of
+// update runs change, which modifies f, with mu held, and wakes all callers of
 // Wait.
-func (p *Preloader) set(f *file, change func()) {
+func (p *Preloader) update(f *archiveFile, change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
-	p.announce()
+	p.notify()
 }
 
-func (f *file) String() string { return fmt.Sprintf("archive %q", f.name) }
+func (f *archiveFile) String() string { return fmt.Sprintf("archive %q", f.name) }

@@ -12,29 +12,29 @@ const progressEvery = 15 * time.Second
 
 // progress counts the bytes of an import.
 type progress struct {
-	log     *slog.Logger
-	archive string
-	total   int64
-	before  int64 // bytes of the finished blobs
-	now     int64 // bytes of the current one
-	said    time.Time
+	log        *slog.Logger
+	archive    string
+	total      int64
+	before     int64 // bytes of the finished blobs
+	now        int64 // bytes of the current one
+	lastLogged time.Time
 }
 
 // finish counts a whole blob, whether it was read or not.
 func (p *progress) finish(size int64) { p.before, p.now = p.before+size, 0 }
 
-// at sets the position in the current blob, and logs the progress if due.
-func (p *progress) at(offset int64) {
+// advance sets the position in the current blob, and logs the progress if due.
+func (p *progress) advance(offset int64) {
 	p.now = offset
-	if now := time.Now(); now.Sub(p.said) >= progressEvery {
-		p.said = now
+	if now := time.Now(); now.Sub(p.lastLogged) >= progressEvery {
+		p.lastLogged = now
 		p.log.Info("importing image archive", "archive", p.archive, "bytes", p.before+p.now, "totalBytes", p.total)
 	}
 }
 
-// follow returns a reader that counts what is read of a blob. It is an
+// track returns a reader that counts what is read of a blob. It is an
 // io.Seeker if r is one.
-func (p *progress) follow(r io.Reader) io.Reader {
+func (p *progress) track(r io.Reader) io.Reader {
 	t := &tracked{r: r, progress: p}
 	if s, ok := r.(io.Seeker); ok {
 		return &seekable{tracked: t, s: s}
@@ -53,7 +53,7 @@ type tracked struct {
 func (t *tracked) Read(b []byte) (int, error) {
 	n, err := t.r.Read(b)
 	t.offset += int64(n)
-	t.progress.at(t.offset)
+	t.progress.advance(t.offset)
 	if err != nil && !errors.Is(err, io.EOF) {
 		t.err = err
 	}
@@ -72,9 +72,9 @@ func (s *seekable) Seek(offset int64, whence int) (int64, error) {
 	return at, err
 }
 
-// failureOf returns the error of a reader made by follow, or nil if a failed
+// readErrorOf returns the error of a reader made by follow, or nil if a failed
 // import was not the reader's fault.
-func failureOf(r io.Reader) error {
+func readErrorOf(r io.Reader) error {
 	switch r := r.(type) {
 	case *tracked:
 		return r.err

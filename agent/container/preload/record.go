@@ -19,10 +19,10 @@ func (p *Preloader) protect(ctx context.Context) error {
 	return p.cfg.Importer.Protect(ctx)
 }
 
-// tidy releases the protection once no archive is pending, and removes deleted
+// cleanup releases the protection once no archive is pending, and removes deleted
 // archives from the journal. If the runtime is unavailable, a later call tries
 // again. It returns an error only if ctx ended.
-func (p *Preloader) tidy(ctx context.Context) error {
+func (p *Preloader) cleanup(ctx context.Context) error {
 	busy := false
 	p.mu.Lock()
 	for _, f := range p.archives {
@@ -53,7 +53,7 @@ func (p *Preloader) tidy(ctx context.Context) error {
 }
 
 // record adds an imported archive to the journal.
-func (p *Preloader) record(f *file) {
+func (p *Preloader) record(f *archiveFile) {
 	p.journal.Archives = slices.DeleteFunc(p.journal.Archives, func(i imported) bool { return i.Name == f.name })
 	p.journal.Archives = append(p.journal.Archives, imported{Name: f.name, signature: f.sig, Images: f.images})
 	p.save()

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// settled is the minimum time since the last write to a file before it is
+// minFileAge is the minimum time since the last write to a file before it is
 // read, because it may still be being copied.
-const settled = 2 * time.Second
+const minFileAge = 2 * time.Second
 
 // retryFolder is the time after which a folder that could not be watched is
 // tried again.
@@ -27,7 +27,7 @@ func (p *Preloader) Run(ctx context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.ended = true
-		p.announce()
+		p.notify()
 	}()
 	j, err := loadJournal(p.cfg.StateFile)
 	if err != nil {
@@ -36,7 +36,7 @@ func (p *Preloader) Run(ctx context.Context) error {
 	}
 	p.journal = j
 	for {
-		err := p.follow(ctx)
+		err := p.watchFolder(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -45,7 +45,7 @@ func (p *Preloader) Run(ctx context.Context) error {
 			// Pods do not wait for a folder that may never become readable.
 			p.mu.Lock()
 			p.ready = true
-			p.announce()
+			p.notify()
 			p.mu.Unlock()
 			if !p.pause(ctx, retryFolder) {
 				return ctx.Err()
@@ -69,9 +69,9 @@ func (p *Preloader) pause(ctx context.Context, d time.Duration) bool {
 // errMoved means that the folder is not the one that is watched.
 var errMoved = errors.New("folder was moved or removed")
 
-// follow imports archives from the folder until ctx ends, the folder is moved
+// watchFolder imports archives from the folder until ctx ends, the folder is moved
 // or removed (nil), or it cannot be read or watched.
-func (p *Preloader) follow(ctx context.Context) error {
+func (p *Preloader) watchFolder(ctx context.Context) error {
 	if err := os.MkdirAll(p.cfg.Dir, 0o755); err != nil {
 		return fmt.Errorf("create image archive folder: %w", err)
 	}
@@ -89,7 +89,7 @@ func (p *Preloader) follow(ctx context.Context) error {
 		if err := p.list(root); err != nil {
 			return err
 		}
-		if err := p.tidy(ctx); err != nil {
+		if err := p.cleanup(ctx); err != nil {
 			return err
 		}
 		if err := p.workAll(ctx, root, w.changed); err != nil {
@@ -128,18 +128,18 @@ func (p *Preloader) workAll(ctx context.Context, root *os.Root, changed <-chan s
 			p.work(ctx, root, f)
 			continue
 		}
-		if err := p.tidy(ctx); err != nil {
+		if err := p.cleanup(ctx); err != nil {
 			return err
 		}
-		if again, err := p.idle(ctx, changed, wait); again || err != nil {
+		if again, err := p.waitForWork(ctx, changed, wait); again || err != nil {
 			return err
 		}
 	}
 }
 
-// idle waits until there is something to do. again means that the folder must
+// waitForWork waits until there is something to do. again means that the folder must
 // be listed again. A wait of 0 is no timeout.
-func (p *Preloader) idle(ctx context.Context, changed <-chan struct{}, wait time.Duration) (again bool, err error) {
+func (p *Preloader) waitForWork(ctx context.Context, changed <-chan struct{}, wait time.Duration) (again bool, err error) {
 	var due <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -160,14 +160,14 @@ func (p *Preloader) idle(ctx context.Context, changed <-chan struct{}, wait time
 // next returns the archive to work on: unread ones first, since pods wait
 // until all are read, then those that pods wait for. If there is none, wait is
 // the time until the next attempt; 0 is none.
-func (p *Preloader) next(now time.Time) (best *file, wait time.Duration) {
+func (p *Preloader) next(now time.Time) (best *archiveFile, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rank := func(f *file) int {
+	rank := func(f *archiveFile) int {
 		switch {
 		case f.images == nil:
 			return 0
-		case f.wanted:
+		case f.needed:
 			return 1
 		}
 		return 2
@@ -176,7 +176,7 @@ func (p *Preloader) next(now time.Time) (best *file, wait time.Duration) {
 		if f.state != unread && f.state != waiting && (f.state != failed || f.broken) {
 			continue
 		}
-		if left := f.again.Sub(now); left > 0 {
+		if left := f.retryAt.Sub(now); left > 0 {
 			if wait == 0 || left < wait {
 				wait = left
 			}
@@ -232,9 +232,9 @@ func (p *Preloader) list(root *os.Root) error {
 		if old := p.archives[e.Name()]; old != nil && old.sig == sig {
 			continue
 		}
-		f := &file{name: e.Name(), sig: sig}
-		if age := time.Since(sig.Modified); age >= 0 && age < settled {
-			f.again = time.Now().Add(settled - age)
+		f := &archiveFile{name: e.Name(), sig: sig}
+		if age := time.Since(sig.Modified); age >= 0 && age < minFileAge {
+			f.retryAt = time.Now().Add(minFileAge - age)
 		}
 		if i, ok := known[f.name]; ok && i.signature == sig && len(i.Images) > 0 {
 			f.state, f.images = done, i.Images
@@ -247,6 +247,6 @@ func (p *Preloader) list(root *os.Root) error {
 		}
 	}
 	p.ready = true
-	p.announce()
+	p.notify()
 	return nil
 }

@@ -18,7 +18,7 @@ type watcher struct {
 	wg      sync.WaitGroup
 }
 
-const watched = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
+const watchMask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
 // watch starts watching a folder, which must exist. The caller must close the
@@ -28,7 +28,7 @@ func watch(dir string) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %q: %w", dir, err)
 	}
-	if _, err := unix.InotifyAddWatch(fd, dir, watched); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, dir, watchMask); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %q: %w", dir, err), unix.Close(fd))
 	}
 	w := &watcher{file: os.NewFile(uintptr(fd), "inotify"), changed: make(chan struct{}, 1)}

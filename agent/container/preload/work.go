@@ -36,7 +36,7 @@ const (
 var errChanged = errors.New("archive changed since it was listed")
 
 // work reads an archive, or imports it if its images are already known.
-func (p *Preloader) work(ctx context.Context, root *os.Root, f *file) {
+func (p *Preloader) work(ctx context.Context, root *os.Root, f *archiveFile) {
 	err := p.attempt(ctx, root, f)
 	if err != nil {
 		p.fail(ctx, f, err)
@@ -44,7 +44,7 @@ func (p *Preloader) work(ctx context.Context, root *os.Root, f *file) {
 }
 
 // attempt is work without the handling of its error.
-func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *file) error {
+func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *archiveFile) error {
 	file, err := openFile(root, f)
 	if err != nil {
 		return err
@@ -63,32 +63,32 @@ func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *file) error {
 	}
 	if len(f.images) == 0 {
 		// All archives are read before one is imported.
-		p.set(f, func() { f.state, f.images, f.plan = waiting, plan.names(), plan.small() })
+		p.update(f, func() { f.state, f.images, f.plan = waiting, plan.names(), plan.retainable() })
 		return nil
 	}
-	p.set(f, func() { f.state = running })
-	if err := p.bring(ctx, a, f, plan); err != nil {
+	p.update(f, func() { f.state = running })
+	if err := p.importImages(ctx, a, f, plan); err != nil {
 		return err
 	}
 	p.record(f)
-	p.set(f, func() {
-		f.state, f.plan, f.wanted, f.failures, f.ended = done, nil, false, 0, time.Now()
+	p.update(f, func() {
+		f.state, f.plan, f.needed, f.failures, f.lastAttempt = done, nil, false, 0, time.Now()
 	})
 	return nil
 }
 
-// keptPlan limits the bytes of a plan that is kept between reading and
+// maxRetainedPlan limits the bytes of a plan that is kept between reading and
 // importing.
-const keptPlan = 256 << 10
+const maxRetainedPlan = 256 << 10
 
-// small returns the plan, or nil if it is larger than keptPlan and must be
+// retainable returns the plan, or nil if it is larger than keptPlan and must be
 // made again for the import.
-func (p *plan) small() *plan {
+func (p *plan) retainable() *plan {
 	held := 0
 	for _, s := range p.blobs {
 		held += len(s.data)
 	}
-	if held > keptPlan {
+	if held > maxRetainedPlan {
 		return nil
 	}
 	return p
@@ -96,29 +96,29 @@ func (p *plan) small() *plan {
 
 // fail handles the error of an attempt: it schedules a retry, or marks the
 // archive as failed and records an event.
-func (p *Preloader) fail(ctx context.Context, f *file, err error) {
+func (p *Preloader) fail(ctx context.Context, f *archiveFile, err error) {
 	if ctx.Err() != nil {
-		p.set(f, func() { f.state = waiting })
+		p.update(f, func() { f.state = waiting })
 		return // the import is resumed at the next start
 	}
 	now := time.Now()
 	if errors.Is(err, errChanged) {
 		// The folder is listed again, which makes a new file value.
-		p.set(f, func() { f.state, f.again = waiting, now.Add(retryFirst) })
+		p.update(f, func() { f.state, f.retryAt = waiting, now.Add(retryFirst) })
 		return
 	}
-	broken := errors.Is(err, errBad) || errors.Is(err, container.ErrCorrupt) || errors.Is(err, container.ErrUnsupported)
-	p.set(f, func() { f.failures++ })
+	broken := errors.Is(err, errInvalidArchive) || errors.Is(err, container.ErrCorrupt) || errors.Is(err, container.ErrUnsupported)
+	p.update(f, func() { f.failures++ })
 	away := errors.Is(err, container.ErrUnavailable) || errors.Is(err, container.ErrTimeout)
 	if !broken && (away || f.failures < maxFailures) {
 		wait := min(retryFirst<<min(f.failures-1, 5), retryMax)
 		p.cfg.Log.Warn("retry image archive", "archive", f.name, "error", err, "retryIn", wait)
-		p.set(f, func() { f.state, f.again = waiting, now.Add(wait) })
+		p.update(f, func() { f.state, f.retryAt = waiting, now.Add(wait) })
 		return
 	}
 	p.cfg.Events.Warning(pod.Ref{}, eventFailed, fmt.Sprintf("Failed to import image archive %q: %v", f.name, err))
-	p.set(f, func() {
-		f.state, f.broken, f.plan, f.wanted, f.ended, f.again = failed, broken, nil, false, now, now.Add(retryFailed)
+	p.update(f, func() {
+		f.state, f.broken, f.plan, f.needed, f.lastAttempt, f.retryAt = failed, broken, nil, false, now, now.Add(retryFailed)
 		if f.images == nil {
 			f.images = map[string]string{} // no longer unread: pods do not wait for it
 		}
@@ -127,7 +127,7 @@ func (p *Preloader) fail(ctx context.Context, f *file, err error) {
 
 // openFile opens an archive. It returns errChanged if the file is not the one
 // that was listed.
-func openFile(root *os.Root, f *file) (*os.File, error) {
+func openFile(root *os.Root, f *archiveFile) (*os.File, error) {
 	file, err := root.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, errChanged
@@ -145,14 +145,14 @@ func openFile(root *os.Root, f *file) (*os.File, error) {
 	return file, nil
 }
 
-// bring imports the images of a plan.
-func (p *Preloader) bring(ctx context.Context, a *archive, f *file, plan *plan) error {
+// importImages imports the images of a plan.
+func (p *Preloader) importImages(ctx context.Context, a *archive, f *archiveFile, plan *plan) error {
 	if err := p.protect(ctx); err != nil {
 		return err
 	}
 	begun := time.Now()
 	p.cfg.Log.Info("import image archive", "archive", f.name, "images", len(plan.images), "bytes", plan.bytes)
-	progress := &progress{log: p.cfg.Log, archive: f.name, total: plan.bytes, said: begun}
+	progress := &progress{log: p.cfg.Log, archive: f.name, total: plan.bytes, lastLogged: begun}
 	if err := p.putAll(ctx, a, plan, progress); err != nil {
 		return err
 	}
@@ -210,11 +210,11 @@ func (p *Preloader) putAll(ctx context.Context, a *archive, plan *plan, progress
 // put stores one blob of the archive. It distinguishes errors of the archive
 // from errors of the store.
 func (p *Preloader) put(ctx context.Context, a *archive, s *source, r io.Reader, progress *progress) error {
-	from := progress.follow(r)
+	from := progress.track(r)
 	err := p.cfg.Importer.Put(ctx, s.Blob, from)
 	progress.finish(s.Size)
-	if broken := failureOf(from); err != nil && broken != nil {
-		return a.trouble(ctx, broken)
+	if broken := readErrorOf(from); err != nil && broken != nil {
+		return a.readError(ctx, broken)
 	}
 	if err != nil {
 		return fmt.Errorf("store blob %s: %w", s.Digest, err)
@@ -232,7 +232,7 @@ func (p *Preloader) tagAll(ctx context.Context, plan *plan) error {
 					return fmt.Errorf("tag image %q: %w", n, err)
 				}
 			}
-			if err := p.shown(ctx, name); err != nil {
+			if err := p.waitVisible(ctx, name); err != nil {
 				return err
 			}
 		}
@@ -243,14 +243,14 @@ func (p *Preloader) tagAll(ctx context.Context, plan *plan) error {
 // The first poll interval and the timeout until the runtime's CRI service
 // shows a new image.
 const (
-	shownFirst = 20 * time.Millisecond
-	shownLimit = 15 * time.Second
+	visiblePollFirst = 20 * time.Millisecond
+	visibleTimeout   = 15 * time.Second
 )
 
-// shown waits until the runtime's CRI service shows an image.
-func (p *Preloader) shown(ctx context.Context, name string) error {
-	limit := time.Now().Add(shownLimit)
-	for wait := shownFirst; ; wait = min(2*wait, time.Second) {
+// waitVisible waits until the runtime's CRI service shows an image.
+func (p *Preloader) waitVisible(ctx context.Context, name string) error {
+	limit := time.Now().Add(visibleTimeout)
+	for wait := visiblePollFirst; ; wait = min(2*wait, time.Second) {
 		img, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 		if err != nil {
 			return fmt.Errorf("get status of imported image %q: %w", name, err)
@@ -259,7 +259,7 @@ func (p *Preloader) shown(ctx context.Context, name string) error {
 			return nil
 		}
 		if time.Now().After(limit) {
-			return fmt.Errorf("wait for imported image %q: not shown by the runtime within %v", name, shownLimit)
+			return fmt.Errorf("wait for imported image %q: not shown by the runtime within %v", name, visibleTimeout)
 		}
 		if !p.pause(ctx, wait) {
 			return ctx.Err()

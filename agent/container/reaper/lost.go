@@ -36,12 +36,12 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// look is the interval between checks. The exit of any other container is known
+// checkInterval is the interval between checks. The exit of any other container is known
 // within a second.
-const look = time.Minute
+const checkInterval = time.Minute
 
-// reason is the reason of the event.
-const reason = "ContainerLost"
+// reasonLost is the reason of the event.
+const reasonLost = "ContainerLost"
 
 // Container is a container that runs by its pod's status, or by the runtime's
 // report if the pod has no status.
@@ -56,9 +56,9 @@ type Container struct {
 type Config struct {
 	// Running lists the running containers.
 	Running func(context.Context) []Container
-	// Looked is called after each check, once a minute: for checks that are due
+	// AfterCheck is called after each check, once a minute: for checks that are due
 	// whenever the agent is awake. It must not block. It may be nil.
-	Looked func()
+	AfterCheck func()
 	// Populated reports whether a cgroup or one below it has processes. It is
 	// false for a cgroup that does not exist.
 	Populated func(cgroup string) (bool, error)
@@ -84,11 +84,11 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Finder finds lost containers.
-type Finder struct {
+// Reaper finds lost containers.
+type Reaper struct {
 	cfg Config
-	// empty are the containers that had no process at the last check.
-	empty map[string]verdict
+	// suspects are the containers that had no process at the last check.
+	suspects map[string]verdict
 }
 
 // verdict is the state of a container without a process.
@@ -96,30 +96,30 @@ type verdict int
 
 const (
 	suspected verdict = iota // seen once, or the runtime could not be queried
-	settled                  // nothing more can be done
+	handled                  // nothing more can be done
 )
 
 // New returns a Finder. It starts nothing.
-func New(cfg Config) *Finder { return &Finder{cfg: cfg} }
+func New(cfg Config) *Reaper { return &Reaper{cfg: cfg} }
 
 // Run checks once a minute until ctx ends, and returns the cause.
-func (f *Finder) Run(ctx context.Context) error {
-	ticker := time.NewTicker(look)
+func (f *Reaper) Run(ctx context.Context) error {
+	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C:
-			f.look(ctx)
-			if f.cfg.Looked != nil {
-				f.cfg.Looked()
+			f.check(ctx)
+			if f.cfg.AfterCheck != nil {
+				f.cfg.AfterCheck()
 			}
 		}
 	}
 }
 
-func (f *Finder) look(ctx context.Context) {
+func (f *Reaper) check(ctx context.Context) {
 	var empty map[string]verdict
 	for _, c := range f.cfg.Running(ctx) {
 		populated, err := f.cfg.Populated(c.Cgroup)
@@ -129,21 +129,21 @@ func (f *Finder) look(ctx context.Context) {
 		if populated || err != nil {
 			continue
 		}
-		was, again := f.empty[c.ID]
+		was, again := f.suspects[c.ID]
 		if again && was == suspected {
-			was = f.settle(ctx, &c)
+			was = f.handleSuspect(ctx, &c)
 		}
 		if empty == nil {
 			empty = make(map[string]verdict)
 		}
 		empty[c.ID] = was
 	}
-	f.empty = empty
+	f.suspects = empty
 }
 
-// settle queries the runtime, and stops the shim of a container that it has
+// handleSuspect queries the runtime, and stops the shim of a container that it has
 // lost.
-func (f *Finder) settle(ctx context.Context, c *Container) verdict {
+func (f *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
 	log := f.cfg.Log.With("pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID)
 	held, err := f.cfg.Containers.ListContainers(ctx, &runtimeapi.ContainerFilter{Id: c.ID})
 	if err != nil {
@@ -152,17 +152,17 @@ func (f *Finder) settle(ctx context.Context, c *Container) verdict {
 	}
 	if len(held) == 0 || held[0].GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		f.cfg.Wake(c.Ref.UID) // its exit event was missed
-		return settled
+		return handled
 	}
 	ended, err := f.cfg.Tasks.Ended(ctx, c.ID)
 	switch {
 	case errors.Is(err, container.ErrUnsupported):
-		return settled
+		return handled
 	case err != nil:
 		log.Warn("cannot query task of container without process", "error", err)
 		return suspected
 	case !ended:
-		return settled // its processes are in another cgroup
+		return handled // its processes are in another cgroup
 	}
 	found, err := f.cfg.Tasks.EndShim(held[0].GetPodSandboxId())
 	switch {
@@ -171,9 +171,9 @@ func (f *Finder) settle(ctx context.Context, c *Container) verdict {
 		return suspected
 	case !found:
 		log.Error("dead container has no shim", "remedy", "reboot the node")
-		return settled
+		return handled
 	}
 	log.Warn("stopped shim of dead container")
-	f.cfg.Events.Warning(c.Ref, reason, fmt.Sprintf("The container runtime reported container %s as running after it had exited; the pod is restarted if it is still desired", c.Name))
-	return settled
+	f.cfg.Events.Warning(c.Ref, reasonLost, fmt.Sprintf("The container runtime reported container %s as running after it had exited; the pod is restarted if it is still desired", c.Name))
+	return handled
 }

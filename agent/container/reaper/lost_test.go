@@ -81,8 +81,8 @@ const (
 func TestLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, looked := finder(&node{}), 0
-		f.cfg.Looked = func() { looked++ }
-		ctx, cancel := context.WithTimeout(t.Context(), 3*look+time.Second)
+		f.cfg.AfterCheck = func() { looked++ }
+		ctx, cancel := context.WithTimeout(t.Context(), 3*checkInterval+time.Second)
 		defer cancel()
 		if err := f.Run(ctx); !errors.Is(err, context.DeadlineExceeded) || looked != 3 {
 			t.Errorf("Looked was called %d times in three minutes: %v", looked, err)
@@ -153,7 +153,7 @@ func TestFinder(t *testing.T) {
 				if tc.change != nil {
 					tc.change(i, &n)
 				}
-				f.look(t.Context())
+				f.check(t.Context())
 			}
 			if diff := cmp.Diff(tc.want, n.did); diff != "" {
 				t.Errorf("did (-want +got):\n%s", diff)
@@ -162,7 +162,7 @@ func TestFinder(t *testing.T) {
 	}
 }
 
-func finder(n *node) *Finder {
+func finder(n *node) *Reaper {
 	return New(Config{
 		Running: n.Running, Populated: n.Populated, Containers: n, Tasks: n, Wake: n.wake, Events: n,
 		Log: slog.New(slog.DiscardHandler),
@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- finder(&n).Run(ctx) }()
-		time.Sleep(2*look + time.Second)
+		time.Sleep(2*checkInterval + time.Second)
 		over := errors.New("over")
 		cancel(over)
 		if err := <-done; !errors.Is(err, over) {

@@ -38,20 +38,20 @@ type Notifier struct {
 	Config
 	// sending holds one item while a message is being sent.
 	sending chan struct{}
-	limit   time.Duration // sendLimit, shorter in tests
+	timeout time.Duration // sendLimit, shorter in tests
 	failing bool          // the last message could not be sent
 	status  string        // sent last
 }
 
 const (
-	// sendLimit is the timeout for one message. systemd accepts none while its
+	// sendTimeout is the timeout for one message. systemd accepts none while its
 	// queue is full.
-	sendLimit = 5 * time.Second
-	// checkLimit is the timeout for one run of the checks. All attempts
+	sendTimeout = 5 * time.Second
+	// checkTimeout is the timeout for one run of the checks. All attempts
 	// together take less than half of a WatchdogSec of one minute.
-	checkLimit = 5 * time.Second
-	// settle is how long changes of the status are coalesced.
-	settle = time.Second
+	checkTimeout = 5 * time.Second
+	// statusDelay is how long changes of the status are coalesced.
+	statusDelay = time.Second
 	// firstRetry and lastRetry bound the backoff before READY=1 is sent again.
 	// By default systemd gives a unit 90 s to start.
 	firstRetry = time.Second
@@ -64,7 +64,7 @@ func Enabled() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 
 // New returns a Notifier. It sends nothing.
 func New(c Config) *Notifier {
-	return &Notifier{Config: c, sending: make(chan struct{}, 1), limit: sendLimit}
+	return &Notifier{Config: c, sending: make(chan struct{}, 1), timeout: sendTimeout}
 }
 
 // Run notifies systemd until ctx ends, and returns the cause of ctx, or the
@@ -86,7 +86,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	go func() { ready <- n.Ready(ctx) }()
 	changed := make(chan struct{}, 1)
 	defer n.Notify(changed)()
-	gathered, retry := time.NewTimer(settle), time.NewTimer(firstRetry)
+	gathered, retry := time.NewTimer(statusDelay), time.NewTimer(firstRetry)
 	gathered.Stop()
 	retry.Stop()
 	defer gathered.Stop()
@@ -100,21 +100,21 @@ func (n *Notifier) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if !n.ready(ctx) {
+			if !n.sendReady(ctx) {
 				retry.Reset(wait)
 			}
 			isReady = true
 		case <-retry.C:
-			if !n.ready(ctx) && wait < lastRetry {
+			if !n.sendReady(ctx) && wait < lastRetry {
 				wait *= 2
 				retry.Reset(wait)
 			}
 		case <-changed:
 			if isReady && stopping != nil {
-				gathered.Reset(settle)
+				gathered.Reset(statusDelay)
 			}
 		case <-gathered.C:
-			if text := n.line(); text != n.status && stopping != nil && n.send(ctx, "STATUS="+text) {
+			if text := n.statusLine(); text != n.status && stopping != nil && n.send(ctx, "STATUS="+text) {
 				n.status = text
 			}
 		case <-stopping:
@@ -128,9 +128,9 @@ func (n *Notifier) Run(ctx context.Context) error {
 	}
 }
 
-// ready sends READY=1 and the status, and reports whether that succeeded.
-func (n *Notifier) ready(ctx context.Context) bool {
-	text := n.line()
+// sendReady sends READY=1 and the status, and reports whether that succeeded.
+func (n *Notifier) sendReady(ctx context.Context) bool {
+	text := n.statusLine()
 	if !n.send(ctx, daemon.SdNotifyReady+"\nSTATUS="+text) {
 		return false
 	}
@@ -138,14 +138,14 @@ func (n *Notifier) ready(ctx context.Context) bool {
 	return true
 }
 
-// line returns the status without line breaks: systemd would read a second line
+// statusLine returns the status without line breaks: systemd would read a second line
 // as another assignment.
-func (n *Notifier) line() string { return strings.Join(strings.Fields(n.Status()), " ") }
+func (n *Notifier) statusLine() string { return strings.Join(strings.Fields(n.Status()), " ") }
 
 // healthy reports whether the checks pass in one of three attempts. A process
 // that was stopped for a while, or that gets no CPU time, may miss one deadline.
 func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
-	limit := min(period/12, checkLimit)
+	limit := min(period/12, checkTimeout)
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 0} {
 		err := health.Run(ctx, limit, n.Checks)
 		if err == nil || ctx.Err() != nil {
@@ -166,14 +166,14 @@ func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
 	return false
 }
 
-// errFull is the cause of a send that timed out: systemd does not read.
-var errFull = errors.New("systemd accepts no message: its queue is full")
+// errQueueFull is the cause of a send that timed out: systemd does not read.
+var errQueueFull = errors.New("systemd accepts no message: its queue is full")
 
 // send sends a message and reports whether systemd accepted it. It blocks for a
 // bounded time: a message that systemd does not accept in time stays in its own
 // goroutine, and there is at most one such goroutine.
 func (n *Notifier) send(ctx context.Context, state string) bool {
-	err := n.try(ctx, state)
+	err := n.trySend(ctx, state)
 	switch {
 	case err == nil && n.failing:
 		n.Log.Info("resumed systemd notifications")
@@ -185,8 +185,8 @@ func (n *Notifier) send(ctx context.Context, state string) bool {
 	return err == nil
 }
 
-func (n *Notifier) try(ctx context.Context, state string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, n.limit, errFull)
+func (n *Notifier) trySend(ctx context.Context, state string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.timeout, errQueueFull)
 	defer cancel()
 	select {
 	case n.sending <- struct{}{}:

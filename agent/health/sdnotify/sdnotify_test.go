@@ -96,7 +96,7 @@ func (a *agent) start(ctx context.Context, limit time.Duration) (stop func() err
 		Stopping: a.stopping, Checks: []health.Check{{Name: "loop", Run: func(ctx context.Context) error { return a.check(ctx) }}},
 		Log: slog.New(slog.NewTextHandler(&a.log, nil)),
 	})
-	n.limit = limit
+	n.timeout = limit
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
@@ -129,7 +129,7 @@ func TestLifeOfAnAgent(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				a := newAgent()
-				stop := a.start(t.Context(), sendLimit)
+				stop := a.start(t.Context(), sendTimeout)
 				synctest.Wait()
 				a.set("Pods: 1 pending")
 				time.Sleep(time.Hour)
@@ -175,7 +175,7 @@ func TestWatchdog(t *testing.T) {
 			<-ctx.Done()
 			return errors.New("it takes no turn")
 		}
-		stop := a.start(t.Context(), sendLimit)
+		stop := a.start(t.Context(), sendTimeout)
 		close(a.ready)
 		synctest.Wait()
 		m.wants("READY=1\nSTATUS=No pods")
@@ -226,7 +226,7 @@ func TestNoWatchdog(t *testing.T) {
 			m := listen(t, path)
 			synctest.Test(t, func(t *testing.T) {
 				a := newAgent()
-				stop := a.start(t.Context(), sendLimit)
+				stop := a.start(t.Context(), sendTimeout)
 				close(a.ready)
 				time.Sleep(time.Hour)
 				m.wants("READY=1\nSTATUS=No pods")
@@ -246,7 +246,7 @@ func TestSocketComesLate(t *testing.T) {
 	environment(t, path, "", "")
 	synctest.Test(t, func(t *testing.T) {
 		a := newAgent()
-		stop := a.start(t.Context(), sendLimit)
+		stop := a.start(t.Context(), sendTimeout)
 		close(a.ready)
 		time.Sleep(4 * time.Second)
 		m := listen(t, path)
@@ -266,7 +266,7 @@ func TestSocketThatCannotBe(t *testing.T) {
 			environment(t, path, "", "")
 			synctest.Test(t, func(t *testing.T) {
 				a := newAgent()
-				stop := a.start(t.Context(), sendLimit)
+				stop := a.start(t.Context(), sendTimeout)
 				close(a.ready)
 				time.Sleep(time.Hour)
 				if err := stop(); !errors.Is(err, context.Canceled) || strings.Count(a.log.String(), "\n") != 1 {

@@ -79,10 +79,10 @@ func (l *linter) lines(text []byte) {
 }
 
 var (
-	plain = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-	kinds = regexp.MustCompile(`_(counter|gauge|histogram|summary)(_|$)`)
-	// units are units that are not base units, and abbreviations of units.
-	units = regexp.MustCompile(`_(milliseconds|microseconds|nanoseconds|minutes|hours|days|weeks|kilobytes|megabytes|gigabytes|bits|` +
+	validName  = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	typeInName = regexp.MustCompile(`_(counter|gauge|histogram|summary)(_|$)`)
+	// badUnit are units that are not base units, and abbreviations of units.
+	badUnit = regexp.MustCompile(`_(milliseconds|microseconds|nanoseconds|minutes|hours|days|weeks|kilobytes|megabytes|gigabytes|bits|` +
 		`percent|percents|ms|us|ns|s|sec|secs|min|h|d|b|kb|mb|gb|tb|pb)(_|$)`)
 )
 
@@ -90,13 +90,13 @@ func (l *linter) family(name string, f *dto.MetricFamily) {
 	if f.GetHelp() == "" {
 		l.add(name, "has no help")
 	}
-	if !plain.MatchString(name) {
+	if !validName.MatchString(name) {
 		l.add(name, "is not spelled in lower case with underscores")
 	}
-	if kinds.MatchString(name) {
+	if typeInName.MatchString(name) {
 		l.add(name, "has its type in its name")
 	}
-	if units.MatchString(name) {
+	if badUnit.MatchString(name) {
 		l.add(name, "has a unit that is abbreviated or not a base unit")
 	}
 	switch total := strings.HasSuffix(name, "_total"); {
@@ -115,7 +115,7 @@ func (l *linter) family(name string, f *dto.MetricFamily) {
 		var labels []string
 		for _, pair := range m.GetLabel() {
 			labels = append(labels, pair.String())
-			if !plain.MatchString(pair.GetName()) || pair.GetName() == "le" || pair.GetName() == "quantile" {
+			if !validName.MatchString(pair.GetName()) || pair.GetName() == "le" || pair.GetName() == "quantile" {
 				l.add(name, "has the label %s", pair.GetName())
 			}
 		}

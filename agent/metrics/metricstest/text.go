@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Text returns what write writes to a stream that open returns. open is
+// Render returns what write writes to a stream that open returns. open is
 // metrics.NewStream. It fails t if the text has Problems, except for the known
 // ones.
-func Text[S interface{ Flush() error }](t testing.TB, open func(io.Writer) S, write func(S), known ...string) string {
+func Render[S interface{ Flush() error }](t testing.TB, open func(io.Writer) S, write func(S), known ...string) string {
 	t.Helper()
 	var text bytes.Buffer
 	out := open(&text)

@@ -9,9 +9,9 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// maxClaims bounds the reported claims: users who may create Services may create
+// maxRejections bounds the reported claims: users who may create Services may create
 // any number.
-const maxClaims = 64
+const maxRejections = 64
 
 // apart is what no Service may have on this node.
 type apart struct {
@@ -25,13 +25,13 @@ type apart struct {
 	ports []uint16
 }
 
-// claim is a rejected address or port of a Service.
-type claim struct {
+// rejection is a rejected address or port of a Service.
+type rejection struct {
 	key listwatch.Key
 	why string
 }
 
-func (c claim) String() string {
+func (c rejection) String() string {
 	return fmt.Sprintf("Service %.63q of namespace %.63q does not get %s on this node", c.key.Name, c.key.Namespace, c.why)
 }
 
@@ -41,7 +41,7 @@ var kubernetes = listwatch.Key{Namespace: "default", Name: "kubernetes"}
 
 // strip removes from a Service's port what it may not have, and returns it.
 // Endpoints are not restricted: those of default/kubernetes are the API server.
-func (a *apart) strip(key listwatch.Key, s *nft.Service) (claims []claim) {
+func (a *apart) strip(key listwatch.Key, s *nft.Service) (claims []rejection) {
 	ours := s.Protocol == nft.TCP && slices.Contains(a.ports, s.Port)
 	keep := func(all []netip.Addr, cluster bool) (kept []netip.Addr) {
 		for _, ip := range all {
@@ -58,13 +58,13 @@ func (a *apart) strip(key listwatch.Key, s *nft.Service) (claims []claim) {
 				kept = append(kept, ip)
 				continue
 			}
-			claims = append(claims, claim{key, why})
+			claims = append(claims, rejection{key, why})
 		}
 		return kept
 	}
 	s.IPs, s.External = keep(s.IPs, true), keep(s.External, false)
 	if s.Protocol == nft.TCP && slices.Contains(a.ports, s.NodePort) {
-		claims = append(claims, claim{key, fmt.Sprintf("node port %d, the node's own port", s.NodePort)})
+		claims = append(claims, rejection{key, fmt.Sprintf("node port %d, the node's own port", s.NodePort)})
 		s.NodePort = 0
 	}
 	return claims

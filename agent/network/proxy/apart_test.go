@@ -115,7 +115,7 @@ func TestClaimsAreToldOnce(t *testing.T) {
 		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.168.1.10"} }))
 		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
 	}, func(l *lab) {
-		l.Look()
+		l.TableCreated()
 		l.expect(1, with)
 		if got := l.shelf.apart; !slices.Equal(got.Hosts, ips("192.168.1.10")) || !slices.Equal(got.Ports, []uint16{10250}) {
 			t.Errorf("the table keeps apart %+v", got)
@@ -134,7 +134,7 @@ func TestClaimsAreToldOnce(t *testing.T) {
 		if events != 1 {
 			t.Errorf("%d events", events)
 		}
-		l.Moved()
+		l.AddressesChanged()
 		l.expect(1, withTwo)
 		// One that is made again after it was put right is told again.
 		l.Put(apiclient.Services, web(nil))
@@ -151,16 +151,16 @@ func TestClaimsAreToldOnce(t *testing.T) {
 func TestClaimsAreBounded(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.cfg.Server = func() []netip.Addr { return ips("192.168.1.10") }
-		for i := range 3 * maxClaims {
+		for i := range 3 * maxRejections {
 			l.Put(apiclient.Services, web(func(s *v1.Service) {
 				s.Name, s.Spec.ExternalIPs = fmt.Sprintf("s%d", i), []string{"192.168.1.10"}
 			}))
 		}
 		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
 	}, func(l *lab) {
-		l.Look()
-		l.Look()
-		if l.told(); strings.Count(l.log.String(), "rejected address of Service") > maxClaims {
+		l.TableCreated()
+		l.TableCreated()
+		if l.told(); strings.Count(l.log.String(), "rejected address of Service") > maxRejections {
 			t.Error("all claims are told")
 		}
 	})

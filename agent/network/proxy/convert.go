@@ -16,7 +16,7 @@ func compare(a, b listwatch.Key) int {
 
 // convert returns the sorted input of the table for all Services and their
 // EndpointSlices. It omits what Services may not have, and returns that as claims.
-func convert(all map[listwatch.Key]service, ends map[listwatch.Key]slice, bridge string, apart apart) (out []nft.Service, claims []claim) {
+func convert(all map[listwatch.Key]service, ends map[listwatch.Key]slice, bridge string, apart apart) (out []nft.Service, claims []rejection) {
 	of := make(map[listwatch.Key][]slice, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(ends), compare) {
 		s := ends[key]
@@ -58,9 +58,9 @@ func (s service) rule(name string, p port, of []slice) nft.Service {
 	known := endpoints(of, p)
 	for _, v4 := range []bool{true, false} {
 		// Each family falls back to its terminating endpoints separately.
-		r.Endpoints = append(r.Endpoints, usable(known, v4, func(end) bool { return true })...)
+		r.Endpoints = append(r.Endpoints, usable(known, v4, func(endpoint) bool { return true })...)
 		if s.externalLocal || s.internalLocal {
-			r.LocalEndpoints = append(r.LocalEndpoints, usable(known, v4, func(e end) bool { return e.local })...)
+			r.LocalEndpoints = append(r.LocalEndpoints, usable(known, v4, func(e endpoint) bool { return e.local })...)
 		}
 	}
 	return r
@@ -69,8 +69,8 @@ func (s service) rule(name string, p port, of []slice) nft.Service {
 // endpoints returns the endpoints of a port. Of two with the same address, such as
 // a terminated pod and the next pod with its address, the one that is not
 // terminating counts.
-func endpoints(of []slice, p port) map[netip.AddrPort]end {
-	all := make(map[netip.AddrPort]end)
+func endpoints(of []slice, p port) map[netip.AddrPort]endpoint {
+	all := make(map[netip.AddrPort]endpoint)
 	for _, s := range of {
 		for _, t := range s.ports {
 			if t.name != p.name || t.protocol != p.protocol {
@@ -89,14 +89,14 @@ func endpoints(of []slice, p port) map[netip.AddrPort]end {
 
 // usable returns the endpoints of a family that get connections: the ready ones, or
 // without any those that are terminating and still serving.
-func usable(all map[netip.AddrPort]end, v4 bool, takes func(end) bool) []netip.AddrPort {
+func usable(all map[netip.AddrPort]endpoint, v4 bool, takes func(endpoint) bool) []netip.AddrPort {
 	var ready, leaving []netip.AddrPort
 	for at, e := range all {
 		switch {
 		case at.Addr().Is4() != v4 || !takes(e):
 		case e.ready:
 			ready = append(ready, at)
-		case e.leaving:
+		case e.servingTerminating:
 			leaving = append(leaving, at)
 		}
 	}

@@ -26,12 +26,12 @@ import (
 // kube-proxy's (system:node-proxier of the API server's default roles).
 const remedy = "grant nodes read access: kubectl create clusterrolebinding tinylet-network --clusterrole=system:node-proxier --group=system:nodes"
 
-// gather is how long changes are collected before an update.
-const gather = 100 * time.Millisecond
+// batchDelay is how long changes are collected before an update.
+const batchDelay = 100 * time.Millisecond
 
-// leisure limits the update rate: after an update, nothing is updated for leisure
+// pauseFactor limits the update rate: after an update, nothing is updated for leisure
 // times its duration. In a large cluster, changes never stop.
-const leisure = 4
+const pauseFactor = 4
 
 // The server filters out the Services of other proxies, and the EndpointSlices of
 // headless Services.
@@ -71,8 +71,8 @@ type Config struct {
 // and are safe for concurrent use.
 type Proxy struct {
 	cfg      Config
-	services *listwatch.Follower[service]
-	slices   *listwatch.Follower[slice]
+	services *listwatch.Reflector[service]
+	slices   *listwatch.Reflector[slice]
 	ready    chan struct{} // one slot: the table was created
 	news     chan struct{} // one slot: something has changed
 
@@ -80,11 +80,11 @@ type Proxy struct {
 	problem string
 
 	// Only for Run.
-	table   Table
-	outage  *apiclient.Outage
-	backoff wait.Backoff
-	count   int            // the logged count
-	claims  map[claim]bool // the reported claims
+	table      Table
+	outage     *apiclient.Outage
+	backoff    wait.Backoff
+	count      int                // the logged count
+	rejections map[rejection]bool // the reported claims
 }
 
 // New returns a Proxy. It sends no request and changes nothing.
@@ -99,7 +99,7 @@ func New(cfg Config) (*Proxy, error) {
 		API: cfg.API, Resource: apiclient.Services, Labels: ofServices,
 		List: func() runtime.Object { return &v1.ServiceList{} },
 		Keep: keepService, Same: sameService, Changed: p.changed,
-		Remedy: remedy, Refused: p.refused, Recovered: cfg.Recovered, Log: cfg.Log,
+		Remedy: remedy, OnForbidden: p.refused, Recovered: cfg.Recovered, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -109,20 +109,20 @@ func New(cfg Config) (*Proxy, error) {
 		List: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 		Keep: func(o runtime.Object) (slice, bool) { return keepSlice(o, cfg.NodeName) },
 		Same: sameSlice, Changed: p.changed,
-		Remedy: remedy, Refused: p.refused, Recovered: cfg.Recovered, Log: cfg.Log,
+		Remedy: remedy, OnForbidden: p.refused, Recovered: cfg.Recovered, Log: cfg.Log,
 	})
 	return p, err
 }
 
-// Look notifies the proxy that the table exists, and may have been created again.
-func (p *Proxy) Look() {
+// TableCreated notifies the proxy that the table exists, and may have been created again.
+func (p *Proxy) TableCreated() {
 	wait.Notify(p.ready)
 	wait.Notify(p.news)
 }
 
-// Moved notifies the proxy that the addresses of this machine or of the API server
+// AddressesChanged notifies the proxy that the addresses of this machine or of the API server
 // may have changed.
-func (p *Proxy) Moved() { wait.Notify(p.news) }
+func (p *Proxy) AddressesChanged() { wait.Notify(p.news) }
 
 func (p *Proxy) changed() { wait.Notify(p.news) }
 
@@ -166,16 +166,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-p.news:
 		}
-		if !wait.Pause(ctx, p.turn(ctx)) {
+		if !wait.Pause(ctx, p.syncBatch(ctx)) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// turn collects changes and updates the table. It returns how long to wait
+// syncBatch collects changes and updates the table. It returns how long to wait
 // afterwards.
-func (p *Proxy) turn(ctx context.Context) time.Duration {
-	if !wait.Pause(ctx, gather) {
+func (p *Proxy) syncBatch(ctx context.Context) time.Duration {
+	if !wait.Pause(ctx, batchDelay) {
 		return 0
 	}
 	select {
@@ -192,7 +192,7 @@ func (p *Proxy) turn(ctx context.Context) time.Duration {
 		wait.Notify(p.news)
 		return p.backoff.Next()
 	}
-	return leisure * time.Since(began)
+	return pauseFactor * time.Since(began)
 }
 
 // sync updates the table. Until the server has listed all Services and
@@ -200,7 +200,7 @@ func (p *Proxy) turn(ctx context.Context) time.Duration {
 func (p *Proxy) sync() error {
 	var (
 		all    []nft.Service
-		claims []claim
+		claims []rejection
 		none   nft.Apart
 		known  = false
 		apart  = p.apart()
@@ -212,7 +212,7 @@ func (p *Proxy) sync() error {
 	if !known {
 		return nil
 	}
-	p.tell(claims)
+	p.reportRejections(claims)
 	if p.table == nil {
 		table, err := p.cfg.Open()
 		if err != nil {
@@ -243,19 +243,19 @@ func (p *Proxy) apart() apart {
 	return a
 }
 
-// tell reports each claim once.
-func (p *Proxy) tell(claims []claim) {
-	still := make(map[claim]bool, min(len(claims), maxClaims))
+// reportRejections reports each claim once.
+func (p *Proxy) reportRejections(claims []rejection) {
+	still := make(map[rejection]bool, min(len(claims), maxRejections))
 	for _, c := range claims {
-		if len(still) == maxClaims {
+		if len(still) == maxRejections {
 			break
 		}
-		if still[c] = true; !p.claims[c] {
+		if still[c] = true; !p.rejections[c] {
 			p.cfg.Log.Warn("rejected address of Service", "namespace", c.key.Namespace, "service", c.key.Name, "address", c.why)
 			p.cfg.Events.Warning(pod.Ref{}, "ServiceAddressLeftOut", c.String())
 		}
 	}
-	p.claims = still
+	p.rejections = still
 }
 
 func (p *Proxy) close() {
@@ -277,7 +277,7 @@ func (p *Proxy) note(err error) {
 	news := text != "" && p.problem == ""
 	p.problem = text
 	p.mu.Unlock()
-	p.outage.Note(err)
+	p.outage.Record(err)
 	if news {
 		p.cfg.Events.Warning(pod.Ref{}, "ServicesNotReady", text)
 	}

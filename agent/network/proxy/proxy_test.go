@@ -90,7 +90,7 @@ func inLab(t *testing.T, before, test func(l *lab)) {
 // last call.
 func (l *lab) expect(syncs int, want ...string) {
 	l.t.Helper()
-	time.Sleep(3 * gather)
+	time.Sleep(3 * batchDelay)
 	synctest.Wait()
 	l.shelf.mu.Lock()
 	defer l.shelf.mu.Unlock()
@@ -135,7 +135,7 @@ func TestProxy(t *testing.T) {
 		if calls := l.Made(); len(calls) != 0 {
 			t.Errorf("before there is a table: %q", calls)
 		}
-		l.Look()
+		l.TableCreated()
 		l.expect(1, with)
 		for _, o := range l.Asked() {
 			if o.LabelSelector != "!service.kubernetes.io/service-proxy-name" && o.LabelSelector != "!service.kubernetes.io/headless" {
@@ -148,7 +148,7 @@ func TestProxy(t *testing.T) {
 		l.expect(1, withTwo)
 		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Annotations = nil }))
 		l.expect(0, withTwo)
-		l.Look() // the table was made anew
+		l.TableCreated() // the table was made anew
 		l.expect(1, withTwo)
 		l.Remove(apiclient.Services, "shop", "web")
 		l.expect(1)
@@ -162,7 +162,7 @@ func TestProxy(t *testing.T) {
 // connections would be rejected.
 func TestHalf(t *testing.T) {
 	inLab(t, func(l *lab) {
-		l.Look()
+		l.TableCreated()
 		l.Put(apiclient.Services, web(nil))
 		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
 		l.Fail(func(call string) error {
@@ -184,7 +184,7 @@ func TestNoTable(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.Put(apiclient.Services, web(nil))
 		l.fails(nft.ErrNoTable)
-		l.Look()
+		l.TableCreated()
 	}, func(l *lab) {
 		time.Sleep(time.Hour)
 		l.expect(1)
@@ -192,7 +192,7 @@ func TestNoTable(t *testing.T) {
 			t.Errorf("problem %q", l.Problem())
 		}
 		l.fails(nil)
-		l.Look()
+		l.TableCreated()
 		l.expect(1, without)
 	})
 }
@@ -201,7 +201,7 @@ func TestFailure(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.Put(apiclient.Services, web(nil))
 		l.fails(errors.New("no buffers"))
-		l.Look()
+		l.TableCreated()
 	}, func(l *lab) {
 		time.Sleep(10 * time.Minute)
 		if n := l.told(); n < 15 || n > 50 {
@@ -221,7 +221,7 @@ func TestFailure(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	inLab(t, func(l *lab) { l.Refuse(); l.Look() }, func(l *lab) {
+	inLab(t, func(l *lab) { l.Refuse(); l.TableCreated() }, func(l *lab) {
 		time.Sleep(time.Minute)
 		if p := l.Problem(); strings.Count(p, "kubectl create clusterrolebinding") != 1 || !strings.Contains(l.log.String(), "ServicesNotReady") {
 			t.Errorf("problem %q, log %s", p, l.log.String())
@@ -259,18 +259,18 @@ func TestOnTheKernel(t *testing.T) {
 		if _, err := shared.Ensure(base, nil); err != nil {
 			t.Fatal(err)
 		}
-		p.Look()
+		p.TableCreated()
 		eventually(t, ns, "10.96.0.1 . tcp . 80", "tcp . 30080", "dnat ip to 10.1.0.2:8080")
 		if err := shared.Mend(base, nil); err != nil { // which knows of no services
 			t.Fatal(err)
 		}
-		p.Look()
+		p.TableCreated()
 		eventually(t, ns, "10.96.0.1 . tcp . 80")
 		if err := shared.Delete(); err != nil {
 			t.Fatal(err)
 		}
-		p.Look()
-		time.Sleep(2 * gather)
+		p.TableCreated()
+		time.Sleep(2 * batchDelay)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestHeard(t *testing.T) {
 			if _, err := shared.Ensure(base, nil); err != nil {
 				t.Error(err)
 			}
-			p.Look()
+			p.TableCreated()
 		}
 	})
 	const jump = "policy accept;\n\t\tjump services\n"

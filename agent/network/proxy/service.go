@@ -19,8 +19,8 @@ const proxyName = "service.kubernetes.io/service-proxy-name"
 // longest is the maximum timeout of a session affinity, and usual the default, both
 // as in the API server.
 const (
-	longest = 24 * time.Hour
-	usual   = 3 * time.Hour
+	maxAffinity     = 24 * time.Hour
+	defaultAffinity = 3 * time.Hour
 )
 
 // service are the used fields of a Service.
@@ -56,7 +56,7 @@ func keepService(o runtime.Object) (service, bool) {
 	if len(s.ips) == 0 {
 		return service{}, false
 	}
-	s.external = append(addresses(svc.Spec.ExternalIPs), balanced(svc)...)
+	s.external = append(addresses(svc.Spec.ExternalIPs), loadBalancerIPs(svc)...)
 	s.externalLocal = svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
 	policy := svc.Spec.InternalTrafficPolicy
 	s.internalLocal = policy != nil && *policy == v1.ServiceInternalTrafficPolicyLocal
@@ -78,10 +78,10 @@ func sameService(a, b service) bool {
 		a.externalLocal == b.externalLocal && a.internalLocal == b.internalLocal && a.affinity == b.affinity
 }
 
-// balanced returns the addresses of load balancers that this node may serve itself.
+// loadBalancerIPs returns the addresses of load balancers that this node may serve itself.
 // With LoadBalancerSourceRanges it returns none, because the load balancer must
 // filter the packets.
-func balanced(svc *v1.Service) []netip.Addr {
+func loadBalancerIPs(svc *v1.Service) []netip.Addr {
 	if svc.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return nil
 	}
@@ -111,9 +111,9 @@ func affinity(spec *v1.ServiceSpec) time.Duration {
 	}
 	c := spec.SessionAffinityConfig
 	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil || *c.ClientIP.TimeoutSeconds <= 0 {
-		return usual
+		return defaultAffinity
 	}
-	return min(time.Duration(*c.ClientIP.TimeoutSeconds)*time.Second, longest)
+	return min(time.Duration(*c.ClientIP.TimeoutSeconds)*time.Second, maxAffinity)
 }
 
 // addresses parses the addresses that packets can be redirected from or to. The API

@@ -14,7 +14,7 @@ import (
 type slice struct {
 	service string // name of the Service in the same namespace
 	ports   []target
-	ends    []end
+	ends    []endpoint
 }
 
 // target is a port of all endpoints of a slice.
@@ -24,14 +24,14 @@ type target struct {
 	port     uint16
 }
 
-// end is an endpoint that is ready or leaving. Others are not kept.
-type end struct {
+// endpoint is an endpoint that is ready or leaving. Others are not kept.
+type endpoint struct {
 	address netip.Addr
 	local   bool // on this node
 	ready   bool
-	// leaving means that the endpoint is terminating and still serving.
-	leaving     bool
-	terminating bool
+	// servingTerminating means that the endpoint is terminating and still serving.
+	servingTerminating bool
+	terminating        bool
 }
 
 // keepSlice returns the used fields of an EndpointSlice. ok is false if it has no
@@ -66,22 +66,22 @@ func keepSlice(o runtime.Object, nodeName string) (slice, bool) {
 
 // keepEnd returns the used fields of an endpoint. All its addresses belong to the
 // same pod, so only the first is used.
-func keepEnd(e *discoveryv1.Endpoint, nodeName string) (end, bool) {
+func keepEnd(e *discoveryv1.Endpoint, nodeName string) (endpoint, bool) {
 	if len(e.Addresses) == 0 {
-		return end{}, false
+		return endpoint{}, false
 	}
 	a, ok := address(e.Addresses[0])
 	if !ok {
-		return end{}, false
+		return endpoint{}, false
 	}
-	out := end{
+	out := endpoint{
 		address: a, local: e.NodeName != nil && *e.NodeName == nodeName,
 		ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
 		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
 	}
 	serving := e.Conditions.Serving == nil || *e.Conditions.Serving
-	out.leaving = serving && out.terminating
-	return out, out.ready || out.leaving
+	out.servingTerminating = serving && out.terminating
+	return out, out.ready || out.servingTerminating
 }
 
 func sameSlice(a, b slice) bool {

@@ -70,7 +70,7 @@ func read(k Kernel, bridge string) (host, error) {
 func linked(routes []link.Route) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range routes {
-		if !foreign(r) || r.Gateway.IsValid() || r.Type > unix.RTN_UNICAST || wide(r.Dst) {
+		if !isForeign(r) || r.Gateway.IsValid() || r.Type > unix.RTN_UNICAST || wide(r.Dst) {
 			continue
 		}
 		all = append(all, r.Dst)
@@ -78,7 +78,7 @@ func linked(routes []link.Route) []netip.Prefix {
 	return all
 }
 
-func foreign(r link.Route) bool { return r.Protocol != Protocol }
+func isForeign(r link.Route) bool { return r.Protocol != Protocol }
 
 // sync adds and deletes routes so that those of this package equal want. all are
 // the routes of the main table. It returns the wanted routes that exist. Routes of
@@ -88,12 +88,12 @@ func foreign(r link.Route) bool { return r.Protocol != Protocol }
 func sync(k Kernel, all, want []link.Route) (there []link.Route, faults []string, err error) {
 	var errs []error
 	for _, r := range all {
-		if !foreign(r) && !slices.ContainsFunc(want, func(w link.Route) bool { return alike(w, r) }) {
+		if !isForeign(r) && !slices.ContainsFunc(want, func(w link.Route) bool { return sameRoute(w, r) }) {
 			errs = append(errs, k.DeleteRoute(r))
 		}
 	}
 	for _, w := range want {
-		ok, err := lead(k, all, w)
+		ok, err := ensureRoute(k, all, w)
 		switch {
 		case ok:
 			there = append(there, w)
@@ -106,16 +106,16 @@ func sync(k Kernel, all, want []link.Route) (there []link.Route, faults []string
 	return there, faults, errors.Join(errs...)
 }
 
-// lead adds a route unless others have a route to the same network. If that route
+// ensureRoute adds a route unless others have a route to the same network. If that route
 // has another metric than the kernel's default, the new route would take precedence
 // over it.
-func lead(k Kernel, all []link.Route, w link.Route) (ok bool, err error) {
+func ensureRoute(k Kernel, all []link.Route, w link.Route) (ok bool, err error) {
 	others := false
 	for _, r := range all {
-		if alike(w, r) {
+		if sameRoute(w, r) {
 			return true, nil
 		}
-		others = others || foreign(r) && r.Dst == w.Dst
+		others = others || isForeign(r) && r.Dst == w.Dst
 	}
 	if !others {
 		err = k.AddRoute(w)
@@ -126,8 +126,8 @@ func lead(k Kernel, all []link.Route, w link.Route) (ok bool, err error) {
 	return err == nil, err
 }
 
-// alike reports whether two routes have the same network, gateway and link.
-func alike(a, b link.Route) bool {
+// sameRoute reports whether two routes have the same network, gateway and link.
+func sameRoute(a, b link.Route) bool {
 	return a.Dst == b.Dst && a.Gateway == b.Gateway && a.Link == b.Link
 }
 

@@ -15,16 +15,16 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 )
 
-// maxMemory bounds the size of the file, in bytes.
-const maxMemory = 4 << 20
+// maxNodeCache bounds the size of the file, in bytes.
+const maxNodeCache = 4 << 20
 
-// memory is the path of a file with the last known nodes. With it, a board that
+// nodeCache is the path of a file with the last known nodes. With it, a board that
 // starts while the API server is unreachable can reach the pods of other nodes.
 // With "" nothing is stored.
-type memory string
+type nodeCache string
 
-// remembered is a node in the file.
-type remembered struct {
+// cachedNode is a node in the file.
+type cachedNode struct {
 	Name      string         `json:"name"`
 	Networks  []netip.Prefix `json:"podCIDRs"`
 	Addresses []netip.Addr   `json:"addresses"`
@@ -32,7 +32,7 @@ type remembered struct {
 }
 
 // load reads the file. It returns nil if there is none.
-func (m memory) load() (map[listwatch.Key]peer, error) {
+func (m nodeCache) load() (map[listwatch.Key]peer, error) {
 	if m == "" {
 		return nil, nil
 	}
@@ -44,7 +44,7 @@ func (m memory) load() (map[listwatch.Key]peer, error) {
 		return nil, fmt.Errorf("read node cache: %w", err)
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxMemory))
+	data, err := io.ReadAll(io.LimitReader(file, maxNodeCache))
 	if err != nil {
 		return nil, fmt.Errorf("read node cache: %w", err)
 	}
@@ -57,7 +57,7 @@ func (m memory) load() (map[listwatch.Key]peer, error) {
 
 // recall parses the content of the file and skips invalid networks and addresses.
 func recall(data []byte) (map[listwatch.Key]peer, error) {
-	var all []remembered
+	var all []cachedNode
 	if err := json.Unmarshal(data, &all); err != nil {
 		return nil, err
 	}
@@ -80,13 +80,13 @@ func recall(data []byte) (map[listwatch.Key]peer, error) {
 }
 
 // store writes the file atomically.
-func (m memory) store(peers map[listwatch.Key]peer) error {
+func (m nodeCache) store(peers map[listwatch.Key]peer) error {
 	if m == "" {
 		return nil
 	}
-	all := make([]remembered, 0, len(peers))
+	all := make([]cachedNode, 0, len(peers))
 	for _, key := range slices.SortedFunc(maps.Keys(peers), byName) {
-		all = append(all, remembered{key.Name, peers[key].networks, peers[key].addresses, peers[key].since})
+		all = append(all, cachedNode{key.Name, peers[key].networks, peers[key].addresses, peers[key].since})
 	}
 	data, err := json.Marshal(all)
 	if err == nil {
@@ -98,7 +98,7 @@ func (m memory) store(peers map[listwatch.Key]peer) error {
 	return nil
 }
 
-func (m memory) replace(data []byte) error {
+func (m nodeCache) replace(data []byte) error {
 	folder := filepath.Dir(string(m))
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

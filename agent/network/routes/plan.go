@@ -43,12 +43,12 @@ type reach struct {
 	running bool // the link has a carrier
 }
 
-// wanted are the desired routes.
-type wanted struct {
+// plannedRoutes are the desired routes.
+type plannedRoutes struct {
 	routes  []link.Route   // sorted by destination
 	claimed []netip.Prefix // sorted by address; no two overlap
-	// beyond is the number of nodes that are not on a link of this node.
-	beyond int
+	// offLink is the number of nodes that are not on a link of this node.
+	offLink int
 	// faults are the reasons why networks were rejected.
 	faults []string
 }
@@ -56,14 +56,14 @@ type wanted struct {
 // plan computes the routes to the pods of other nodes. Of overlapping networks,
 // that of the oldest node wins, whether or not the node is on a link: a node can
 // register with any network, but not before others.
-func plan(h host, peers map[listwatch.Key]peer) wanted {
-	var w wanted
+func plan(h host, peers map[listwatch.Key]peer) plannedRoutes {
+	var w plannedRoutes
 	for _, name := range slices.SortedFunc(maps.Keys(peers), byAge(peers)) {
 		near := false
 		for _, network := range peers[name].networks {
 			r, ok := h.route(network, peers[name].addresses)
 			near = near || ok
-			fault := w.claim(h, network)
+			fault := w.reject(h, network)
 			if fault == "" && len(w.routes) == maxRoutes {
 				fault = fmt.Sprintf("the limit of %d routes is reached", maxRoutes)
 			}
@@ -76,7 +76,7 @@ func plan(h host, peers map[listwatch.Key]peer) wanted {
 			}
 		}
 		if !near {
-			w.beyond++
+			w.offLink++
 		}
 	}
 	slices.SortFunc(w.routes, func(a, b link.Route) int { return compare(a.Dst, b.Dst) })
@@ -164,9 +164,9 @@ func widest(network netip.Prefix) int {
 	return widest4
 }
 
-// claim returns why there must be no route to a network. It returns "" if there may
+// reject returns why there must be no route to a network. It returns "" if there may
 // be one, and then no other node gets a part of the network.
-func (w *wanted) claim(h host, network netip.Prefix) string {
+func (w *plannedRoutes) reject(h host, network netip.Prefix) string {
 	overlaps := func(p netip.Prefix) bool { return p.Overlaps(network) }
 	switch {
 	case wide(network):
@@ -182,7 +182,7 @@ func (w *wanted) claim(h host, network netip.Prefix) string {
 	if i := slices.IndexFunc(h.server, network.Contains); i >= 0 {
 		return fmt.Sprintf("it contains %v, the API server's address", h.server[i])
 	}
-	leads := func(r link.Route) bool { return foreign(r) && r.Gateway.IsValid() && network.Contains(r.Gateway) }
+	leads := func(r link.Route) bool { return isForeign(r) && r.Gateway.IsValid() && network.Contains(r.Gateway) }
 	if i := slices.IndexFunc(h.routes, leads); i >= 0 {
 		return fmt.Sprintf("it contains %v, the address of this node's router", h.routes[i].Gateway)
 	}

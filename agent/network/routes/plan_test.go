@@ -119,8 +119,8 @@ func TestPlan(t *testing.T) {
 					t.Errorf("%v has protocol %d", r, r.Protocol)
 				}
 			}
-			if text := strings.Join(got, ", "); text != row.want || w.beyond != row.beyond {
-				t.Errorf("%q, %d beyond; want %q, %d", text, w.beyond, row.want, row.beyond)
+			if text := strings.Join(got, ", "); text != row.want || w.offLink != row.beyond {
+				t.Errorf("%q, %d beyond; want %q, %d", text, w.offLink, row.want, row.beyond)
 			}
 			if faults := strings.Join(w.faults, "; "); (row.fault == "") != (faults == "") || !strings.Contains(faults, row.fault) {
 				t.Errorf("faults %q, want %q", faults, row.fault)
@@ -150,12 +150,12 @@ func TestPublic(t *testing.T) {
 func TestClaimed(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var w wanted
+		var w plannedRoutes
 		var all []netip.Prefix
 		for range 40 {
 			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(r.IntN(2)), byte(r.IntN(8)), byte(r.IntN(256))}), 14+r.IntN(19)).Masked()
 			free := !slices.ContainsFunc(all, p.Overlaps)
-			if fault := w.claim(host{}, p); (fault == "") != free {
+			if fault := w.reject(host{}, p); (fault == "") != free {
 				t.Fatalf("%v beside %v: %q", p, all, fault)
 			}
 			if free {

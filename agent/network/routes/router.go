@@ -30,13 +30,13 @@ const remedy = "grant nodes read access: kubectl create clusterrolebinding tinyl
 // gather is how long changes are collected before a reconcile.
 const gather = 100 * time.Millisecond
 
-// seldom is the minimum interval of writes to the log and to the file, because a
+// writeInterval is the minimum interval of writes to the log and to the file, because a
 // node may change its addresses at any rate. The file gets the last state when the
 // interval has passed or Run ends; the log gets it in a later reconcile.
-const seldom = time.Minute
+const writeInterval = time.Minute
 
-// told bounds the number of logged faults.
-const told = 5
+// maxLoggedFaults bounds the number of logged faults.
+const maxLoggedFaults = 5
 
 // Config configures a Router.
 type Config struct {
@@ -66,24 +66,24 @@ type Config struct {
 // Router maintains the routes to other nodes' pods. Its methods do not block,
 // except for Run, and are safe for concurrent use.
 type Router struct {
-	cfg   Config
-	nodes *listwatch.Follower[peer]
-	news  chan struct{} // one slot: reconcile
+	cfg     Config
+	nodes   *listwatch.Reflector[peer]
+	trigger chan struct{} // one slot: reconcile
 
 	mu      gosync.Mutex
 	problem string
 
 	// Only for Run.
-	outage   *apiclient.Outage
-	backoff  wait.Backoff
-	said     string // the logged state
-	saidAt   time.Time
-	stored   map[listwatch.Key]peer // content of the file
-	storedAt time.Time              // last attempt to write it
-	unstored map[listwatch.Key]peer // pending content of the file; nil if there is none
-	begun    bool                   // the file was read
-	reached  []netip.Addr           // last known addresses of the API server
-	fault    string                 // logged error of the file
+	outage     *apiclient.Outage
+	backoff    wait.Backoff
+	logged     string // the logged state
+	saidAt     time.Time
+	stored     map[listwatch.Key]peer // content of the file
+	storedAt   time.Time              // last attempt to write it
+	pending    map[listwatch.Key]peer // pending content of the file; nil if there is none
+	begun      bool                   // the file was read
+	lastServer []netip.Addr           // last known addresses of the API server
+	fault      string                 // logged error of the file
 }
 
 // New returns a Router. It sends no request and changes nothing.
@@ -94,7 +94,7 @@ func New(cfg Config) (*Router, error) {
 	if cfg.Watch == nil {
 		cfg.Watch = watch
 	}
-	r := &Router{cfg: cfg, news: make(chan struct{}, 1)}
+	r := &Router{cfg: cfg, trigger: make(chan struct{}, 1)}
 	r.outage = apiclient.NewOutage(cfg.Log, "cannot update routes to other nodes' pods", "updated routes to other nodes' pods again")
 	var err error
 	r.nodes, err = listwatch.New(listwatch.Config[peer]{
@@ -107,8 +107,8 @@ func New(cfg Config) (*Router, error) {
 			}
 			return keep(o)
 		},
-		Same: same, Changed: r.Look, Remedy: remedy, Recovered: cfg.Recovered,
-		Refused: func(text string) {
+		Same: same, Changed: r.Trigger, Remedy: remedy, Recovered: cfg.Recovered,
+		OnForbidden: func(text string) {
 			if text != "" {
 				cfg.Events.Warning(pod.Ref{}, "RoutesNotReady", text)
 			}
@@ -118,11 +118,11 @@ func New(cfg Config) (*Router, error) {
 	return r, err
 }
 
-// Look triggers a reconcile, because a link, an address or a route may have
+// Trigger triggers a reconcile, because a link, an address or a route may have
 // changed.
-func (r *Router) Look() {
+func (r *Router) Trigger() {
 	select {
-	case r.news <- struct{}{}:
+	case r.trigger <- struct{}{}:
 	default:
 	}
 }
@@ -150,16 +150,16 @@ func (r *Router) Run(ctx context.Context) error {
 	beside.Go(func() { r.listen(ctx) })
 	defer beside.Wait()
 	defer r.finish()
-	r.Look()
+	r.Trigger()
 	for {
 		if !r.rest(ctx) || !wait.Pause(ctx, gather) {
 			return context.Cause(ctx)
 		}
 		select {
-		case <-r.news: // gathered meanwhile
+		case <-r.trigger: // gathered meanwhile
 		default:
 		}
-		err := r.look()
+		err := r.reconcile()
 		r.note(err)
 		if err != nil && !r.retry(ctx) {
 			return context.Cause(ctx)
@@ -171,15 +171,15 @@ func (r *Router) Run(ctx context.Context) error {
 // first.
 func (r *Router) rest(ctx context.Context) bool {
 	var due <-chan time.Time
-	if r.unstored != nil {
-		timer := time.NewTimer(seldom - time.Since(r.storedAt))
+	if r.pending != nil {
+		timer := time.NewTimer(writeInterval - time.Since(r.storedAt))
 		defer timer.Stop()
 		due = timer.C
 	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-r.news:
+	case <-r.trigger:
 	case <-due:
 	}
 	return true
@@ -187,7 +187,7 @@ func (r *Router) rest(ctx context.Context) bool {
 
 // finish writes the pending content of the file.
 func (r *Router) finish() {
-	if r.unstored != nil {
+	if r.pending != nil {
 		r.store()
 	}
 }
@@ -195,7 +195,7 @@ func (r *Router) finish() {
 // listen triggers a reconcile when routes are deleted by others. If the kernel
 // cannot report that, only the calls of Look are left.
 func (r *Router) listen(ctx context.Context) {
-	if err := r.cfg.Watch(ctx, r.Look); err != nil && ctx.Err() == nil {
+	if err := r.cfg.Watch(ctx, r.Trigger); err != nil && ctx.Err() == nil {
 		r.cfg.Log.Warn("cannot watch routes to other nodes' pods", "error", err)
 	}
 }
@@ -208,15 +208,15 @@ func (r *Router) retry(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-r.news:
+	case <-r.trigger:
 	case <-timer.C:
 	}
-	r.Look()
+	r.Trigger()
 	return true
 }
 
-// look reconciles the routes.
-func (r *Router) look() error {
+// reconcile reconciles the routes.
+func (r *Router) reconcile() error {
 	k, err := r.cfg.Open()
 	if err != nil {
 		return err
@@ -247,9 +247,9 @@ func (r *Router) look() error {
 // server returns the last known addresses of the API server.
 func (r *Router) server() []netip.Addr {
 	if now := r.cfg.Server(); len(now) > 0 {
-		r.reached = now
+		r.lastServer = now
 	}
-	return r.reached
+	return r.lastServer
 }
 
 // peers returns the other nodes from the API server, or, before the first list,
@@ -257,20 +257,20 @@ func (r *Router) server() []netip.Addr {
 func (r *Router) peers() map[listwatch.Key]peer {
 	var peers map[listwatch.Key]peer
 	known := r.nodes.View(func(all map[listwatch.Key]peer) { peers = maps.Clone(all) })
-	file := memory(r.cfg.File)
+	file := nodeCache(r.cfg.File)
 	if !r.begun {
 		var err error
 		r.stored, err = file.load()
 		r.begun = true
-		r.doubt(err)
+		r.logCacheError(err)
 	}
 	if !known {
 		return r.stored
 	}
-	r.unstored = nil
+	r.pending = nil
 	if r.stored == nil || !maps.EqualFunc(r.stored, peers, same) {
-		r.unstored = peers
-		if time.Since(r.storedAt) >= seldom {
+		r.pending = peers
+		if time.Since(r.storedAt) >= writeInterval {
 			r.store()
 		}
 	}
@@ -281,15 +281,15 @@ func (r *Router) peers() map[listwatch.Key]peer {
 // seldom.
 func (r *Router) store() {
 	r.storedAt = time.Now()
-	err := memory(r.cfg.File).store(r.unstored)
+	err := nodeCache(r.cfg.File).store(r.pending)
 	if err == nil {
-		r.stored, r.unstored = r.unstored, nil
+		r.stored, r.pending = r.pending, nil
 	}
-	r.doubt(err)
+	r.logCacheError(err)
 }
 
-// doubt logs an error of the file once.
-func (r *Router) doubt(err error) {
+// logCacheError logs an error of the file once.
+func (r *Router) logCacheError(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -301,14 +301,14 @@ func (r *Router) doubt(err error) {
 }
 
 // say logs what has changed.
-func (r *Router) say(w wanted, there []link.Route) {
-	faults := strings.Join(w.faults[:min(len(w.faults), told)], "; ")
-	text := fmt.Sprint(networks(there), w.beyond, faults)
-	if text == r.said || time.Since(r.saidAt) < seldom {
+func (r *Router) say(w plannedRoutes, there []link.Route) {
+	faults := strings.Join(w.faults[:min(len(w.faults), maxLoggedFaults)], "; ")
+	text := fmt.Sprint(networks(there), w.offLink, faults)
+	if text == r.logged || time.Since(r.saidAt) < writeInterval {
 		return
 	}
-	r.said, r.saidAt = text, time.Now()
-	r.cfg.Log.Info("updated routes to other nodes' pods", "count", len(there), "nodesNotOnLink", w.beyond)
+	r.logged, r.saidAt = text, time.Now()
+	r.cfg.Log.Info("updated routes to other nodes' pods", "count", len(there), "nodesNotOnLink", w.offLink)
 	if faults != "" {
 		r.cfg.Log.Warn("rejected pod networks of other nodes", "count", len(w.faults), "reasons", faults)
 	}
@@ -326,7 +326,7 @@ func (r *Router) note(err error) {
 	news := text != "" && r.problem == ""
 	r.problem = text
 	r.mu.Unlock()
-	r.outage.Note(err)
+	r.outage.Record(err)
 	if news {
 		r.cfg.Events.Warning(pod.Ref{}, "RoutesNotReady", text)
 	}

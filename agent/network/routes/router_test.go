@@ -179,7 +179,7 @@ func TestRouter(t *testing.T) {
 			// The board moves to another network.
 			l.kernel.prefix = "203.0.113.7/24"
 		})
-		l.Look()
+		l.Trigger()
 		l.expect("10.244.9.0/24 via 203.0.113.1", "[10.244.9.0/24]")
 		l.Remove(apiclient.Nodes, "", "far")
 		l.expect("", "[]")
@@ -200,12 +200,12 @@ func TestServerStaysReachable(t *testing.T) {
 		l.expect("10.1.0.0/16 via 192.168.0.2, 10.2.0.0/24 via 192.168.0.2", "[10.1.0.0/16 10.2.0.0/24]")
 		server(netip.MustParseAddr("10.1.7.7"))
 		for range 2 {
-			l.Look()
+			l.Trigger()
 			l.expect("10.2.0.0/24 via 192.168.0.2", "[10.2.0.0/24]")
 			server()
 		}
-		time.Sleep(seldom) // until the log may tell again
-		l.Look()
+		time.Sleep(writeInterval) // until the log may tell again
+		l.Trigger()
 		l.expect("10.2.0.0/24 via 192.168.0.2", "[10.2.0.0/24]")
 		if !strings.Contains(l.log.String(), "it contains 10.1.7.7, the API server's address") {
 			l.t.Errorf("the log: %s", &l.log)
@@ -244,7 +244,7 @@ func TestReboot(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
-		l.Look()
+		l.Trigger()
 		l.expect(routes, direct)
 		if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
 			t.Errorf("the file was written for nothing: %v", err)
@@ -273,7 +273,7 @@ func TestReboot(t *testing.T) {
 func TestRestless(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes.json")
 	inLab(t, func(l *lab) { l.cfg.File = file }, func(l *lab) {
-		time.Sleep(seldom)
+		time.Sleep(writeInterval)
 		writes, before := 0, os.FileInfo(nil)
 		for i := range 200 {
 			ip := []string{"192.168.0.2", "203.0.113.2"}[i%2]
@@ -296,7 +296,7 @@ func TestRestless(t *testing.T) {
 			t.Errorf("%d lines in the log, %d writes in 40 s", n, writes)
 		}
 		l.Put(apiclient.Nodes, node("a", []string{"10.244.7.0/24"}, "192.168.0.2"))
-		time.Sleep(seldom) // nothing else happens
+		time.Sleep(writeInterval) // nothing else happens
 		l.expect("10.244.7.0/24 via 192.168.0.2", "[10.244.7.0/24]")
 		if data, err := os.ReadFile(file); err != nil || !bytes.Contains(data, []byte("10.244.7.0/24")) {
 			t.Errorf("%v: the file has %s", err, data)
@@ -320,7 +320,7 @@ func TestLateNode(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	m := memory(filepath.Join(t.TempDir(), "nodes.json"))
+	m := nodeCache(filepath.Join(t.TempDir(), "nodes.json"))
 	p, _ := keep(aged(7, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2")))
 	peers := map[listwatch.Key]peer{{Name: "a"}: p}
 	if err := m.store(peers); err != nil {

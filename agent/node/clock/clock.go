@@ -29,9 +29,9 @@ const retryPeriod = time.Minute
 
 // Config configures a Clock.
 type Config struct {
-	// Floor is a time that is certainly past, such as the build time of the binary.
-	Floor time.Time
-	Log   *slog.Logger
+	// LowerBound is a time that is certainly past, such as the build time of the binary.
+	LowerBound time.Time
+	Log        *slog.Logger
 }
 
 // source is the wall clock.
@@ -50,12 +50,12 @@ type Clock struct {
 	log    *slog.Logger
 	source source
 
-	mu      sync.Mutex
-	base    time.Time // lower bound without records
-	floor   time.Time // lower bound, never before base
-	settled bool      // records no longer raise the lower bound
-	waiting bool      // the log has a warning that TLS waits
-	jumped  chan struct{}
+	mu             sync.Mutex
+	baseBound      time.Time // lower bound without records
+	lowerBound     time.Time // lower bound, never before base
+	recordsExpired bool      // records no longer raise the lower bound
+	waiting        bool      // the log has a warning that TLS waits
+	changed        chan struct{}
 }
 
 // New returns a Clock. Ready does not return on an implausible clock until Run
@@ -63,18 +63,18 @@ type Clock struct {
 func New(c Config) *Clock { return newClock(c, &kernel{}) }
 
 func newClock(c Config, s source) *Clock {
-	return &Clock{log: c.Log, source: s, base: c.Floor, floor: c.Floor, jumped: make(chan struct{})}
+	return &Clock{log: c.Log, source: s, baseBound: c.LowerBound, lowerBound: c.LowerBound, changed: make(chan struct{})}
 }
 
-// Raise raises the lower bound to t, a time that a record proves to be past. The
+// RaiseLowerBound raises the lower bound to t, a time that a record proves to be past. The
 // raised bound holds for at most an hour, and only until the clock is set: a clock
 // that was set is more reliable than a record, which a wrong clock may have
 // written.
-func (c *Clock) Raise(t time.Time) {
+func (c *Clock) RaiseLowerBound(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.settled && t.After(c.floor) {
-		c.floor = t.Round(0)
+	if !c.recordsExpired && t.After(c.lowerBound) {
+		c.lowerBound = t.Round(0)
 	}
 }
 
@@ -85,7 +85,7 @@ func (c *Clock) Plausible() bool {
 	return c.plausible()
 }
 
-func (c *Clock) plausible() bool { return !c.source.now().Round(0).Before(c.floor) }
+func (c *Clock) plausible() bool { return !c.source.now().Round(0).Before(c.lowerBound) }
 
 // Problem describes what is wrong with the clock and how to correct it. It returns
 // "" if the clock is plausible.
@@ -96,7 +96,7 @@ func (c *Clock) Problem() string {
 		return ""
 	}
 	return fmt.Sprintf("the clock is behind (%s is before %s): TLS waits until it is set; set the clock, or start an NTP client",
-		c.source.now().UTC().Format(time.RFC3339), c.floor.UTC().Format(time.RFC3339))
+		c.source.now().UTC().Format(time.RFC3339), c.lowerBound.UTC().Format(time.RFC3339))
 }
 
 // Ready blocks until the clock is plausible, and returns nil, or until ctx ends,
@@ -108,11 +108,11 @@ func (c *Clock) Ready(ctx context.Context) error {
 			c.mu.Unlock()
 			return nil
 		}
-		jumped := c.jumped
+		jumped := c.changed
 		if !c.waiting {
 			c.waiting = true
 			c.log.Warn("clock is behind, delay TLS",
-				"clock", c.source.now().UTC(), "lowerBound", c.floor.UTC(), "remedy", "set the clock, or start an NTP client")
+				"clock", c.source.now().UTC(), "lowerBound", c.lowerBound.UTC(), "remedy", "set the clock, or start an NTP client")
 		}
 		c.mu.Unlock()
 		select {
@@ -123,24 +123,24 @@ func (c *Clock) Ready(ctx context.Context) error {
 	}
 }
 
-// Jumped returns a channel that is closed when the clock is next set or becomes
+// Changed returns a channel that is closed when the clock is next set or becomes
 // plausible. Get the channel before you read the time. When it closes, arm timers
 // that depend on the wall clock again.
-func (c *Clock) Jumped() <-chan struct{} {
+func (c *Clock) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.jumped
+	return c.changed
 }
 
 // Run watches for changes of the clock until ctx ends. It returns the cause of ctx.
 func (c *Clock) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { c.settle(ctx) })
+	wg.Go(func() { c.expireRecords(ctx) })
 	defer func() { _, _ = c.source.wait(ctx, time.Time{}) }()
 	told := false
 	for ctx.Err() == nil {
-		set, err := c.source.wait(ctx, c.alarm())
+		set, err := c.source.wait(ctx, c.plausibleAt())
 		if ctx.Err() != nil {
 			break
 		}
@@ -153,48 +153,48 @@ func (c *Clock) Run(ctx context.Context) error {
 				break
 			}
 		}
-		c.look(set)
+		c.check(set)
 	}
 	return context.Cause(ctx)
 }
 
-// settle drops the recorded lower bound after recordTrust.
-func (c *Clock) settle(ctx context.Context) {
+// expireRecords drops the recorded lower bound after recordTrust.
+func (c *Clock) expireRecords(ctx context.Context) {
 	if wait.Pause(ctx, wait.Longer(recordTrust)) {
 		c.mu.Lock()
-		c.forget()
+		c.resetLowerBound()
 		c.mu.Unlock()
-		c.look(false)
+		c.check(false)
 	}
 }
 
-// forget resets the lower bound to base. The caller holds c.mu.
-func (c *Clock) forget() { c.floor, c.settled = c.base, true }
+// resetLowerBound resets the lower bound to base. The caller holds c.mu.
+func (c *Clock) resetLowerBound() { c.lowerBound, c.recordsExpired = c.baseBound, true }
 
-// alarm returns when the clock becomes plausible without being set, zero if it is
+// plausibleAt returns when the clock becomes plausible without being set, zero if it is
 // plausible now.
-func (c *Clock) alarm() time.Time {
+func (c *Clock) plausibleAt() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.plausible() {
 		return time.Time{}
 	}
-	return c.floor
+	return c.lowerBound
 }
 
-// look checks the clock after an event and wakes all waiters.
-func (c *Clock) look(set bool) {
+// check checks the clock after an event and wakes all waiters.
+func (c *Clock) check(set bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// A clock that is set to before base is as wrong as before. It is no reason to
 	// drop the records.
-	if set && !c.source.now().Round(0).Before(c.base) {
-		c.forget()
+	if set && !c.source.now().Round(0).Before(c.baseBound) {
+		c.resetLowerBound()
 	}
 	if c.waiting && c.plausible() {
 		c.waiting = false
 		c.log.Info("clock is set, continue TLS", "clock", c.source.now().UTC())
 	}
-	close(c.jumped)
-	c.jumped = make(chan struct{})
+	close(c.changed)
+	c.changed = make(chan struct{})
 }

@@ -71,7 +71,7 @@ type bench struct {
 func (b *bench) start(t *testing.T, at time.Time, broken bool) {
 	t.Helper()
 	b.wall = &manual{offset: time.Until(at), broken: broken, pulse: make(chan struct{}, 8)}
-	b.Clock = newClock(Config{Floor: base, Log: slog.New(slog.NewTextHandler(&b.log, nil))}, b.wall)
+	b.Clock = newClock(Config{LowerBound: base, Log: slog.New(slog.NewTextHandler(&b.log, nil))}, b.wall)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	ended := make(chan error)
 	go func() { ended <- b.Run(ctx) }()
@@ -114,7 +114,7 @@ func TestWaitsUntilTheClockIsSet(t *testing.T) {
 		if n := through(); n != 0 || b.Plausible() {
 			t.Fatalf("%d are through in 1970", n)
 		}
-		jumped := b.Jumped()
+		jumped := b.Changed()
 		b.wall.set(epoch.AddDate(10, 0, 0))
 		if n := through(); n != 0 {
 			t.Fatalf("%d are through in 1980", n)
@@ -170,15 +170,15 @@ func TestRecords(t *testing.T) {
 		{"one that comes too late is not", func(b *bench) {
 			b.wall.set(base.AddDate(0, 6, 0))
 			synctest.Wait()
-			b.Raise(record)
+			b.RaiseLowerBound(record)
 		}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var b bench
 				b.start(t, base.AddDate(0, 1, 0), false)
-				b.Raise(record)
-				b.Raise(base) // lowers nothing
+				b.RaiseLowerBound(record)
+				b.RaiseLowerBound(base) // lowers nothing
 				row.do(&b)
 				if through := b.waiters(t, 1); (through() == 1) != row.want || b.Plausible() != row.want {
 					t.Errorf("plausible is %v", b.Plausible())
@@ -253,7 +253,7 @@ func TestKernel(t *testing.T) {
 
 // TestRunOnTheKernel lets the kernel's clock advance to the lower bound.
 func TestRunOnTheKernel(t *testing.T) {
-	c := New(Config{Floor: time.Now().Add(50 * time.Millisecond), Log: slog.New(slog.DiscardHandler)})
+	c := New(Config{LowerBound: time.Now().Add(50 * time.Millisecond), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()

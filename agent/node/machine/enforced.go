@@ -13,13 +13,13 @@ import (
 // (pkg/kubelet/stats/pidlimit).
 const ResourcePIDs v1.ResourceName = "pid"
 
-// Enforced returns the limits of all pods together: the capacity minus the
+// EnforcedAllocatable returns the limits of all pods together: the capacity minus the
 // reservations, process IDs included. The eviction thresholds are not subtracted,
 // so that eviction acts before the limit is reached
 // (getNodeAllocatableInternalAbsolute in
 // pkg/kubelet/cm/node_container_manager_linux.go). It fails on a quantity that
 // cannot be parsed.
-func Enforced(capacity v1.ResourceList, r Reserved, roots Roots) (v1.ResourceList, error) {
+func EnforcedAllocatable(capacity v1.ResourceList, r Reserved, roots Roots) (v1.ResourceList, error) {
 	all := v1.ResourceList{}
 	maps.Copy(all, capacity)
 	if n := maxTasks(roots); n > 0 {
@@ -37,7 +37,7 @@ func Swap(r Roots) int64 {
 
 // maxTasks returns how many tasks may exist, or 0 if that is unknown.
 func maxTasks(r Roots) int64 {
-	n := min(most(readSmall(filepath.Join(r.proc(), "sys/kernel/pid_max"))), most(readSmall(filepath.Join(r.proc(), "sys/kernel/threads-max"))))
+	n := min(parseLimit(readSmall(filepath.Join(r.proc(), "sys/kernel/pid_max"))), parseLimit(readSmall(filepath.Join(r.proc(), "sys/kernel/threads-max"))))
 	if n == math.MaxInt64 {
 		return 0
 	}

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Facts identify a machine, its boot and its software. A string is "" where the
+// Info identify a machine, its boot and its software. A string is "" where the
 // machine does not report it, or reports a value that no API server would accept.
 // No field is needed to register a node.
-type Facts struct {
+type Info struct {
 	// MachineID identifies the installation (machine-id(5)).
 	MachineID string
 	// SystemUUID identifies the hardware. It is the firmware's (SMBIOS), or else
@@ -28,17 +28,17 @@ type Facts struct {
 	Swap int64
 }
 
-// ReadFacts reads the facts from files below the roots, about ten small files. It
+// ReadInfo reads the facts from files below the roots, about ten small files. It
 // is safe for concurrent use.
 //
 // The paths are those of github.com/google/cadvisor, which the kubelet uses:
 // machine/info.go, machine/operatingsystem_unix.go and utils/sysfs/sysfs.go. The
 // serial number in the device tree is an addition: boards that were flashed with
 // one image share its machine ID.
-func ReadFacts(r Roots) Facts {
+func ReadInfo(r Roots) Info {
 	machineID := first(machineIDFiles(r))
 	memory, _ := readMeminfo(r) // zero on an error
-	return Facts{
+	return Info{
 		MachineID:     machineID,
 		SystemUUID:    cmp.Or(first(hardwareIDFiles(r)), machineID),
 		BootID:        identity(readSmall(filepath.Join(r.proc(), "sys/kernel/random/boot_id"))),

@@ -40,9 +40,9 @@ func TestFacts(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		files map[string]string
-		want  Facts
+		want  Info
 	}{
-		{"nothing can be read", nil, Facts{}},
+		{"nothing can be read", nil, Info{}},
 		{
 			"a board with a device tree",
 			map[string]string{
@@ -55,7 +55,7 @@ func TestFacts(t *testing.T) {
 				"root/usr/lib/os-release":           "PRETTY_NAME=other",
 				"proc/device-tree/chosen/something": "x",
 			},
-			Facts{MachineID: machineID, SystemUUID: serial, BootID: bootID, OSImage: "Debian GNU/Linux 13 (trixie)", Swap: 102396 << 10},
+			Info{MachineID: machineID, SystemUUID: serial, BootID: bootID, OSImage: "Debian GNU/Linux 13 (trixie)", Swap: 102396 << 10},
 		},
 		{
 			"firmware before device tree, dbus without systemd, stateless system, no swap",
@@ -66,17 +66,17 @@ func TestFacts(t *testing.T) {
 				"root/usr/lib/os-release":        "ID=x\nPRETTY_NAME=Buildroot\n",
 				"proc/meminfo":                   "SwapTotal:         0 kB\n",
 			},
-			Facts{MachineID: machineID, SystemUUID: product, OSImage: "Buildroot"},
+			Info{MachineID: machineID, SystemUUID: product, OSImage: "Buildroot"},
 		},
 		{
 			"POWER",
 			map[string]string{"proc/device-tree/vm,uuid": product + "\x00", "proc/device-tree/system-id": "IBM,0378" + "\x00"},
-			Facts{SystemUUID: "IBM,0378"},
+			Info{SystemUUID: "IBM,0378"},
 		},
 		{
 			"no hardware identity at all, as with a kubelet",
 			map[string]string{"root/etc/machine-id": machineID},
-			Facts{MachineID: machineID, SystemUUID: machineID},
+			Info{MachineID: machineID, SystemUUID: machineID},
 		},
 		{
 			"identities that are none",
@@ -89,7 +89,7 @@ func TestFacts(t *testing.T) {
 				"root/etc/os-release":            "PRETTY_NAME=\"a\x01b\"\n",
 				"proc/meminfo":                   "SwapTotal: all kB\n",
 			},
-			Facts{OSImage: "Linux"},
+			Info{OSImage: "Linux"},
 		},
 		{
 			"files that are too large",
@@ -98,13 +98,13 @@ func TestFacts(t *testing.T) {
 				"proc/sys/kernel/random/boot_id": strings.Repeat("a", maxSmall+1),
 				"root/etc/os-release":            "PRETTY_NAME=" + strings.Repeat("a", maxOSImage+1),
 			},
-			Facts{OSImage: "Linux"},
+			Info{OSImage: "Linux"},
 		},
 		{"an empty machine ID does not hide the next", map[string]string{"root/etc/machine-id": "\n", "root/var/lib/dbus/machine-id": otherID},
-			Facts{MachineID: otherID, SystemUUID: otherID}},
+			Info{MachineID: otherID, SystemUUID: otherID}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := ReadFacts(installed(t, row.files))
+			got := ReadInfo(installed(t, row.files))
 			if got.KernelVersion == "" {
 				t.Error("uname tells no kernel")
 			}
@@ -121,7 +121,7 @@ func TestKernelVersionIsUnames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ReadFacts(Roots{}).KernelVersion; got != strings.TrimSpace(string(told)) {
+	if got := ReadInfo(Roots{}).KernelVersion; got != strings.TrimSpace(string(told)) {
 		t.Errorf("kernel %q, want %q", got, told)
 	}
 }
@@ -136,7 +136,7 @@ func TestFactsDoNotWait(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(r.Root, "etc", "os-release"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := ReadFacts(r); got.MachineID != "" || got.OSImage != "" {
+	if got := ReadInfo(r); got.MachineID != "" || got.OSImage != "" {
 		t.Errorf("facts %+v of a pipe and a folder", got)
 	}
 }

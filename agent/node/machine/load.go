@@ -29,7 +29,7 @@ func ReadLoad(r Roots, now time.Time) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	l := Load{Memory: m.total, Available: m.available, AvailableKnown: m.tellsAvailable, SwapTotal: m.swapTotal, SwapFree: m.swapFree}
+	l := Load{Memory: m.total, Available: m.available, AvailableKnown: m.hasAvailable, SwapTotal: m.swapTotal, SwapFree: m.swapFree}
 	// The fourth field is running/all (proc_loadavg(5)).
 	if fields := strings.Fields(readSmall(filepath.Join(r.proc(), "loadavg"))); len(fields) > 3 {
 		_, all, _ := strings.Cut(fields[3], "/")
@@ -54,8 +54,8 @@ func positive(text string) int64 {
 	return n
 }
 
-// most parses a limit. It returns math.MaxInt64 for text without one.
-func most(text string) int64 {
+// parseLimit parses a limit. It returns math.MaxInt64 for text without one.
+func parseLimit(text string) int64 {
 	if n := positive(strings.TrimSpace(text)); n > 0 {
 		return n
 	}

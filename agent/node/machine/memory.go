@@ -13,8 +13,8 @@ import (
 // bytes. A missing field is zero.
 type meminfo struct {
 	total, available, swapTotal, swapFree uint64
-	// tellsAvailable reports that the file has MemAvailable, which may be 0.
-	tellsAvailable bool
+	// hasAvailable reports that the file has MemAvailable, which may be 0.
+	hasAvailable bool
 }
 
 // Memory returns the machine's memory in bytes, or 0 if /proc does not report it.
@@ -49,20 +49,20 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 		kb, err := strconv.ParseUint(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 10, 50)
 		if err == nil {
 			*into = kb << 10
-			m.tellsAvailable = m.tellsAvailable || into == &m.available
+			m.hasAvailable = m.hasAvailable || into == &m.available
 		}
 	}
 	if m.total == 0 {
 		return m, fmt.Errorf("read memory size: %s has no MemTotal", file)
 	}
-	m.within(r)
+	m.limitToCgroup(r)
 	return m, nil
 }
 
-// within bounds the sizes by the memory limit of the root cgroup. A machine's root
+// limitToCgroup bounds the sizes by the memory limit of the root cgroup. A machine's root
 // cgroup has none. In a container with a cgroup namespace it has the container's
 // limit, while meminfo reports the host's memory.
-func (m *meminfo) within(r Roots) {
+func (m *meminfo) limitToCgroup(r Roots) {
 	group := filepath.Join(r.sys(), "fs/cgroup")
 	limit := uint64(positive(strings.TrimSpace(readSmall(filepath.Join(group, "memory.max")))))
 	if limit == 0 || limit >= m.total {

@@ -97,11 +97,11 @@ func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) 
 		if err != nil {
 			return nil, fmt.Errorf("evictionHard[%s] %q: %w", signal, text, err)
 		}
-		take(out, name, q)
+		subtract(out, name, q)
 	}
 	for name, q := range capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
-			take(out, v1.ResourceMemory, q)
+			subtract(out, v1.ResourceMemory, q)
 		}
 	}
 	return out, nil
@@ -119,14 +119,14 @@ func reserve(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s[%s] %q: %w", reserved.field, name, text, err)
 			}
-			take(out, v1.ResourceName(name), q)
+			subtract(out, v1.ResourceName(name), q)
 		}
 	}
 	return out, nil
 }
 
-// take subtracts q from a resource, down to zero.
-func take(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
+// subtract subtracts q from a resource, down to zero.
+func subtract(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	have, ok := list[name]
 	if !ok {
 		return

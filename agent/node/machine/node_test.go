@@ -107,7 +107,7 @@ func TestEnforced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := Enforced(Capacity(r, 20), Reserved{
+	got, err := EnforcedAllocatable(Capacity(r, 20), Reserved{
 		Kube: map[string]string{"memory": "10Mi", "pid": "100"}, System: map[string]string{"memory": "10Mi"},
 		EvictionHard: map[string]string{"memory.available": "50Mi"}, // is not taken off
 	}, r)
@@ -119,7 +119,7 @@ func TestEnforced(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, q.String(), want)
 		}
 	}
-	if _, err := Enforced(nil, Reserved{Kube: map[string]string{"memory": "much"}}, r); err == nil || !strings.Contains(err.Error(), "kubeReserved[memory]") {
+	if _, err := EnforcedAllocatable(nil, Reserved{Kube: map[string]string{"memory": "much"}}, r); err == nil || !strings.Contains(err.Error(), "kubeReserved[memory]") {
 		t.Errorf("a reserve that is no quantity: %v", err)
 	}
 	if got := Swap(r); got != 2<<20 {

@@ -30,5 +30,5 @@ func withoutHeartbeats(list []v1.NodeCondition) []v1.NodeCondition {
 	return sorted
 }
 
-// whole truncates a time to whole seconds, as JSON has it.
-func whole(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
+// wholeSeconds truncates a time to whole seconds, as JSON has it.
+func wholeSeconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }

@@ -11,10 +11,10 @@ import (
 
 // pressure is a node condition that is false on a healthy node.
 type pressure struct {
-	kind  v1.NodeConditionType
-	under func(evictionapi.Conditions) bool
+	kind   v1.NodeConditionType
+	active func(evictionapi.Conditions) bool
 	// Texts of the condition while it is true, and while it is false.
-	yes, no words
+	whenTrue, whenFalse words
 }
 
 type words struct {
@@ -47,9 +47,9 @@ var pressures = []pressure{
 // others stay. Ready is appended last, because old control planes take the last
 // condition for it. The capacity must be set before.
 func conditions(s *v1.NodeStatus, in *Inputs) {
-	now := metav1.NewTime(whole(in.Now))
+	now := metav1.NewTime(wholeSeconds(in.Now))
 	for i := range pressures {
-		pressures[i].apply(s, in.Under, now)
+		pressures[i].apply(s, in.Pressures, now)
 	}
 	c := v1.NodeCondition{
 		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
@@ -81,9 +81,9 @@ func (p *pressure) apply(s *v1.NodeStatus, under evictionapi.Conditions, now met
 	}
 	c := &s.Conditions[at]
 	c.LastHeartbeatTime = now
-	status, say := v1.ConditionFalse, p.no
-	if p.under(under) {
-		status, say = v1.ConditionTrue, p.yes
+	status, say := v1.ConditionFalse, p.whenFalse
+	if p.active(under) {
+		status, say = v1.ConditionTrue, p.whenTrue
 	}
 	if c.Status != status {
 		c.Status, c.Reason, c.Message, c.LastTransitionTime = status, say.reason, say.message, now

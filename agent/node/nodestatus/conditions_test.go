@@ -39,7 +39,7 @@ func TestPressures(t *testing.T) {
 		t.Run(string(row.kind)+string(row.status), func(t *testing.T) {
 			in := board(t)
 			if row.under != nil {
-				row.under(&in.Under)
+				row.under(&in.Pressures)
 			}
 			fresh := v1.NodeCondition{
 				Type: row.kind, Status: row.status, Reason: row.reason, Message: row.text,
@@ -108,7 +108,7 @@ func TestReady(t *testing.T) {
 		{
 			name: "problems, each once",
 			change: func(in *nodestatus.Inputs) {
-				in.Problems = []string{nodestatus.ProblemRuntimeUnasked, "network", nodestatus.ProblemRuntimeUnasked}
+				in.Problems = []string{nodestatus.ProblemRuntimeUnchecked, "network", nodestatus.ProblemRuntimeUnchecked}
 			},
 			want: v1.NodeCondition{
 				Status: "False", Reason: "KubeletNotReady", LastTransitionTime: now,

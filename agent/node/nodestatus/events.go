@@ -46,9 +46,9 @@ func Events(before, after *v1.Node) []Event {
 		switch was, is := statusOf(before, pressures[i].kind), statusOf(after, pressures[i].kind); {
 		case was == is:
 		case is == v1.ConditionTrue:
-			now(pressures[i].yes.event)
+			now(pressures[i].whenTrue.event)
 		case is == v1.ConditionFalse:
-			now(pressures[i].no.event)
+			now(pressures[i].whenFalse.event)
 		}
 	}
 	switch was, is := statusOf(before, v1.NodeReady), statusOf(after, v1.NodeReady); {

@@ -40,7 +40,7 @@ func board(t *testing.T, changes ...func(*nodestatus.Inputs)) *nodestatus.Inputs
 	in := &nodestatus.Inputs{
 		Config: &config.Config{Kubelet: kubelet, Tinylet: own, NodeName: "gateway-7"},
 		Now:    at,
-		Machine: machine.Facts{
+		Machine: machine.Info{
 			MachineID: "8f0e7a3c1b2d4e5f90a1b2c3d4e5f607", SystemUUID: "10000000b2f0c1d3", BootID: "5c1e2f7a-9a44-4d2f-8d4b-1a2b3c4d5e6f",
 			KernelVersion: "6.12.41-v8+", OSImage: "Debian GNU/Linux 13 (trixie)",
 		},

@@ -18,7 +18,7 @@ type Inputs struct {
 	Config *config.Config
 	Now    time.Time
 
-	Machine machine.Facts
+	Machine machine.Info
 	// Capacity is from machine.Capacity. What is missing could not be read.
 	Capacity v1.ResourceList
 
@@ -46,8 +46,8 @@ type Inputs struct {
 	// breaks pods.
 	DeclaredFeatures []string
 
-	// Under are the current pressures.
-	Under evictionapi.Conditions
+	// Pressures are the current pressures.
+	Pressures evictionapi.Conditions
 	// Problems are why the node is not ready, in the order of the kubelet: of the
 	// runtime, the network, the storage, a shutdown. See RuntimeProblems.
 	Problems []string

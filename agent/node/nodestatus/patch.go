@@ -81,7 +81,7 @@ func diffStatus(before, after *v1.NodeStatus) (map[string]any, error) {
 	patch := make(map[string]any)
 	mergeConditions(patch, strategicpatch.Take(old, "conditions"), strategicpatch.Take(fresh, "conditions"))
 	if was, is := strategicpatch.Take(old, "addresses"), strategicpatch.Take(fresh, "addresses"); !reflect.DeepEqual(was, is) {
-		patch["addresses"] = strategicpatch.Replaced(is)
+		patch["addresses"] = strategicpatch.ReplaceList(is)
 	}
 	for key, value := range strategicpatch.Diff(old, fresh) {
 		patch[key] = value
@@ -97,7 +97,7 @@ func mergeConditions(patch map[string]any, before, after []any) {
 	if !unique || !freshUnique {
 		// With a duplicate type the conditions cannot be merged by type.
 		if !reflect.DeepEqual(before, after) {
-			patch[key] = strategicpatch.Replaced(after)
+			patch[key] = strategicpatch.ReplaceList(after)
 		}
 		return
 	}

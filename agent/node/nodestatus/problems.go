@@ -12,8 +12,8 @@ import (
 // pkg/kubelet/runtime.go and ShutdownStatus in
 // pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go).
 const (
-	// ProblemRuntimeUnasked holds until the runtime is ready for the first time.
-	ProblemRuntimeUnasked = "container runtime status check may not have completed yet"
+	// ProblemRuntimeUnchecked holds until the runtime is ready for the first time.
+	ProblemRuntimeUnchecked = "container runtime status check may not have completed yet"
 	// ProblemRuntimeDown holds when the runtime has not answered for a long time.
 	ProblemRuntimeDown = "container runtime is down"
 	// ProblemNoSystemd holds while no pod can have a cgroup because systemd does

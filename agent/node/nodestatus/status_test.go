@@ -42,12 +42,12 @@ func TestNodeInfo(t *testing.T) {
 		},
 		{
 			name:   "nothing known",
-			change: func(in *nodestatus.Inputs) { in.Machine, in.RuntimeVersion = machine.Facts{}, nil },
+			change: func(in *nodestatus.Inputs) { in.Machine, in.RuntimeVersion = machine.Info{}, nil },
 			want:   v1.NodeSystemInfo{KernelVersion: "Unknown", OSImage: "Unknown", ContainerRuntimeVersion: "Unknown://Unknown"},
 		},
 		{
 			name:   "a runtime that has not answered yet keeps its version, swap that is gone goes",
-			change: func(in *nodestatus.Inputs) { in.Machine, in.RuntimeVersion = machine.Facts{}, nil },
+			change: func(in *nodestatus.Inputs) { in.Machine, in.RuntimeVersion = machine.Info{}, nil },
 			old:    v1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.4.1", Swap: &v1.NodeSwapStatus{Capacity: &swap}},
 			want:   v1.NodeSystemInfo{KernelVersion: "Unknown", OSImage: "Unknown", ContainerRuntimeVersion: "containerd://2.4.1"},
 		},
@@ -230,7 +230,7 @@ func TestUpdate(t *testing.T) {
 		{name: "heartbeats only"},
 		{
 			name:    "a pressure",
-			change:  func(in *nodestatus.Inputs) { in.Under.Disk = true },
+			change:  func(in *nodestatus.Inputs) { in.Pressures.Disk = true },
 			changed: true,
 		},
 		{

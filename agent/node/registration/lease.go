@@ -16,9 +16,9 @@ import (
 
 // renew renews the node's lease until ctx ends.
 func (r *Registrar) renew(ctx context.Context) {
-	period := r.cfg.Renew
+	period := r.cfg.RenewInterval
 	if period == 0 {
-		period = r.cfg.Lease / 4
+		period = r.cfg.LeaseDuration / 4
 	}
 	said := r.outage("renew lease")
 	// A failed renewal is retried well before the lease expires.
@@ -33,7 +33,7 @@ func (r *Registrar) renew(ctx context.Context) {
 		if gaveUp(ctx, err) {
 			return
 		}
-		said.Note(err)
+		said.Record(err)
 		if err != nil {
 			if !backoff.Wait(ctx, again) {
 				return
@@ -42,8 +42,8 @@ func (r *Registrar) renew(ctx context.Context) {
 		}
 		// Responses may be late. The server handled the previous renewal after its
 		// attempt began, and this one before its response came.
-		if time.Since(renewed) > r.cfg.Lease {
-			wait.Notify(r.news) // the node controller may have set the node to unknown
+		if time.Since(renewed) > r.cfg.LeaseDuration {
+			wait.Notify(r.reportNow) // the node controller may have set the node to unknown
 		}
 		renewed = began
 		backoff.Reset()
@@ -57,9 +57,9 @@ func (r *Registrar) renew(ctx context.Context) {
 // server if it is nil. It returns the lease as the server has it afterwards, or nil
 // if the next attempt must read it again.
 func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Lease)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.LeaseDuration)
 	defer cancel()
-	wanted := nodestatus.Lease(r.cfg.NodeName, r.UID(), r.cfg.NodeName, int32(r.cfg.Lease/time.Second), time.Now())
+	wanted := nodestatus.Lease(r.cfg.NodeName, r.UID(), r.cfg.NodeName, int32(r.cfg.LeaseDuration/time.Second), time.Now())
 	if held == nil {
 		held = new(coordinationv1.Lease)
 		err := r.cfg.API.Get(ctx, apiclient.Leases, v1.NamespaceNodeLease, r.cfg.NodeName, held)

@@ -18,7 +18,7 @@ import (
 // register retries until the node is registered. It returns false if ctx ends
 // first.
 func (r *Registrar) register(ctx context.Context) bool {
-	r.tell([]nodestatus.Event{nodestatus.Starting()})
+	r.recordEvents([]nodestatus.Event{nodestatus.Starting()})
 	said := r.outage("register node")
 	var backoff wait.Backoff
 	for {
@@ -27,7 +27,7 @@ func (r *Registrar) register(ctx context.Context) bool {
 		if gaveUp(ctx, err) {
 			return false
 		}
-		said.Note(err)
+		said.Record(err)
 		if err == nil {
 			r.cfg.Log.Info("registered node", "node", r.cfg.NodeName, "uid", r.UID())
 			return true
@@ -42,7 +42,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	if !r.cfg.Register {
 		return r.read(ctx)
 	}
-	r.looked()
+	r.beforeUpdate()
 	initial, err := nodestatus.Initial(r.cfg.Inputs(ctx))
 	if err != nil {
 		r.cfg.Log.Warn("cannot determine complete node status", "error", err)
@@ -51,8 +51,8 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	err = r.cfg.API.Create(ctx, apiclient.Nodes, "", "", "", initial, &created)
 	switch {
 	case err == nil:
-		r.keep(&created)
-		r.tell(nodestatus.Events(nil, &created))
+		r.storeNode(&created)
+		r.recordEvents(nodestatus.Events(nil, &created))
 		return nil
 	case !apierrors.IsAlreadyExists(err):
 		return err
@@ -85,7 +85,7 @@ func (r *Registrar) read(ctx context.Context) error {
 	if err := r.cfg.API.Get(ctx, apiclient.Nodes, "", r.cfg.NodeName, &n); err != nil {
 		return err
 	}
-	r.keep(&n)
+	r.storeNode(&n)
 	return nil
 }
 
@@ -103,12 +103,12 @@ func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 	if got.UID != before.UID {
 		return fmt.Errorf("patch node %q: it was deleted and created again", r.cfg.NodeName)
 	}
-	r.keep(&got)
+	r.storeNode(&got)
 	return nil
 }
 
-// tell records events of the node.
-func (r *Registrar) tell(events []nodestatus.Event) {
+// recordEvents records events of the node.
+func (r *Registrar) recordEvents(events []nodestatus.Event) {
 	for _, e := range events {
 		if e.Type == v1.EventTypeWarning {
 			r.cfg.Events.Warning(pod.Ref{}, e.Reason, e.Message)

@@ -33,27 +33,27 @@ type Config struct {
 	// Register is registerNode of KubeletConfiguration. Without it the Node must be
 	// created by others.
 	Register bool
-	// Looked is called before Inputs each time the node status is computed, for
+	// BeforeUpdate is called before Inputs each time the node status is computed, for
 	// checks that are due on any wakeup. It must not block. It may be nil.
-	Looked func()
+	BeforeUpdate func()
 	// Inputs returns the inputs of the current node status. It is called at least
 	// once in each interval Look, so it must not send requests over the network. It
 	// stops when ctx ends.
-	Inputs func(ctx context.Context) *nodestatus.Inputs
-	Look   time.Duration // interval between two calls of Inputs: nodeStatusUpdateFrequency
-	Report time.Duration // interval between two reports without a change: nodeStatusReportFrequency
-	// Lease is how long the node counts as alive without a renewal, in whole
+	Inputs               func(ctx context.Context) *nodestatus.Inputs
+	StatusUpdateInterval time.Duration // interval between two calls of Inputs: nodeStatusUpdateFrequency
+	StatusReportInterval time.Duration // interval between two reports without a change: nodeStatusReportFrequency
+	// LeaseDuration is how long the node counts as alive without a renewal, in whole
 	// seconds: nodeLeaseDurationSeconds. The lease is renewed each quarter of that,
 	// or each Renew if that is not 0.
-	Lease time.Duration
-	Renew time.Duration
-	// VolumesLeft reports whether volumes are left on this node that a kubelet set
+	LeaseDuration time.Duration
+	RenewInterval time.Duration
+	// HasKubeletVolumes reports whether volumes are left on this node that a kubelet set
 	// up with plugins which tinylet does not have. It is called before a report as
 	// long as the Node lists such volumes. If it is nil, the Node keeps them.
-	VolumesLeft func() (bool, error)
-	// Registered is called with the node as the server has it, each time it was
+	HasKubeletVolumes func() (bool, error)
+	// NodeChanged is called with the node as the server has it, each time it was
 	// created, read or patched. It must not block. It may be nil.
-	Registered func(*v1.Node)
+	NodeChanged func(*v1.Node)
 	// Recovered ends backoff waits when the API server is reachable again. It may
 	// be nil.
 	Recovered apiclient.Recoveries
@@ -64,11 +64,11 @@ type Config struct {
 // Registrar registers one node and reports its status. Its methods are safe for
 // concurrent use.
 type Registrar struct {
-	cfg  Config
-	look chan struct{} // one slot: compare Inputs now
-	news chan struct{} // one slot: report now, changed or not
+	cfg       Config
+	trigger   chan struct{} // one slot: compare Inputs now
+	reportNow chan struct{} // one slot: report now, changed or not
 
-	noCSINode bool // the CSINode is gone; only for the goroutine of report
+	csiNodeDeleted bool // the CSINode is gone; only for the goroutine of report
 
 	mu   sync.Mutex
 	node *v1.Node // last version from the server, nil until registered
@@ -77,12 +77,12 @@ type Registrar struct {
 
 // New returns a Registrar. It sends no request.
 func New(cfg Config) *Registrar {
-	return &Registrar{cfg: cfg, look: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	return &Registrar{cfg: cfg, trigger: make(chan struct{}, 1), reportNow: make(chan struct{}, 1)}
 }
 
-// Look triggers a comparison of the inputs with the reported status. It never
+// Trigger triggers a comparison of the inputs with the reported status. It never
 // blocks.
-func (r *Registrar) Look() { wait.Notify(r.look) }
+func (r *Registrar) Trigger() { wait.Notify(r.trigger) }
 
 // UID returns the UID of the Node at the API server, "" until the node is
 // registered.
@@ -116,14 +116,14 @@ func (r *Registrar) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// keep stores the node as the server has it.
-func (r *Registrar) keep(n *v1.Node) {
+// storeNode stores the node as the server has it.
+func (r *Registrar) storeNode(n *v1.Node) {
 	n.ManagedFields = nil
 	r.mu.Lock()
 	r.node, r.uid = n, n.UID
 	r.mu.Unlock()
-	if r.cfg.Registered != nil {
-		r.cfg.Registered(n)
+	if r.cfg.NodeChanged != nil {
+		r.cfg.NodeChanged(n)
 	}
 }
 

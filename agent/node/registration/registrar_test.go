@@ -203,7 +203,7 @@ func inputs() nodestatus.Inputs {
 	kubelet, own := config.Default()
 	return nodestatus.Inputs{
 		Config:  &config.Config{Kubelet: kubelet, Tinylet: own, NodeName: name},
-		Machine: machine.Facts{MachineID: "8f0e7a3c1b2d4e5f90a1b2c3d4e5f607", BootID: "one"},
+		Machine: machine.Info{MachineID: "8f0e7a3c1b2d4e5f90a1b2c3d4e5f607", BootID: "one"},
 		Capacity: v1.ResourceList{
 			"cpu": resource.MustParse("4"), "memory": resource.MustParse("498692Ki"),
 			"ephemeral-storage": resource.MustParse("1000Mi"), "pods": resource.MustParse("110"),
@@ -230,7 +230,7 @@ func run(t *testing.T, prepare func(*lab), test func(*lab)) {
 				in.Now = time.Now()
 				return &in
 			},
-			Look: 10 * time.Second, Report: 5 * time.Minute, Lease: 40 * time.Second,
+			StatusUpdateInterval: 10 * time.Second, StatusReportInterval: 5 * time.Minute, LeaseDuration: 40 * time.Second,
 			Events: l.events, Log: slog.New(slog.DiscardHandler),
 		}
 		if prepare != nil {
@@ -362,7 +362,7 @@ func TestChangesAreReportedAtOnce(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
 		l.change(func(in *nodestatus.Inputs) { in.Problems = []string{nodestatus.ProblemRuntimeDown} })
-		l.r.Look()
+		l.r.Trigger()
 		if l.ready() != v1.ConditionFalse {
 			t.Error("a change that was announced is not reported at once")
 		}
@@ -481,7 +481,7 @@ func TestLeaseWhoseAnswerWasLate(t *testing.T) {
 
 // metered sets the intervals of a metered link.
 func metered(l *lab) {
-	l.config.Report, l.config.Lease, l.config.Renew = 15*time.Minute, 50*time.Second, 25*time.Second
+	l.config.StatusReportInterval, l.config.LeaseDuration, l.config.RenewInterval = 15*time.Minute, 50*time.Second, 25*time.Second
 }
 
 func TestMeteredStaysQuieter(t *testing.T) {
@@ -579,7 +579,7 @@ func TestRecovery(t *testing.T) {
 	back := make(chan struct{})
 	run(t, func(l *lab) {
 		back = make(chan struct{}) // of the bubble
-		l.config.Lease = 10 * time.Minute
+		l.config.LeaseDuration = 10 * time.Minute
 		l.config.Recovered = func() <-chan struct{} {
 			select {
 			case <-back:

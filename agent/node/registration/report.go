@@ -17,25 +17,25 @@ func (r *Registrar) report(ctx context.Context) {
 	failed := false
 	anew := false // the server's node may differ from the stored one
 	for {
-		next := wait.Around(r.cfg.Look, 25)
+		next := wait.Around(r.cfg.StatusUpdateInterval, 25)
 		again := r.cfg.Recovered.Next()
-		if now := time.Now(); !due.After(now) || r.differs(ctx) {
+		if now := time.Now(); !due.After(now) || r.statusChanged(ctx) {
 			err := r.send(ctx, anew)
 			if gaveUp(ctx, err) {
 				return
 			}
-			said.Note(err)
+			said.Record(err)
 			failed = err != nil
 			if anew = failed; failed {
 				due, next = time.Now(), backoff.Next()
 			} else {
 				backoff.Reset()
-				due = time.Now().Add(wait.Around(r.cfg.Report, 25))
+				due = time.Now().Add(wait.Around(r.cfg.StatusReportInterval, 25))
 			}
 		}
 		timer := time.NewTimer(next)
 		// While requests fail, changes wait for the next attempt.
-		look := r.look
+		look := r.trigger
 		if failed {
 			look = nil
 		} else {
@@ -45,7 +45,7 @@ func (r *Registrar) report(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-r.news:
+		case <-r.reportNow:
 			due, anew = time.Now(), true
 		case <-look:
 		case <-again:
@@ -55,16 +55,16 @@ func (r *Registrar) report(ctx context.Context) {
 	}
 }
 
-// differs reports whether the node status differs from the one that the server has.
-func (r *Registrar) differs(ctx context.Context) bool {
-	r.looked()
+// statusChanged reports whether the node status differs from the one that the server has.
+func (r *Registrar) statusChanged(ctx context.Context) bool {
+	r.beforeUpdate()
 	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // send logs the error
 	return changed
 }
 
-func (r *Registrar) looked() {
-	if r.cfg.Looked != nil {
-		r.cfg.Looked()
+func (r *Registrar) beforeUpdate() {
+	if r.cfg.BeforeUpdate != nil {
+		r.cfg.BeforeUpdate()
 	}
 }
 
@@ -86,6 +86,6 @@ func (r *Registrar) send(ctx context.Context, anew bool) error {
 	if err := r.patch(ctx, before, after); err != nil {
 		return err
 	}
-	r.tell(nodestatus.Events(before, after))
+	r.recordEvents(nodestatus.Events(before, after))
 	return nil
 }

@@ -17,10 +17,10 @@ import (
 // the annotation that lists its drivers.
 func (r *Registrar) dropVolumes(ctx context.Context, after *v1.Node) {
 	volumes, drivers := nodestatus.HasVolumes(after)
-	if r.cfg.VolumesLeft == nil || !volumes && !drivers {
+	if r.cfg.HasKubeletVolumes == nil || !volumes && !drivers {
 		return
 	}
-	left, err := r.cfg.VolumesLeft()
+	left, err := r.cfg.HasKubeletVolumes()
 	if err != nil {
 		r.cfg.Log.Warn("cannot list kubelet volumes on node", "error", err)
 	}
@@ -34,7 +34,7 @@ func (r *Registrar) dropVolumes(ctx context.Context, after *v1.Node) {
 // annotation may be removed. After a definite response, also a rejection, it sends
 // no further request.
 func (r *Registrar) dropCSINode(ctx context.Context) bool {
-	if r.noCSINode {
+	if r.csiNodeDeleted {
 		return true
 	}
 	err := r.cfg.API.Delete(ctx, apiclient.CSINodes, "", r.cfg.NodeName, metav1.DeleteOptions{})
@@ -49,6 +49,6 @@ func (r *Registrar) dropCSINode(ctx context.Context) bool {
 		r.cfg.Log.Debug("retry deletion of CSINode", "error", err)
 		return false
 	}
-	r.noCSINode = true
+	r.csiNodeDeleted = true
 	return true
 }

@@ -47,7 +47,7 @@ func TestStaleVolumesAreDropped(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			run(t, func(l *lab) {
 				l.api.node, l.api.noDelete = ofAKubelet(), tt.delete
-				l.config.VolumesLeft = func() (bool, error) { return false, nil }
+				l.config.HasKubeletVolumes = func() (bool, error) { return false, nil }
 			}, func(l *lab) {
 				n := l.calls(time.Hour)
 				if volumes, annotation := l.has(); volumes > 0 || annotation {
@@ -70,7 +70,7 @@ func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 	left.Store(true)
 	run(t, func(l *lab) {
 		l.api.node = ofAKubelet()
-		l.config.VolumesLeft = func() (bool, error) { return left.Load(), nil }
+		l.config.HasKubeletVolumes = func() (bool, error) { return left.Load(), nil }
 	}, func(l *lab) {
 		n := l.calls(time.Hour)
 		if volumes, annotation := l.has(); volumes != 1 || !annotation || n["delete csinodes"] > 0 {
@@ -87,7 +87,7 @@ func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 	})
 	run(t, func(l *lab) {
 		l.api.node = ofAKubelet()
-		l.config.VolumesLeft = func() (bool, error) { return false, errors.New("no mount table") }
+		l.config.HasKubeletVolumes = func() (bool, error) { return false, errors.New("no mount table") }
 	}, func(l *lab) {
 		l.calls(time.Hour)
 		if volumes, annotation := l.has(); volumes != 1 || !annotation {
@@ -100,7 +100,7 @@ func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 func TestAnnotationStaysUntilTheCSINodeIsGone(t *testing.T) {
 	run(t, func(l *lab) {
 		l.api.node, l.api.noDelete = ofAKubelet(), errLink
-		l.config.VolumesLeft = func() (bool, error) { return false, nil }
+		l.config.HasKubeletVolumes = func() (bool, error) { return false, nil }
 	}, func(l *lab) {
 		l.calls(time.Hour)
 		if volumes, annotation := l.has(); volumes > 0 || !annotation {
@@ -119,7 +119,7 @@ func TestAnnotationStaysUntilTheCSINodeIsGone(t *testing.T) {
 // TestNoVolumesCostNothing: the disk is not read for a node that lists no volumes.
 func TestNoVolumesCostNothing(t *testing.T) {
 	run(t, func(l *lab) {
-		l.config.VolumesLeft = func() (bool, error) {
+		l.config.HasKubeletVolumes = func() (bool, error) {
 			t.Error("the disk is looked at")
 			return false, nil
 		}

@@ -23,7 +23,7 @@ func (m *Manager) drive(ctx context.Context) {
 			}
 			m.mu.Unlock()
 			return
-		case <-m.begun:
+		case <-m.started:
 		}
 		m.mu.Lock()
 		r := m.run
@@ -31,7 +31,7 @@ func (m *Manager) drive(ctx context.Context) {
 		if r == nil { // cancelled already
 			continue
 		}
-		e := ending{Manager: m, of: r, told: make(map[types.UID]struct{})}
+		e := ending{Manager: m, of: r, terminated: make(map[types.UID]struct{})}
 		if e.all(ctx) {
 			m.ended(r)
 		}
@@ -54,8 +54,8 @@ func (m *Manager) ended(r *run) {
 // ending executes one run.
 type ending struct {
 	*Manager
-	of   *run
-	told map[types.UID]struct{} // the pods that End was called for
+	of         *run
+	terminated map[types.UID]struct{} // the pods that End was called for
 }
 
 // all ends one group after the other. It returns false if the run was cancelled or
@@ -66,7 +66,7 @@ func (e *ending) all(ctx context.Context) bool {
 			return false
 		}
 	}
-	e.cfg.Log.Info("terminated pods for node shutdown", "count", len(e.told))
+	e.cfg.Log.Info("terminated pods for node shutdown", "count", len(e.terminated))
 	return true
 }
 
@@ -83,8 +83,8 @@ func (e *ending) group(ctx context.Context, i int, period Period) bool {
 			return false
 		}
 		left := max(period.Time-now.Sub(begun), 0)
-		for _, p := range e.unseen(i) {
-			e.told[p.UID] = struct{}{}
+		for _, p := range e.newPods(i) {
+			e.terminated[p.UID] = struct{}{}
 			waiting = append(waiting, p)
 			e.cfg.End(p, Grace(p, left))
 		}
@@ -95,7 +95,7 @@ func (e *ending) group(ctx context.Context, i int, period Period) bool {
 		select {
 		case <-ctx.Done():
 		case <-e.of.cancelled:
-		case <-e.look:
+		case <-e.podEnded:
 		case <-timer.C:
 			for _, p := range waiting {
 				e.cfg.Log.Warn("pod exceeded shutdown grace period of its priority",
@@ -118,13 +118,13 @@ func (e *ending) stopped(ctx context.Context) bool {
 	}
 }
 
-// unseen returns the pods of the groups up to i that have not ended and for which
+// newPods returns the pods of the groups up to i that have not ended and for which
 // End was not called. A pod that was being admitted when the shutdown began appears
 // late.
-func (e *ending) unseen(i int) (pods []*v1.Pod) {
+func (e *ending) newPods(i int) (pods []*v1.Pod) {
 	for _, g := range Plan(e.cfg.Periods, e.cfg.Pods())[:i+1] {
 		for _, p := range g.Pods {
-			if _, told := e.told[p.UID]; !told && !e.cfg.Ended(p.UID) {
+			if _, told := e.terminated[p.UID]; !told && !e.cfg.Ended(p.UID) {
 				pods = append(pods, p)
 			}
 		}

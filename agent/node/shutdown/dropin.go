@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
 )
 
 // Folders of logind's configuration (logind.conf(5)), the persistent one and the
@@ -18,9 +17,9 @@ const (
 	logindFile      = "99-kubelet.conf"
 )
 
-// override writes the delay for logind into the first writable folder. The root
+// writeDropIn writes the delay for logind into the first writable folder. The root
 // file system of a board is often read-only.
-func override(folders []string, wait time.Duration) error {
+func writeDropIn(folders []string, wait time.Duration) error {
 	text := fmt.Sprintf("# Time for pods to terminate before the machine goes down.\n[Login]\nInhibitDelayMaxSec=%.0f\n", math.Ceil(wait.Seconds()))
 	var errs []error
 	for _, folder := range folders {

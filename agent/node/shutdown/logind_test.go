@@ -262,7 +262,7 @@ func TestOverARealBus(t *testing.T) {
 	b.mu.Lock()
 	b.ended["web"] = true
 	b.mu.Unlock()
-	m.Look()
+	m.Notify()
 	receive(t, "release of the lock", released)
 	l.prepare(false)
 	if down := receive(t, "change", changed); down {

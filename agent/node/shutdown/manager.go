@@ -58,28 +58,28 @@ type Manager struct {
 	cfg  Config
 	dial func(ctx context.Context) (login, error)
 
-	look   chan struct{} // one slot: a pod may have ended
-	begun  chan struct{} // one slot: there is a new run
-	relock chan struct{} // one slot: the shutdown was cancelled, take a new lock
-	short  bool          // logged that logind's delay is too short; only for watch
+	podEnded    chan struct{} // one slot: a pod may have ended
+	started     chan struct{} // one slot: there is a new run
+	relock      chan struct{} // one slot: the shutdown was cancelled, take a new lock
+	delayLogged bool          // logged that logind's delay is too short; only for watch
 
 	mu   sync.Mutex
 	run  *run      // nil while the node is up
 	lock io.Closer // the inhibitor lock, nil if none is held
 }
 
-// origin is the requester of a shutdown.
-type origin uint8
+// requester is the requester of a shutdown.
+type requester uint8
 
 const (
-	fromHere origin = iota
+	fromHere requester = iota
 	fromLogind
 	origins
 )
 
 // run is one shutdown. Manager.mu guards all fields but the channels.
 type run struct {
-	asked     [origins]bool // requesters that have not cancelled
+	requested [origins]bool // requesters that have not cancelled
 	cancelled chan struct{} // closed when all requesters have cancelled
 	over      bool
 	err       error         // the result, once it is over
@@ -94,7 +94,7 @@ func New(cfg Config) *Manager {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	m := &Manager{cfg: cfg, look: make(chan struct{}, 1), begun: make(chan struct{}, 1), relock: make(chan struct{}, 1)}
+	m := &Manager{cfg: cfg, podEnded: make(chan struct{}, 1), started: make(chan struct{}, 1), relock: make(chan struct{}, 1)}
 	m.dial = func(ctx context.Context) (login, error) {
 		return dialLogind(ctx, filepath.Join(cfg.Root, cgroups.BusSocket))
 	}
@@ -105,7 +105,7 @@ func New(cfg Config) *Manager {
 // them. It releases the inhibitor lock when it returns. It returns the cause of
 // ctx.
 func (m *Manager) Run(ctx context.Context) error {
-	defer m.release()
+	defer m.releaseLock()
 	if len(m.cfg.Periods) == 0 {
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -166,11 +166,11 @@ func (m *Manager) Requested() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Look notifies the manager that a pod may have ended. It never blocks.
-func (m *Manager) Look() { wait.Notify(m.look) }
+// Notify notifies the manager that a pod may have ended. It never blocks.
+func (m *Manager) Notify() { wait.Notify(m.podEnded) }
 
 // begin adds a requester, and begins a shutdown if none is in progress.
-func (m *Manager) begin(who origin) *run {
+func (m *Manager) begin(who requester) *run {
 	m.mu.Lock()
 	r := m.run
 	fresh := r == nil
@@ -178,26 +178,26 @@ func (m *Manager) begin(who origin) *run {
 		r = &run{cancelled: make(chan struct{}), done: make(chan struct{})}
 		m.run = r
 	}
-	r.asked[who] = true
+	r.requested[who] = true
 	m.mu.Unlock()
 	if fresh {
 		m.cfg.Events.Normal(pod.Ref{}, reasonShutdown, "Node is shutting down, terminating its pods")
 		m.cfg.Changed()
-		wait.Notify(m.begun)
+		wait.Notify(m.started)
 	}
 	return r
 }
 
 // cancel removes a requester, and cancels the shutdown if it was the last one.
-func (m *Manager) cancel(who origin) {
+func (m *Manager) cancel(who requester) {
 	m.mu.Lock()
 	r := m.run
-	if r == nil || !r.asked[who] {
+	if r == nil || !r.requested[who] {
 		m.mu.Unlock()
 		return
 	}
-	r.asked[who] = false
-	if r.asked != [origins]bool{} {
+	r.requested[who] = false
+	if r.requested != [origins]bool{} {
 		m.mu.Unlock()
 		return
 	}
@@ -219,9 +219,9 @@ func (r *run) finish(err error) {
 	}
 }
 
-// hold replaces the inhibitor lock. A lock that arrives after the pods have ended
+// setLock replaces the inhibitor lock. A lock that arrives after the pods have ended
 // is released instead, because logind need not wait for it.
-func (m *Manager) hold(lock io.Closer) {
+func (m *Manager) setLock(lock io.Closer) {
 	m.mu.Lock()
 	old := m.lock
 	if m.run != nil && m.run.over {
@@ -233,8 +233,8 @@ func (m *Manager) hold(lock io.Closer) {
 	m.closeLock(old)
 }
 
-// release releases the inhibitor lock, so that logind continues.
-func (m *Manager) release() {
+// releaseLock releases the inhibitor lock, so that logind continues.
+func (m *Manager) releaseLock() {
 	m.mu.Lock()
 	lock := m.lock
 	m.lock = nil

@@ -99,7 +99,7 @@ func (b *board) end(p *v1.Pod, grace time.Duration) {
 			b.mu.Lock()
 			b.ended[p.UID] = true
 			b.mu.Unlock()
-			b.Look()
+			b.Notify()
 		})
 	}
 }
@@ -238,11 +238,11 @@ func TestPodThatComesLate(t *testing.T) {
 		time.AfterFunc(4*time.Second, func() {
 			b.add(newPod("late", 0, 30), 5*time.Second)
 			b.add(newPod("late-db", 150, 30), time.Second)
-			b.Look()
+			b.Notify()
 		})
 		time.AfterFunc(12*time.Second, func() {
 			b.add(newPod("later", 0, 30), never)
-			b.Look()
+			b.Notify()
 		})
 		if err := b.Shutdown(ctx); err != nil {
 			t.Error(err)

@@ -30,10 +30,10 @@ type Group struct {
 // Periods returns the periods of the configuration, the lowest priority first. It
 // returns none if no pod is terminated before the machine goes down.
 func Periods(kc *kubelet.KubeletConfiguration) []Period {
-	if !gate(kc.FeatureGates, "GracefulNodeShutdown") {
+	if !featureEnabled(kc.FeatureGates, "GracefulNodeShutdown") {
 		return nil
 	}
-	if len(kc.ShutdownGracePeriodByPodPriority) == 0 || !gate(kc.FeatureGates, "GracefulNodeShutdownBasedOnPodPriority") {
+	if len(kc.ShutdownGracePeriodByPodPriority) == 0 || !featureEnabled(kc.FeatureGates, "GracefulNodeShutdownBasedOnPodPriority") {
 		return twoPeriods(kc.ShutdownGracePeriod.Duration, kc.ShutdownGracePeriodCriticalPods.Duration)
 	}
 	periods := make([]Period, 0, len(kc.ShutdownGracePeriodByPodPriority))
@@ -44,8 +44,8 @@ func Periods(kc *kubelet.KubeletConfiguration) []Period {
 	return periods
 }
 
-// gate reports whether a feature gate that is beta and on by default is on.
-func gate(gates map[string]bool, name string) bool {
+// featureEnabled reports whether a feature gate that is beta and on by default is on.
+func featureEnabled(gates map[string]bool, name string) bool {
 	if on, set := gates[name]; set {
 		return on
 	}

@@ -72,10 +72,10 @@ func (m *Manager) session(ctx context.Context, up func()) error {
 		return err
 	}
 	defer func() { _ = l.Close() }() // an inhibitor lock survives it
-	if err := m.raise(ctx, l); err != nil {
+	if err := m.raiseDelay(ctx, l); err != nil {
 		return err
 	}
-	if err := m.ask(ctx, l); err != nil {
+	if err := m.readPreparing(ctx, l); err != nil {
 		return err
 	}
 	select {
@@ -86,7 +86,7 @@ func (m *Manager) session(ctx context.Context, up func()) error {
 		return err
 	}
 	// A shutdown may have begun before the lock was taken.
-	if err := m.ask(ctx, l); err != nil {
+	if err := m.readPreparing(ctx, l); err != nil {
 		return err
 	}
 	up()
@@ -97,7 +97,7 @@ func (m *Manager) session(ctx context.Context, up func()) error {
 		case <-l.Lost():
 			return errLost
 		case <-l.Signals():
-			err = m.ask(ctx, l)
+			err = m.readPreparing(ctx, l)
 		case <-m.relock:
 			err = m.inhibit(ctx, l)
 		}
@@ -107,9 +107,9 @@ func (m *Manager) session(ctx context.Context, up func()) error {
 	}
 }
 
-// ask reads whether the machine goes down, and begins or cancels a shutdown
+// readPreparing reads whether the machine goes down, and begins or cancels a shutdown
 // accordingly.
-func (m *Manager) ask(ctx context.Context, l login) error {
+func (m *Manager) readPreparing(ctx context.Context, l login) error {
 	preparing, err := l.Preparing(ctx)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (m *Manager) inhibit(ctx context.Context, l login) error {
 	if err != nil {
 		return err
 	}
-	m.hold(lock)
+	m.setLock(lock)
 	return nil
 }
 
@@ -143,15 +143,15 @@ const (
 	reloadFirst = 100 * time.Millisecond
 )
 
-// raise raises logind's delay to the time that pods may take. If that is not
+// raiseDelay raises logind's delay to the time that pods may take. If that is not
 // possible, it logs a warning once, and the pods get the delay that logind has.
-func (m *Manager) raise(ctx context.Context, l login) error {
+func (m *Manager) raiseDelay(ctx context.Context, l login) error {
 	wanted := Total(m.cfg.Periods)
 	delay, err := l.Delay(ctx)
 	if err != nil || delay >= wanted {
 		return err
 	}
-	err = override([]string{filepath.Join(m.cfg.Root, logindFolder), filepath.Join(m.cfg.Root, logindRunFolder)}, wanted)
+	err = writeDropIn([]string{filepath.Join(m.cfg.Root, logindFolder), filepath.Join(m.cfg.Root, logindRunFolder)}, wanted)
 	if err == nil {
 		err = l.Reload(ctx)
 	}
@@ -160,8 +160,8 @@ func (m *Manager) raise(ctx context.Context, l login) error {
 			return err
 		}
 	}
-	if delay < wanted && !m.short {
-		m.short = true
+	if delay < wanted && !m.delayLogged {
+		m.delayLogged = true
 		m.cfg.Log.Warn("logind shutdown delay is too short", "delay", delay.String(), "wanted", wanted.String(), "error", err)
 	}
 	return nil

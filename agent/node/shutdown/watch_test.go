@@ -315,14 +315,14 @@ func TestLockThatComesTooLateIsGivenBack(t *testing.T) {
 	f := &fakeLogind{locks: 3}
 	b := newBoard(t, threePeriods, io.Discard)
 	first, second, third := &fakeLock{of: f}, &fakeLock{of: f}, &fakeLock{of: f}
-	b.hold(first)
+	b.setLock(first)
 	r := b.begin(fromLogind)
-	b.hold(second)
+	b.setLock(second)
 	if f.locks != 2 || b.lock != io.Closer(second) {
 		t.Errorf("%d locks are held", f.locks)
 	}
 	b.Manager.ended(r)
-	b.hold(third)
+	b.setLock(third)
 	if f.locks != 0 || b.lock != nil {
 		t.Errorf("%d locks are held after the end", f.locks)
 	}
@@ -331,7 +331,7 @@ func TestLockThatComesTooLateIsGivenBack(t *testing.T) {
 func TestShutdownThatWasTakenBackInTheLastMomentKeepsTheLock(t *testing.T) {
 	f := &fakeLogind{locks: 1}
 	b := newBoard(t, threePeriods, io.Discard)
-	b.hold(&fakeLock{of: f})
+	b.setLock(&fakeLock{of: f})
 	r := b.begin(fromLogind)
 	b.cancel(fromLogind)
 	b.Manager.ended(r)
@@ -404,7 +404,7 @@ func TestOverride(t *testing.T) {
 	first, second := filepath.Join(t.TempDir(), "a/b"), filepath.Join(t.TempDir(), "c")
 	folders := []string{first, second}
 	path := filepath.Join(first, logindFile)
-	if err := override(folders, 1500*time.Millisecond); err != nil {
+	if err := writeDropIn(folders, 1500*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.Stat(path)
@@ -417,7 +417,7 @@ func TestOverride(t *testing.T) {
 	if before.Mode().Perm() != 0o644 {
 		t.Errorf("mode %v", before.Mode())
 	}
-	if err := override(folders, 2*time.Second); err != nil {
+	if err := writeDropIn(folders, 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
@@ -434,14 +434,14 @@ func TestOverrideWhereTheFirstFolderCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad, good := filepath.Join(file, "under"), filepath.Join(t.TempDir(), "good")
-	if err := override([]string{bad, good}, time.Minute); err != nil {
+	if err := writeDropIn([]string{bad, good}, time.Minute); err != nil {
 		t.Error(err)
 	}
 	entries, err := os.ReadDir(good)
 	if err != nil || len(entries) != 1 || entries[0].Name() != logindFile {
 		t.Errorf("folder holds %v, %v", entries, err)
 	}
-	if err := override([]string{bad, bad}, time.Minute); err == nil || !strings.Contains(err.Error(), bad) {
+	if err := writeDropIn([]string{bad, bad}, time.Minute); err == nil || !strings.Contains(err.Error(), bad) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -57,9 +57,9 @@ func (p *parameter) read(proc string) (int, error) {
 	return value, nil
 }
 
-// Check returns an error that names every parameter with another value than
+// CheckParameters returns an error that names every parameter with another value than
 // required. It changes nothing. proc is the mount point of proc(5).
-func Check(proc string) error {
+func CheckParameters(proc string) error {
 	var errs []error
 	for _, p := range parameters {
 		switch value, err := p.read(proc); {
@@ -72,9 +72,9 @@ func Check(proc string) error {
 	return errors.Join(errs...)
 }
 
-// Set sets every parameter with another value than required. It continues after an
+// SetParameters sets every parameter with another value than required. It continues after an
 // error, and returns all errors.
-func Set(proc string, log *slog.Logger) error {
+func SetParameters(proc string, log *slog.Logger) error {
 	var errs []error
 	for _, p := range parameters {
 		value, err := p.read(proc)
@@ -103,9 +103,9 @@ func SwapOn(proc string) (bool, error) {
 	return bytes.Count(bytes.TrimSpace(text), []byte("\n")) > 0, nil
 }
 
-// OpenFiles raises the limit of open files of this process to count. It never
+// RaiseOpenFilesLimit raises the limit of open files of this process to count. It never
 // lowers the limit.
-func OpenFiles(count uint64) error {
+func RaiseOpenFilesLimit(count uint64) error {
 	var have unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
 		return fmt.Errorf("read limit of open files: %w", err)

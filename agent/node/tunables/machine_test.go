@@ -35,7 +35,7 @@ func proc(t *testing.T, files map[string]string) string {
 
 func TestParameters(t *testing.T) {
 	dir := proc(t, stock)
-	err := Check(dir)
+	err := CheckParameters(dir)
 	if err == nil {
 		t.Fatal("a stock kernel passes")
 	}
@@ -51,17 +51,17 @@ func TestParameters(t *testing.T) {
 		t.Errorf("checking has changed it: %q", text)
 	}
 	var log strings.Builder
-	if err := Set(dir, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+	if err := SetParameters(dir, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	if err := Check(dir); err != nil {
+	if err := CheckParameters(dir); err != nil {
 		t.Errorf("after setting: %v", err)
 	}
 	if n := strings.Count(log.String(), "set kernel parameter"); n != 4 {
 		t.Errorf("%d were set: %s", n, log.String())
 	}
 	log.Reset()
-	if err := Set(dir, slog.New(slog.NewTextHandler(&log, nil))); err != nil || log.Len() > 0 {
+	if err := SetParameters(dir, slog.New(slog.NewTextHandler(&log, nil))); err != nil || log.Len() > 0 {
 		t.Errorf("a second time: %v, %s", err, log.String())
 	}
 }
@@ -75,14 +75,14 @@ func TestParametersGoOnAfterErrors(t *testing.T) {
 	if err := os.WriteFile(dir+"/sys/kernel/panic", []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err := Set(dir, slog.New(slog.DiscardHandler))
+	err := SetParameters(dir, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "vm.overcommit_memory") || !strings.Contains(err.Error(), "kernel.panic:") {
 		t.Errorf("got %v", err)
 	}
 	if text, err := os.ReadFile(dir + "/sys/kernel/keys/root_maxbytes"); err != nil || string(text) != "25000000" {
 		t.Errorf("the last has %q, %v", text, err)
 	}
-	if err := Check(dir); err == nil || strings.Contains(err.Error(), "root_maxbytes") {
+	if err := CheckParameters(dir); err == nil || strings.Contains(err.Error(), "root_maxbytes") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -124,7 +124,7 @@ func TestOpenFilesOnlyRises(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if err := OpenFiles(1); err != nil {
+	if err := RaiseOpenFilesLimit(1); err != nil {
 		t.Error(err)
 	}
 	// More than any kernel allows: what it was stays.
@@ -136,7 +136,7 @@ func TestOpenFilesOnlyRises(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := OpenFiles(limit + 1); err == nil || !strings.Contains(err.Error(), "limit of open files") {
+	if err := RaiseOpenFilesLimit(limit + 1); err == nil || !strings.Contains(err.Error(), "limit of open files") {
 		t.Errorf("more than the kernel allows: %v", err)
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &after); err != nil || after.Max != before.Max || after.Cur < before.Cur {

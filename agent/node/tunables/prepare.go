@@ -17,13 +17,13 @@ import (
 func Prepare(cfg *config.Config, proc string, log *slog.Logger) error {
 	kubelet := &cfg.Kubelet
 	if kubelet.ProtectKernelDefaults {
-		if err := Check(proc); err != nil {
+		if err := CheckParameters(proc); err != nil {
 			return fmt.Errorf("protectKernelDefaults: %w", err)
 		}
-	} else if err := Set(proc, log); err != nil {
+	} else if err := SetParameters(proc, log); err != nil {
 		log.Warn("cannot set kernel parameters", "error", err, "remedy", "set them with sysctl -w and in /etc/sysctl.d")
 	}
-	if err := OpenFiles(uint64(max(kubelet.MaxOpenFiles, 0))); err != nil {
+	if err := RaiseOpenFilesLimit(uint64(max(kubelet.MaxOpenFiles, 0))); err != nil {
 		log.Warn("cannot raise limit of open files", "error", err, "remedy", "raise fs.nr_open, or lower maxOpenFiles")
 	}
 	swap, err := SwapOn(proc)

@@ -45,10 +45,10 @@ type Recorder struct {
 	log *slog.Logger
 	now func() time.Time
 
-	mu       sync.Mutex
-	ring     ring
-	limits   limits
-	watchers map[chan<- struct{}]struct{}
+	mu          sync.Mutex
+	ring        ring
+	limiter     rateLimiter
+	subscribers map[chan<- struct{}]struct{}
 }
 
 // NewRecorder returns a Recorder that also logs events to log.
@@ -66,16 +66,16 @@ func (r *Recorder) Warning(ref pod.Ref, reason, message string) {
 	r.record(ref, v1.EventTypeWarning, reason, message, nil)
 }
 
-// Annotated records an event of type Warning with annotations. The caller must not
+// AnnotatedWarning records an event of type Warning with annotations. The caller must not
 // change the annotations afterwards.
-func (r *Recorder) Annotated(ref pod.Ref, reason, message string, annotations map[string]string) {
+func (r *Recorder) AnnotatedWarning(ref pod.Ref, reason, message string, annotations map[string]string) {
 	r.record(ref, v1.EventTypeWarning, reason, message, annotations)
 }
 
 func (r *Recorder) record(ref pod.Ref, kind, reason, message string, annotations map[string]string) {
 	now := r.now()
-	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: shorten(message), Annotations: annotations, First: now}}
-	if !r.remember(&e, now) {
+	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: truncate(message), Annotations: annotations, First: now}}
+	if !r.store(&e, now) {
 		return
 	}
 	level := slog.LevelInfo
@@ -86,8 +86,8 @@ func (r *Recorder) record(ref pod.Ref, kind, reason, message string, annotations
 		"reason", e.Reason, "message", e.Message, "count", e.Count)
 }
 
-// shorten truncates a message to maxMessage bytes, between two characters.
-func shorten(message string) string {
+// truncate truncates a message to maxMessage bytes, between two characters.
+func truncate(message string) string {
 	if len(message) <= maxMessage {
 		return message
 	}
@@ -98,33 +98,33 @@ func shorten(message string) string {
 	return message[:end] + "..."
 }
 
-// quiet is how long a repeated event is counted but not logged: the log of a pod
+// logInterval is how long a repeated event is counted but not logged: the log of a pod
 // that cannot start must not fill the flash.
-const quiet = 10 * time.Minute
+const logInterval = 10 * time.Minute
 
-// remember adds the event to the ring and notifies the watchers. It reports
+// store adds the event to the ring and notifies the watchers. It reports
 // whether the event is to be logged.
-func (r *Recorder) remember(e *entry, now time.Time) (log bool) {
+func (r *Recorder) store(e *entry, now time.Time) (log bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := r.ring.find(e)
 	if at < 0 {
 		at = r.ring.combine(e, now)
 	}
-	if at < 0 && !r.limits.allow(e.Pod, e.Type, now) {
+	if at < 0 && !r.limiter.allow(e.Pod, e.Type, now) {
 		e.drop()
 		at = r.ring.find(e)
 	}
 	if at >= 0 {
-		e.follow(r.ring.remove(at))
+		e.mergePrevious(r.ring.remove(at))
 	}
 	e.Count++
 	e.Last = now
-	if log = e.Count == 1 || now.Sub(e.logged) >= quiet; log {
+	if log = e.Count == 1 || now.Sub(e.logged) >= logInterval; log {
 		e.logged = now
 	}
 	r.ring.add(*e)
-	for nudge := range r.watchers {
+	for nudge := range r.subscribers {
 		select {
 		case nudge <- struct{}{}:
 		default: // already notified

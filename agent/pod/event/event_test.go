@@ -56,11 +56,11 @@ func TestEventsAreCountedAndSeldomLogged(t *testing.T) {
 
 func TestOldEventsAreForgotten(t *testing.T) {
 	r, _ := logged()
-	for i := range 2 * kept {
+	for i := range 2 * maxEvents {
 		r.Normal(ref(fmt.Sprint(i)), "R", fmt.Sprint(i))
 	}
 	events := r.Recent()
-	if len(events) != kept || events[0].Message != fmt.Sprint(kept) || events[kept-1].Message != fmt.Sprint(2*kept-1) {
+	if len(events) != maxEvents || events[0].Message != fmt.Sprint(maxEvents) || events[maxEvents-1].Message != fmt.Sprint(2*maxEvents-1) {
 		t.Errorf("%d events from %s to %s", len(events), events[0].Message, events[len(events)-1].Message)
 	}
 }
@@ -140,7 +140,7 @@ func TestFlood(t *testing.T) {
 		}
 		r.Normal(ref("quiet"), "Killing", "Stopping container c")
 		events := r.Recent()
-		if len(events) > keptOfPod+2 || events[0].Pod.Name != "quiet" {
+		if len(events) > maxEventsPerPod+2 || events[0].Pod.Name != "quiet" {
 			t.Errorf("%d events, the first of pod %s", len(events), events[0].Pod.Name)
 		}
 		dropped := 0
@@ -198,7 +198,7 @@ func TestBucket(t *testing.T) {
 }
 
 func TestBucketsAreBounded(t *testing.T) {
-	var l limits
+	var l rateLimiter
 	now := time.Unix(1000, 0)
 	for i := range 3 * maxBuckets {
 		now = now.Add(time.Second)
@@ -263,7 +263,7 @@ func TestWatch(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("seen (-want +got):\n%s", diff)
 		}
-		if len(r.watchers) != 0 {
+		if len(r.subscribers) != 0 {
 			t.Error("a watcher was left")
 		}
 	})
@@ -280,7 +280,7 @@ func TestWatchEndsWithItsHandler(t *testing.T) {
 func TestNotify(t *testing.T) {
 	r, _ := logged()
 	slot := make(chan struct{}, 1)
-	cancel := r.Notify(slot)
+	cancel := r.Subscribe(slot)
 	for _, message := range []string{"a", "b", "b"} { // two find the slot full
 		r.Normal(ref("x"), "One", message)
 		if len(slot) != 1 {
@@ -302,7 +302,7 @@ func TestNotify(t *testing.T) {
 
 func BenchmarkRepeated(b *testing.B) {
 	r := NewRecorder(slog.New(slog.DiscardHandler))
-	for i := range kept {
+	for i := range maxEvents {
 		r.Normal(ref(fmt.Sprint(i)), "R", "m")
 	}
 	b.ReportAllocs()

@@ -16,9 +16,9 @@ const (
 // maxBuckets bounds the number of token buckets.
 const maxBuckets = 256
 
-// limits is a rate limiter of new events, with a token bucket for each pod and
+// rateLimiter is a rate limiter of new events, with a token bucket for each pod and
 // event type.
-type limits struct {
+type rateLimiter struct {
 	buckets map[bucketKey]bucket
 }
 
@@ -46,7 +46,7 @@ func (b bucket) at(now time.Time) bucket {
 }
 
 // allow takes a token from a bucket, and reports whether there was one.
-func (l *limits) allow(ref pod.Ref, kind string, now time.Time) bool {
+func (l *rateLimiter) allow(ref pod.Ref, kind string, now time.Time) bool {
 	key := bucketKey{ref, kind}
 	b, ok := l.buckets[key]
 	if !ok {
@@ -54,7 +54,7 @@ func (l *limits) allow(ref pod.Ref, kind string, now time.Time) bool {
 			l.buckets = make(map[bucketKey]bucket)
 		}
 		if len(l.buckets) >= maxBuckets {
-			l.forget(now)
+			l.prune(now)
 		}
 		b = bucket{burst, now}
 	}
@@ -68,9 +68,9 @@ func (l *limits) allow(ref pod.Ref, kind string, now time.Time) bool {
 	return true
 }
 
-// forget removes the buckets that are full again. If there is none, it removes the
+// prune removes the buckets that are full again. If there is none, it removes the
 // oldest one.
-func (l *limits) forget(now time.Time) {
+func (l *rateLimiter) prune(now time.Time) {
 	var oldest bucketKey
 	for key, b := range l.buckets {
 		if b.at(now).tokens == burst {

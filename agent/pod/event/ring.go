@@ -9,15 +9,15 @@ import (
 // kept is the maximum number of recorded events: a few minutes of a busy node in
 // under 100 kB. One pod may have keptOfPod of them.
 const (
-	kept      = 256
-	keptOfPod = 32
+	maxEvents       = 256
+	maxEventsPerPod = 32
 )
 
 // After similar different messages with one reason within interval, further ones
 // are combined into one event.
 const (
-	similar  = 10
-	interval = 10 * time.Minute
+	maxSimilar      = 10
+	similarInterval = 10 * time.Minute
 )
 
 // combined is the prefix of the message of such an event, as in Kubernetes.
@@ -37,8 +37,8 @@ type entry struct {
 	number   uint64 // of its last occurrence, counted from 1
 }
 
-// follow makes e a further occurrence of old.
-func (e *entry) follow(old entry) {
+// mergePrevious makes e a further occurrence of old.
+func (e *entry) mergePrevious(old entry) {
 	e.Count, e.First, e.logged, e.Annotations = old.Count, old.First, old.logged, old.Annotations
 }
 
@@ -47,7 +47,7 @@ func (e *entry) drop() {
 	e.Reason, e.Message, e.Annotations, e.combined = reasonDropped, messageDropped, nil, false
 }
 
-func (e *entry) alike(o *entry) bool {
+func (e *entry) sameGroup(o *entry) bool {
 	return e.Pod == o.Pod && e.Type == o.Type && e.Reason == o.Reason
 }
 
@@ -61,7 +61,7 @@ type ring struct {
 // find returns the index of an earlier occurrence of e, or -1.
 func (r *ring) find(e *entry) int {
 	for i := range r.entries {
-		if old := &r.entries[i]; old.Message == e.Message && old.alike(e) {
+		if old := &r.entries[i]; old.Message == e.Message && old.sameGroup(e) {
 			return i
 		}
 	}
@@ -75,18 +75,18 @@ func (r *ring) combine(e *entry, now time.Time) int {
 	at, count := -1, 0
 	for i := range r.entries {
 		switch old := &r.entries[i]; {
-		case !old.alike(e):
+		case !old.sameGroup(e):
 		case old.combined:
 			at = i
-		case now.Sub(old.Last) <= interval:
+		case now.Sub(old.Last) <= similarInterval:
 			count++
 		}
 	}
-	if count < similar && (at < 0 || now.Sub(r.entries[at].Last) > interval) {
+	if count < maxSimilar && (at < 0 || now.Sub(r.entries[at].Last) > similarInterval) {
 		return -1
 	}
 	e.combined = true
-	e.Message = shorten(combined + e.Message)
+	e.Message = truncate(combined + e.Message)
 	return at
 }
 
@@ -100,9 +100,9 @@ func (r *ring) remove(i int) entry {
 // add adds an entry as the newest. If the pod, or else the ring, has too many, its
 // oldest entry is removed.
 func (r *ring) add(e entry) {
-	if oldest, count := r.ofPod(e.Pod); count >= keptOfPod {
+	if oldest, count := r.ofPod(e.Pod); count >= maxEventsPerPod {
 		r.remove(oldest)
-	} else if len(r.entries) >= kept {
+	} else if len(r.entries) >= maxEvents {
 		r.remove(0)
 	}
 	r.last++

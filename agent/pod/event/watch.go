@@ -10,7 +10,7 @@ import "context"
 // are no longer recorded.
 func (r *Recorder) Watch(ctx context.Context, handle func([]Event) error) error {
 	nudge := make(chan struct{}, 1)
-	defer r.Notify(nudge)()
+	defer r.Subscribe(nudge)()
 	var seen uint64
 	for {
 		r.mu.Lock()
@@ -28,19 +28,19 @@ func (r *Recorder) Watch(ctx context.Context, handle func([]Event) error) error 
 	}
 }
 
-// Notify sends to slot after each event from now on, unless slot is full. slot
+// Subscribe sends to slot after each event from now on, unless slot is full. slot
 // must have a buffer of one. cancel ends the subscription. One slot may be
 // registered with several notifiers, but with each only once at a time.
-func (r *Recorder) Notify(slot chan<- struct{}) (cancel func()) {
+func (r *Recorder) Subscribe(slot chan<- struct{}) (cancel func()) {
 	r.mu.Lock()
-	if r.watchers == nil {
-		r.watchers = make(map[chan<- struct{}]struct{})
+	if r.subscribers == nil {
+		r.subscribers = make(map[chan<- struct{}]struct{})
 	}
-	r.watchers[slot] = struct{}{}
+	r.subscribers[slot] = struct{}{}
 	r.mu.Unlock()
 	return func() {
 		r.mu.Lock()
-		delete(r.watchers, slot)
+		delete(r.subscribers, slot)
 		r.mu.Unlock()
 	}
 }

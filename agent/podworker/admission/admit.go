@@ -19,12 +19,12 @@ import (
 // config source validates the pod; Unsupported checks again only that its
 // namespace, name and UID cannot lead out of a directory.
 func Unsupported(p *v1.Pod) field.ErrorList {
-	return append(identity(p), visit(reflect.ValueOf(p.Spec), field.NewPath("spec"))...)
+	return append(validateNames(p), validateFields(reflect.ValueOf(p.Spec), field.NewPath("spec"))...)
 }
 
-// identity checks the namespace, name and UID, which become names of directories
+// validateNames checks the namespace, name and UID, which become names of directories
 // and cgroups.
-func identity(p *v1.Pod) field.ErrorList {
+func validateNames(p *v1.Pod) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("metadata")
 	for _, id := range []struct{ name, value string }{{"namespace", p.Namespace}, {"name", p.Name}, {"uid", string(p.UID)}} {
@@ -39,16 +39,16 @@ func identity(p *v1.Pod) field.ErrorList {
 // names add, below the 255 bytes of Linux file systems.
 const maxName = 245
 
-// visit applies the rules of the table to a struct's fields.
-func visit(v reflect.Value, path *field.Path) field.ErrorList {
+// validateFields applies the rules of the table to a struct's fields.
+func validateFields(v reflect.Value, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	rules := rulesOf(v.Type())
 	for i := range v.NumField() {
-		if value := v.Field(i); set(value) {
-			name, at := child(v.Type().Field(i), path)
+		if value := v.Field(i); isSet(value) {
+			name, at := nameAndPath(v.Type().Field(i), path)
 			r, ok := rules[name]
 			if !ok {
-				r = refuse("unknown to this version")
+				r = forbid("unknown to this version")
 			}
 			errs = append(errs, r.apply(value, at)...)
 		}
@@ -56,9 +56,9 @@ func visit(v reflect.Value, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// child returns a field's JSON name and path. For an inlined struct it returns
+// nameAndPath returns a field's JSON name and path. For an inlined struct it returns
 // the Go name and the parent's path.
-func child(f reflect.StructField, parent *field.Path) (string, *field.Path) {
+func nameAndPath(f reflect.StructField, parent *field.Path) (string, *field.Path) {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	if name == "" {
 		return f.Name, parent
@@ -66,8 +66,8 @@ func child(f reflect.StructField, parent *field.Path) (string, *field.Path) {
 	return name, parent.Child(name)
 }
 
-// set reports whether a field is set. An empty list or map is not set.
-func set(v reflect.Value) bool {
+// isSet reports whether a field is set. An empty list or map is not set.
+func isSet(v reflect.Value) bool {
 	if k := v.Kind(); k == reflect.Slice || k == reflect.Map {
 		return v.Len() > 0
 	}
@@ -94,10 +94,10 @@ func (r rule) apply(v reflect.Value, path *field.Path) field.ErrorList {
 	case !r.walk:
 	case v.Kind() == reflect.Slice:
 		for i := range v.Len() {
-			errs = append(errs, visit(v.Index(i), path.Index(i))...)
+			errs = append(errs, validateFields(v.Index(i), path.Index(i))...)
 		}
 	default:
-		errs = append(errs, visit(v, path)...)
+		errs = append(errs, validateFields(v, path)...)
 	}
 	return errs
 }
@@ -110,25 +110,25 @@ var (
 	walk = rule{walk: true}
 )
 
-// refuse rejects every value.
-func refuse(why string) rule {
+// forbid rejects every value.
+func forbid(why string) rule {
 	return rule{check: func(_ reflect.Value, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Forbidden(path, why)}
 	}}
 }
 
-// refuseEach rejects each field that is set of a struct or a pointer to one,
+// forbidEach rejects each field that is set of a struct or a pointer to one,
 // and accepts a struct without such a field. It rejects every value of another
 // kind.
-func refuseEach(why string) rule {
+func forbidEach(why string) rule {
 	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
 		var errs field.ErrorList
 		if v = reflect.Indirect(v); v.Kind() != reflect.Struct {
 			return append(errs, field.Forbidden(path, why))
 		}
 		for i := range v.NumField() {
-			if set(v.Field(i)) {
-				_, at := child(v.Type().Field(i), path)
+			if isSet(v.Field(i)) {
+				_, at := nameAndPath(v.Type().Field(i), path)
 				errs = append(errs, field.Forbidden(at, why))
 			}
 		}
@@ -136,8 +136,8 @@ func refuseEach(why string) rule {
 	}}
 }
 
-// only accepts the given values of a string, a bool or a pointer to one.
-func only[T comparable](values ...T) rule {
+// oneOf accepts the given values of a string, a bool or a pointer to one.
+func oneOf[T comparable](values ...T) rule {
 	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
 		got := reflect.Indirect(v)
 		var names []string
@@ -151,8 +151,8 @@ func only[T comparable](values ...T) rule {
 	}}
 }
 
-// where accepts the strings for which ok returns true.
-func where(ok func(string) bool) rule {
+// matching accepts the strings for which ok returns true.
+func matching(ok func(string) bool) rule {
 	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
 		if ok(v.String()) {
 			return nil

@@ -119,11 +119,11 @@ func TestUnknownField(t *testing.T) {
 	type newer struct {
 		Later string `json:"later,omitempty"`
 	}
-	errs := visit(reflect.ValueOf(newer{Later: "x"}), field.NewPath("spec"))
+	errs := validateFields(reflect.ValueOf(newer{Later: "x"}), field.NewPath("spec"))
 	if len(errs) != 1 || errs[0].Field != "spec.later" {
 		t.Errorf("got %v", errs)
 	}
-	if errs := visit(reflect.ValueOf(newer{}), field.NewPath("spec")); len(errs) > 0 {
+	if errs := validateFields(reflect.ValueOf(newer{}), field.NewPath("spec")); len(errs) > 0 {
 		t.Errorf("unset: %v", errs)
 	}
 }

@@ -182,7 +182,7 @@ func TestEveryChoice(t *testing.T) {
 				if kind.Kind() != reflect.String || kind.PkgPath() != typ.PkgPath() || free[kind] != "" {
 					continue
 				}
-				name, path := child(f, field.NewPath("x"))
+				name, path := nameAndPath(f, field.NewPath("x"))
 				r := rules[typ][name]
 				if r.mark != "" {
 					continue
@@ -230,7 +230,7 @@ func TestEveryField(t *testing.T) {
 		known := map[string]bool{}
 		for i := range typ.NumField() {
 			f := typ.Field(i)
-			name, _ := child(f, nil)
+			name, _ := nameAndPath(f, nil)
 			known[name] = true
 			r, ok := rules[name]
 			if !ok {

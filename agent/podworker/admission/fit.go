@@ -13,29 +13,29 @@ import (
 // handlers.go, pkg/kubelet/sysctl). The reason for an insufficient resource is
 // OutOf and the resource's name.
 const (
-	ReasonNodeUnknown   = "InvalidNodeInfo"
-	ReasonOSSelector    = "PodOSSelectorNodeLabelDoesNotMatch"
-	ReasonOS            = "PodOSNotSupported"
-	ReasonStrictGroups  = "SupplementalGroupsPolicyNotSupported"
-	ReasonUnexpected    = "UnexpectedAdmissionError"
-	ReasonNodeAffinity  = "NodeAffinity"
-	ReasonNodeName      = "NodeName"
-	ReasonNodePorts     = "NodePorts"
-	ReasonTaint         = "TaintToleration"
-	ReasonSysctl        = "SysctlForbidden"
-	ReasonAppArmor      = "AppArmor"
-	ReasonFeature       = "PodFeatureUnsupported"
-	reasonOutOf         = "OutOf"
-	userNamespaceOnHost = "UserNamespacesHostNetworkSupport"
+	ReasonNodeUnknown              = "InvalidNodeInfo"
+	ReasonOSSelector               = "PodOSSelectorNodeLabelDoesNotMatch"
+	ReasonOS                       = "PodOSNotSupported"
+	ReasonSupplementalGroupsPolicy = "SupplementalGroupsPolicyNotSupported"
+	ReasonUnexpected               = "UnexpectedAdmissionError"
+	ReasonNodeAffinity             = "NodeAffinity"
+	ReasonNodeName                 = "NodeName"
+	ReasonNodePorts                = "NodePorts"
+	ReasonTaint                    = "TaintToleration"
+	ReasonSysctl                   = "SysctlForbidden"
+	ReasonAppArmor                 = "AppArmor"
+	ReasonFeature                  = "PodFeatureUnsupported"
+	reasonOutOf                    = "OutOf"
+	userNamespaceOnHost            = "UserNamespacesHostNetworkSupport"
 )
 
 // Reason and messages of a pod that is preempted for a critical one, in its
 // status, its events and its condition DisruptionTarget
 // (pkg/kubelet/preemption/preemption.go).
 const (
-	ReasonPreempted      = "Preempting"
-	MessagePreempted     = "Preempted in order to admit critical pod"
-	ConditionOfPreempted = "Pod was preempted by Kubelet to accommodate a critical pod."
+	ReasonPreempted           = "Preempting"
+	MessagePreempted          = "Preempted in order to admit critical pod"
+	PreemptedConditionMessage = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
 // Rejection is the reason why the node rejects a pod.
@@ -69,16 +69,16 @@ func Fit(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
 	if r := checkOS(p, node); r != nil {
 		return r
 	}
-	if s := p.Spec.SecurityContext; node.NoStrictGroups && s != nil && s.SupplementalGroupsPolicy != nil &&
+	if s := p.Spec.SecurityContext; node.NoStrictSupplementalGroups && s != nil && s.SupplementalGroupsPolicy != nil &&
 		*s.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
-		return &Rejection{Reason: ReasonStrictGroups, Message: "SupplementalGroupsPolicy=Strict is not supported in this node"}
+		return &Rejection{Reason: ReasonSupplementalGroupsPolicy, Message: "SupplementalGroupsPolicy=Strict is not supported in this node"}
 	}
-	short := insufficient(p, node, others)
+	short := insufficientResources(p, node, others)
 	critical := pod.IsCritical(p)
 	if len(short) > 0 && !critical {
 		return short[0].rejection()
 	}
-	if r := checkPlace(p, node, others); r != nil {
+	if r := checkGeneralPredicates(p, node, others); r != nil {
 		return r
 	}
 	if r := checkAppArmor(p, node); r != nil {
@@ -105,26 +105,26 @@ func checkOS(p *v1.Pod, node *Node) *Rejection {
 	return nil
 }
 
-// checkPlace checks affinity, node name, host ports and taints, but no
+// checkGeneralPredicates checks affinity, node name, host ports and taints, but no
 // resources.
-func checkPlace(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
-	own := checkOwnPorts(p, node)
+func checkGeneralPredicates(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
+	own := checkAgentPorts(p, node)
 	switch {
 	case !matchesNode(p, node) && (pod.IsStatic(p) || !node.Unconfirmed):
-		return predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
+		return failedPredicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 	case p.Spec.NodeName != "" && p.Spec.NodeName != node.Name:
-		return predicate(ReasonNodeName, "node(s) didn't match the requested node name")
+		return failedPredicate(ReasonNodeName, "node(s) didn't match the requested node name")
 	case own != nil:
 		return own
-	case !portsFree(p, others):
-		return predicate(ReasonNodePorts, "node(s) didn't have free ports for the requested pod ports")
+	case !hostPortsFree(p, others):
+		return failedPredicate(ReasonNodePorts, "node(s) didn't have free ports for the requested pod ports")
 	case !pod.IsStatic(p) && !node.Unconfirmed && !toleratesNode(p, node):
-		return predicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate")
+		return failedPredicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate")
 	}
 	return nil
 }
 
-func predicate(name, why string) *Rejection {
+func failedPredicate(name, why string) *Rejection {
 	return &Rejection{Reason: name, Message: fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }
 

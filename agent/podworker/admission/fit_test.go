@@ -51,7 +51,7 @@ func requests(list string) string {
 }
 
 // ownPorts gives the node those of an agent.
-func ownPorts(n *Node) { n.OwnPorts = []uint16{10248, 10250} }
+func ownPorts(n *Node) { n.AgentPorts = []uint16{10248, 10250} }
 
 func TestFit(t *testing.T) {
 	const noRoom = "Node didn't have enough resource: "
@@ -122,9 +122,9 @@ func TestFit(t *testing.T) {
 		{name: "another OS", spec: `{os: {name: windows}}`, reason: "PodOSNotSupported", message: "Failed to admit pod as the OS field doesn't match node OS"},
 		{name: "label of another OS", metadata: `labels: {kubernetes.io/os: windows}`, spec: `{}`, reason: "PodOSSelectorNodeLabelDoesNotMatch", message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},
 		{name: "strict groups", spec: `{securityContext: {supplementalGroupsPolicy: Strict}}`},
-		{name: "strict groups that the runtime does not know", node: func(n *Node) { n.NoStrictGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Strict}}`,
+		{name: "strict groups that the runtime does not know", node: func(n *Node) { n.NoStrictSupplementalGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Strict}}`,
 			reason: "SupplementalGroupsPolicyNotSupported", message: "SupplementalGroupsPolicy=Strict is not supported in this node"},
-		{name: "merged groups", node: func(n *Node) { n.NoStrictGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Merge}}`},
+		{name: "merged groups", node: func(n *Node) { n.NoStrictSupplementalGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Merge}}`},
 		{name: "user namespace", spec: `{hostUsers: false}`},
 		{name: "user namespace on the host's network", spec: `{hostUsers: false, hostNetwork: true}`, reason: "PodFeatureUnsupported", message: "Pod requires node features that are not available: UserNamespacesHostNetworkSupport"},
 

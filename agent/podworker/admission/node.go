@@ -22,9 +22,9 @@ type Node struct {
 	Allocatable v1.ResourceList
 	// MaxPods is the maximum number of pods that run at one time.
 	MaxPods int
-	// OwnPorts are the TCP ports that the agent listens on. A pod without
+	// AgentPorts are the TCP ports that the agent listens on. A pod without
 	// hostNetwork cannot have them as host ports.
-	OwnPorts []uint16
+	AgentPorts []uint16
 	// Kernel is the kernel's release, such as 6.12.41-v8+. It decides which
 	// sysctls are safe.
 	Kernel string
@@ -33,10 +33,10 @@ type Node struct {
 	AllowedUnsafeSysctls []string
 	// AppArmor means that the kernel has AppArmor enabled.
 	AppArmor bool
-	// NoStrictGroups means that the runtime has answered and does not support
+	// NoStrictSupplementalGroups means that the runtime has answered and does not support
 	// supplementalGroupsPolicy: Strict. It is false until the runtime has
 	// answered, because a rejection is final.
-	NoStrictGroups bool
+	NoStrictSupplementalGroups bool
 }
 
 // label returns the value of a label of the node, and whether the node has it.

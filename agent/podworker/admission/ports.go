@@ -12,9 +12,9 @@ import (
 // allAddresses is the host IP of a port that does not set one.
 const allAddresses = "0.0.0.0"
 
-// portsFree reports whether no other pod has a host port that conflicts with one
+// hostPortsFree reports whether no other pod has a host port that conflicts with one
 // of the pod's.
-func portsFree(p *v1.Pod, others []*v1.Pod) bool {
+func hostPortsFree(p *v1.Pod, others []*v1.Pod) bool {
 	return !anyHostPort(p, func(wanted *v1.ContainerPort) bool {
 		for _, other := range others {
 			if other.UID == p.UID {
@@ -45,21 +45,21 @@ func anyHostPort(p *v1.Pod, f func(*v1.ContainerPort) bool) bool {
 	return false
 }
 
-// checkOwnPorts rejects host ports that the agent listens on: the hostPort rule
+// checkAgentPorts rejects host ports that the agent listens on: the hostPort rule
 // would redirect packets to the pod before they reach the agent's listener. With
 // hostNetwork the kernel returns "address in use", as under a kubelet.
-func checkOwnPorts(p *v1.Pod, node *Node) *Rejection {
+func checkAgentPorts(p *v1.Pod, node *Node) *Rejection {
 	if p.Spec.HostNetwork {
 		return nil
 	}
 	var own int32
 	if !anyHostPort(p, func(port *v1.ContainerPort) bool {
 		own = port.HostPort
-		return protocol(port) == v1.ProtocolTCP && own <= 65535 && slices.Contains(node.OwnPorts, uint16(own))
+		return protocol(port) == v1.ProtocolTCP && own <= 65535 && slices.Contains(node.AgentPorts, uint16(own))
 	}) {
 		return nil
 	}
-	return predicate(ReasonNodePorts, fmt.Sprintf("host port %d is in use by the node agent: give the pod another hostPort", own))
+	return failedPredicate(ReasonNodePorts, fmt.Sprintf("host port %d is in use by the node agent: give the pod another hostPort", own))
 }
 
 func anyPort(c *v1.Container, f func(*v1.ContainerPort) bool) bool {

@@ -21,13 +21,13 @@ type need struct {
 // (pkg/kubelet/preemption): it minimizes the number of Guaranteed pods, then of
 // Burstable, then of BestEffort ones, and takes the best fitting pods of each QoS
 // class.
-func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) *Rejection {
+func preempt(p *v1.Pod, others []*v1.Pod, short []insufficientResource) *Rejection {
 	r := short[0].rejection()
 	var needs []need
 	for _, s := range short {
 		needs = append(needs, need{s.name, s.requested - (s.capacity - s.used)})
 	}
-	victims, err := choose(p, others, needs)
+	victims, err := podsToPreempt(p, others, needs)
 	if err != nil {
 		return &Rejection{
 			Reason: ReasonUnexpected,
@@ -47,27 +47,27 @@ type candidate struct {
 	requests, overhead v1.ResourceList
 }
 
-func choose(p *v1.Pod, others []*v1.Pod, needs []need) ([]candidate, error) {
+func podsToPreempt(p *v1.Pod, others []*v1.Pod, needs []need) ([]candidate, error) {
 	byClass := map[v1.PodQOSClass][]candidate{}
 	for _, other := range others {
 		if other.UID != p.UID && preemptable(p, other) {
-			class := pod.QoS(other)
+			class := pod.QOSClass(other)
 			byClass[class] = append(byClass[class], candidate{other.UID, pod.Requests(other), other.Spec.Overhead})
 		}
 	}
 	guaranteed, burstable, bestEffort := byClass[v1.PodQOSGuaranteed], byClass[v1.PodQOSBurstable], byClass[v1.PodQOSBestEffort]
-	if left := without(needs, bestEffort, burstable, guaranteed); len(left) > 0 {
-		return nil, noneFound(left)
+	if left := remainingNeeds(needs, bestEffort, burstable, guaranteed); len(left) > 0 {
+		return nil, noVictimsError(left)
 	}
-	guaranteed, err := closest(guaranteed, without(needs, bestEffort, burstable))
+	guaranteed, err := podsToPreemptByDistance(guaranteed, remainingNeeds(needs, bestEffort, burstable))
 	if err != nil {
 		return nil, err
 	}
-	burstable, err = closest(burstable, without(needs, bestEffort, guaranteed))
+	burstable, err = podsToPreemptByDistance(burstable, remainingNeeds(needs, bestEffort, guaranteed))
 	if err != nil {
 		return nil, err
 	}
-	bestEffort, err = closest(bestEffort, without(needs, burstable, guaranteed))
+	bestEffort, err = podsToPreemptByDistance(bestEffort, remainingNeeds(needs, burstable, guaranteed))
 	if err != nil {
 		return nil, err
 	}
@@ -82,13 +82,13 @@ func preemptable(p, other *v1.Pod) bool {
 	return p.Spec.Priority != nil && other.Spec.Priority != nil && *p.Spec.Priority > *other.Spec.Priority
 }
 
-// without returns the needs that remain once the pods have ended.
-func without(needs []need, gone ...[]candidate) []need {
+// remainingNeeds returns the needs that remain once the pods have ended.
+func remainingNeeds(needs []need, gone ...[]candidate) []need {
 	var left []need
 	for _, n := range needs {
 		for _, pods := range gone {
 			for i := range pods {
-				n.amount -= min(pods[i].frees(n.name), n.amount)
+				n.amount -= min(pods[i].freedAmount(n.name), n.amount)
 			}
 		}
 		if n.amount > 0 {
@@ -98,15 +98,15 @@ func without(needs []need, gone ...[]candidate) []need {
 	return left
 }
 
-// closest chooses pods one by one until the needs are met: each time the pod that
+// podsToPreemptByDistance chooses pods one by one until the needs are met: each time the pod that
 // leaves the least to free, and among equal ones the smaller. It returns an error
 // if all pods together do not meet the needs.
-func closest(pods []candidate, needs []need) ([]candidate, error) {
+func podsToPreemptByDistance(pods []candidate, needs []need) ([]candidate, error) {
 	var chosen []candidate
 	pods = slices.Clone(pods)
 	for len(needs) > 0 {
 		if len(pods) == 0 {
-			return nil, noneFound(needs)
+			return nil, noVictimsError(needs)
 		}
 		best, bestDistance := 0, pods[0].distance(needs)
 		for i := 1; i < len(pods); i++ {
@@ -115,7 +115,7 @@ func closest(pods []candidate, needs []need) ([]candidate, error) {
 				best, bestDistance = i, d
 			}
 		}
-		needs = without(needs, pods[best:best+1])
+		needs = remainingNeeds(needs, pods[best:best+1])
 		chosen = append(chosen, pods[best])
 		pods[best] = pods[len(pods)-1]
 		pods = pods[:len(pods)-1]
@@ -128,7 +128,7 @@ func closest(pods []candidate, needs []need) ([]candidate, error) {
 func (c *candidate) distance(needs []need) float64 {
 	total := 0.0
 	for _, n := range needs {
-		if open := n.amount - min(c.frees(n.name), n.amount); open > 0 {
+		if open := n.amount - min(c.freedAmount(n.name), n.amount); open > 0 {
 			part := float64(open) / float64(n.amount)
 			total += part * part
 		}
@@ -140,16 +140,16 @@ func (c *candidate) distance(needs []need) float64 {
 // less CPU. It returns true if both are equal.
 func (c *candidate) smaller(other *candidate) bool {
 	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
-		if x, y := c.frees(name), other.frees(name); x != y {
+		if x, y := c.freedAmount(name), other.freedAmount(name); x != y {
 			return x < y
 		}
 	}
 	return true
 }
 
-// frees returns the amount that the pod's end frees. Overhead alone, without a
+// freedAmount returns the amount that the pod's end frees. Overhead alone, without a
 // request of the containers, does not count.
-func (c *candidate) frees(name v1.ResourceName) int64 {
+func (c *candidate) freedAmount(name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1
 	}
@@ -160,7 +160,7 @@ func (c *candidate) frees(name v1.ResourceName) int64 {
 	return all
 }
 
-func noneFound(needs []need) error {
+func noVictimsError(needs []need) error {
 	var b strings.Builder
 	for _, n := range needs {
 		fmt.Fprintf(&b, "(res: %v, q: %d), ", n.name, n.amount)

@@ -14,14 +14,14 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// shortage is an insufficient resource. The unit is millicores for CPU, and
+// insufficientResource is an insufficient resource. The unit is millicores for CPU, and
 // bytes or a count for other resources.
-type shortage struct {
+type insufficientResource struct {
 	name                      v1.ResourceName
 	requested, used, capacity int64
 }
 
-func (s *shortage) rejection() *Rejection {
+func (s *insufficientResource) rejection() *Rejection {
 	return &Rejection{
 		Reason: reasonOutOf + string(s.name),
 		Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
@@ -29,12 +29,12 @@ func (s *shortage) rejection() *Rejection {
 	}
 }
 
-// insufficient lists the resources that the pod requests and that the other pods
+// insufficientResources lists the resources that the pod requests and that the other pods
 // do not leave, in the kubelet's order: pods, cpu, memory, ephemeral storage,
 // then the others by name.
-func insufficient(p *v1.Pod, node *Node, others []*v1.Pod) []shortage {
+func insufficientResources(p *v1.Pod, node *Node, others []*v1.Pod) []insufficientResource {
 	requests := pod.Requests(p)
-	names := counted(requests)
+	names := accountedResources(requests)
 	used := make([]int64, len(names))
 	count := int64(0)
 	for _, other := range others {
@@ -49,9 +49,9 @@ func insufficient(p *v1.Pod, node *Node, others []*v1.Pod) []shortage {
 			}
 		}
 	}
-	var short []shortage
+	var short []insufficientResource
 	if count+1 > int64(node.MaxPods) {
-		short = append(short, shortage{v1.ResourcePods, 1, count, int64(node.MaxPods)})
+		short = append(short, insufficientResource{v1.ResourcePods, 1, count, int64(node.MaxPods)})
 	}
 	for i, name := range names {
 		requested, capacity := amount(requests, name), amount(node.Allocatable, name)
@@ -59,29 +59,29 @@ func insufficient(p *v1.Pod, node *Node, others []*v1.Pod) []shortage {
 			continue
 		}
 		if requested > capacity-used[i] {
-			short = append(short, shortage{name, requested, used[i], capacity})
+			short = append(short, insufficientResource{name, requested, used[i], capacity})
 		}
 	}
 	return short
 }
 
-// counted returns the resources of a list that nodes account for, in the
+// accountedResources returns the resources of a list that nodes account for, in the
 // kubelet's order.
-func counted(list v1.ResourceList) []v1.ResourceName {
+func accountedResources(list v1.ResourceList) []v1.ResourceName {
 	names := make([]v1.ResourceName, 0, len(list))
 	for name := range list {
-		if counts(name) {
+		if isAccounted(name) {
 			names = append(names, name)
 		}
 	}
 	slices.SortFunc(names, func(a, b v1.ResourceName) int {
-		return cmp.Or(rank(a)-rank(b), strings.Compare(string(a), string(b)))
+		return cmp.Or(resourceOrder(a)-resourceOrder(b), strings.Compare(string(a), string(b)))
 	})
 	return names
 }
 
-// rank returns a resource's position in the kubelet's order.
-func rank(name v1.ResourceName) int {
+// resourceOrder returns a resource's position in the kubelet's order.
+func resourceOrder(name v1.ResourceName) int {
 	switch name {
 	case v1.ResourceCPU:
 		return 0
@@ -94,10 +94,10 @@ func rank(name v1.ResourceName) int {
 	}
 }
 
-// counts reports whether nodes account for a resource: cpu, memory, ephemeral
+// isAccounted reports whether nodes account for a resource: cpu, memory, ephemeral
 // storage, huge pages, and all with a domain in their names.
-func counts(name v1.ResourceName) bool {
-	return rank(name) < 3 || isHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
+func isAccounted(name v1.ResourceName) bool {
+	return resourceOrder(name) < 3 || isHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
 		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || isExtended(name)
 }
 

@@ -8,10 +8,10 @@ import (
 
 // Details of rejected fields.
 const (
-	noClaims   = "resource claims (DRA) are not supported on this node"
-	noDevices  = "raw block volumes are not supported on this node"
-	newerField = "not in Kubernetes 1.36; alpha in 1.37"
-	notDebug   = "not allowed for an ephemeral container"
+	noClaims     = "resource claims (DRA) are not supported on this node"
+	noDevices    = "raw block volumes are not supported on this node"
+	newerField   = "not in Kubernetes 1.36; alpha in 1.37"
+	notEphemeral = "not allowed for an ephemeral container"
 )
 
 // Marks of fields that this package accepts although the node does not act on
@@ -36,7 +36,7 @@ var (
 	control     = rule{mark: markControl}
 	windows     = rule{mark: markWindows}
 	unmountable = rule{mark: markUnmountable}
-	note        = rule{mark: markNote}
+	documented  = rule{mark: markNote}
 )
 
 // rulesOf returns the rules for the fields of a type by their JSON names; nil
@@ -60,10 +60,10 @@ var podTable = map[reflect.Type]map[string]rule{
 		"initContainers":                walk,
 		"containers":                    walk,
 		"ephemeralContainers":           walk,
-		"restartPolicy":                 only(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever),
+		"restartPolicy":                 oneOf(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever),
 		"terminationGracePeriodSeconds": allow,
 		"activeDeadlineSeconds":         allow,
-		"dnsPolicy":                     only(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone),
+		"dnsPolicy":                     oneOf(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone),
 		"nodeSelector":                  allow,
 		"serviceAccountName":            allow,
 		"serviceAccount":                allow, // the old name of serviceAccountName
@@ -93,8 +93,8 @@ var podTable = map[reflect.Type]map[string]rule{
 		"setHostnameAsFQDN":             allow,
 		"os":                            walk,
 		"hostUsers":                     allow,
-		"schedulingGates":               refuse("the pod is already bound to a node; nothing would remove the gate"),
-		"resourceClaims":                refuse(noClaims),
+		"schedulingGates":               forbid("the pod is already bound to a node; nothing would remove the gate"),
+		"resourceClaims":                forbid(noClaims),
 		"resources":                     walk,
 		"hostnameOverride":              allow,
 		"schedulingGroup":               control,
@@ -132,27 +132,27 @@ var podTable = map[reflect.Type]map[string]rule{
 		"runAsGroup":               allow,
 		"runAsNonRoot":             allow,
 		"supplementalGroups":       allow,
-		"supplementalGroupsPolicy": only(v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict),
+		"supplementalGroupsPolicy": oneOf(v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict),
 		"fsGroup":                  allow,
 		"sysctls":                  walk,
-		"fsGroupChangePolicy":      only(v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways),
+		"fsGroupChangePolicy":      oneOf(v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways),
 		"seccompProfile":           walk,
 		"appArmorProfile":          walk,
-		"seLinuxChangePolicy":      note,
+		"seLinuxChangePolicy":      documented,
 	},
 	reflect.TypeFor[v1.Sysctl]():         {"name": allow, "value": allow},
 	reflect.TypeFor[v1.SELinuxOptions](): {"user": allow, "role": allow, "type": allow, "level": allow},
 	reflect.TypeFor[v1.SeccompProfile](): {
-		"type":             only(v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost),
+		"type":             oneOf(v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost),
 		"localhostProfile": allow,
 	},
 	reflect.TypeFor[v1.AppArmorProfile](): {
-		"type":             only(v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost),
+		"type":             oneOf(v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost),
 		"localhostProfile": allow,
 	},
 	reflect.TypeFor[v1.ResourceRequirements](): {
 		"limits":   allow,
 		"requests": allow,
-		"claims":   refuse(noClaims),
+		"claims":   forbid(noClaims),
 	},
 }

@@ -19,40 +19,40 @@ var containerRules = map[string]rule{
 	"envFrom":                  walk,
 	"env":                      walk,
 	"resources":                walk,
-	"resizePolicy":             note,
-	"restartPolicy":            only(v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever),
+	"resizePolicy":             documented,
+	"restartPolicy":            oneOf(v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever),
 	"restartPolicyRules":       walk,
 	"volumeMounts":             walk,
-	"volumeDevices":            refuse(noDevices),
+	"volumeDevices":            forbid(noDevices),
 	"livenessProbe":            walk,
 	"readinessProbe":           walk,
 	"startupProbe":             walk,
 	"lifecycle":                walk,
 	"terminationMessagePath":   allow,
-	"terminationMessagePolicy": only(v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError),
-	"imagePullPolicy":          only(v1.PullAlways, v1.PullIfNotPresent, v1.PullNever),
+	"terminationMessagePolicy": oneOf(v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError),
+	"imagePullPolicy":          oneOf(v1.PullAlways, v1.PullIfNotPresent, v1.PullNever),
 	"securityContext":          walk,
 	"stdin":                    allow,
 	"stdinOnce":                allow,
 	"tty":                      allow,
 }
 
-// debugRules returns the rules of a container without the fields that the API
+// ephemeralContainerRules returns the rules of a container without the fields that the API
 // forbids for an ephemeral container.
-func debugRules() map[string]rule {
+func ephemeralContainerRules() map[string]rule {
 	rules := maps.Clone(containerRules)
 	for _, name := range []string{
 		"ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules",
 		"livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
 	} {
-		rules[name] = refuseEach(notDebug)
+		rules[name] = forbidEach(notEphemeral)
 	}
 	return rules
 }
 
 var containerTable = map[reflect.Type]map[string]rule{
 	reflect.TypeFor[v1.Container]():                containerRules,
-	reflect.TypeFor[v1.EphemeralContainerCommon](): debugRules(),
+	reflect.TypeFor[v1.EphemeralContainerCommon](): ephemeralContainerRules(),
 	reflect.TypeFor[v1.EphemeralContainer](): {
 		"EphemeralContainerCommon": walk,
 		"targetContainerName":      allow,
@@ -61,7 +61,7 @@ var containerTable = map[reflect.Type]map[string]rule{
 		"name":          allow,
 		"hostPort":      allow,
 		"containerPort": allow,
-		"protocol":      only(v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP),
+		"protocol":      oneOf(v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP),
 		"hostIP":        allow,
 	},
 	reflect.TypeFor[v1.EnvFromSource]():      {"prefix": allow, "configMapRef": walk, "secretRef": walk},
@@ -79,20 +79,20 @@ var containerTable = map[reflect.Type]map[string]rule{
 	reflect.TypeFor[v1.SecretKeySelector]():    {"LocalObjectReference": walk, "key": allow, "optional": allow},
 	reflect.TypeFor[v1.FileKeySelector]():      {"volumeName": allow, "path": allow, "key": allow, "optional": allow},
 	reflect.TypeFor[v1.ObjectFieldSelector](): {
-		"apiVersion": only("v1"),
-		"fieldPath":  where(isField),
+		"apiVersion": oneOf("v1"),
+		"fieldPath":  matching(isField),
 	},
 	reflect.TypeFor[v1.ResourceFieldSelector](): {
 		"containerName": allow,
-		"resource":      where(criconfig.SupportsResourceFieldRef),
+		"resource":      matching(criconfig.SupportsResourceFieldRef),
 		"divisor":       allow,
 	},
 	reflect.TypeFor[v1.ContainerRestartRule](): {
-		"action":    only(v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers),
+		"action":    oneOf(v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers),
 		"exitCodes": walk,
 	},
 	reflect.TypeFor[v1.ContainerRestartRuleOnExitCodes](): {
-		"operator": only(v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn),
+		"operator": oneOf(v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn),
 		"values":   allow,
 	},
 	reflect.TypeFor[v1.Probe](): {
@@ -106,19 +106,19 @@ var containerTable = map[reflect.Type]map[string]rule{
 	},
 	reflect.TypeFor[v1.ProbeHandler]():     {"exec": walk, "httpGet": walk, "tcpSocket": walk, "grpc": walk},
 	reflect.TypeFor[v1.Lifecycle]():        {"postStart": walk, "preStop": walk, "stopSignal": allow},
-	reflect.TypeFor[v1.LifecycleHandler](): {"exec": walk, "httpGet": walk, "tcpSocket": refuse("tcpSocket hooks fail on every node"), "sleep": walk},
+	reflect.TypeFor[v1.LifecycleHandler](): {"exec": walk, "httpGet": walk, "tcpSocket": forbid("tcpSocket hooks fail on every node"), "sleep": walk},
 	reflect.TypeFor[v1.ExecAction]():       {"command": allow},
 	reflect.TypeFor[v1.HTTPGetAction](): {
 		"path":        allow,
 		"port":        allow,
 		"host":        allow,
-		"scheme":      only(v1.URISchemeHTTP, v1.URISchemeHTTPS),
+		"scheme":      oneOf(v1.URISchemeHTTP, v1.URISchemeHTTPS),
 		"httpHeaders": walk,
-		"protocol":    refuse(newerField),
+		"protocol":    forbid(newerField),
 	},
 	reflect.TypeFor[v1.HTTPHeader]():      {"name": allow, "value": allow},
 	reflect.TypeFor[v1.TCPSocketAction](): {"port": allow, "host": allow},
-	reflect.TypeFor[v1.GRPCAction]():      {"port": allow, "service": allow, "mode": refuse(newerField)},
+	reflect.TypeFor[v1.GRPCAction]():      {"port": allow, "service": allow, "mode": forbid(newerField)},
 	reflect.TypeFor[v1.SleepAction]():     {"seconds": allow},
 	reflect.TypeFor[v1.SecurityContext](): {
 		"capabilities":             walk,
@@ -130,7 +130,7 @@ var containerTable = map[reflect.Type]map[string]rule{
 		"runAsNonRoot":             allow,
 		"readOnlyRootFilesystem":   allow,
 		"allowPrivilegeEscalation": allow,
-		"procMount":                only(v1.DefaultProcMount, v1.UnmaskedProcMount),
+		"procMount":                oneOf(v1.DefaultProcMount, v1.UnmaskedProcMount),
 		"seccompProfile":           walk,
 		"appArmorProfile":          walk,
 	},

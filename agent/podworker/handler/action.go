@@ -92,12 +92,12 @@ type Runner struct {
 	exec      Exec
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	transport *http.Transport
-	commands  gate // limits the commands of probes
+	commands  execLimiter // limits the commands of probes
 }
 
 // New returns a Runner.
 func New(cfg Config) *Runner {
-	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: newGate()}
+	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: newExecLimiter()}
 	if r.dial == nil {
 		d := &net.Dialer{KeepAlive: -1, Control: linger}
 		r.dial = d.DialContext

@@ -84,7 +84,7 @@ func TestProbeExec(t *testing.T) {
 			begun := time.Now()
 			h := &v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}
 			got, err := New(Config{Exec: &stubExec{hang: true}}).Probe(t.Context(), h, local(), time.Second)
-			if err != nil || got.Status != Failure || time.Since(begun) != time.Second+execSlack {
+			if err != nil || got.Status != Failure || time.Since(begun) != time.Second+execMargin {
 				t.Errorf("after %v: %v and %v", time.Since(begun), got, err)
 			}
 		})

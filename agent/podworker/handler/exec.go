@@ -12,10 +12,10 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// execSlack is the time, beyond the probe's timeout, in which the runtime has to
+// execMargin is the time, beyond the probe's timeout, in which the runtime has to
 // end the command and answer. If a child of the command survives and keeps its
 // output open, the runtime may never answer.
-const execSlack = 2 * time.Second
+const execMargin = 2 * time.Second
 
 // ExitError means that a command ended with an exit code other than 0. Its text
 // omits the output, which may contain secrets.
@@ -30,7 +30,7 @@ func (e *ExitError) Error() string { return fmt.Sprintf("command exited with %d"
 // run runs a command. With a timeout of 0 only ctx limits it.
 func (r *Runner) run(ctx context.Context, id string, cmd []string, timeout time.Duration) (output string, err error) {
 	stdout, stderr, code, err := r.exec.ExecSync(ctx, id, cmd, timeout)
-	output = head(stdout, stderr)
+	output = truncateOutput(stdout, stderr)
 	if err == nil && code != 0 {
 		err = &ExitError{Code: code, Output: output}
 	}
@@ -42,12 +42,12 @@ func (r *Runner) run(ctx context.Context, id string, cmd []string, timeout time.
 // the concurrent commands of probes. Hooks do not pass the gate, because each
 // container runs one hook at a time and the grace period is running.
 func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, timeout time.Duration) (Result, error) {
-	leave, err := r.commands.enter(ctx)
+	leave, err := r.commands.acquire(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	defer leave()
-	limited, cancel := context.WithTimeout(ctx, timeout+execSlack)
+	limited, cancel := context.WithTimeout(ctx, timeout+execMargin)
 	defer cancel()
 	cmd := expandAll(a.Command, t.Container.Env)
 	output, err := r.run(limited, t.ContainerID, cmd, timeout)
@@ -64,9 +64,9 @@ func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, tim
 	return Result{}, err
 }
 
-// head returns the first maxOutput bytes of both outputs. The result is a copy,
+// truncateOutput returns the first maxOutput bytes of both outputs. The result is a copy,
 // so that longer outputs can be freed.
-func head(stdout, stderr []byte) string {
+func truncateOutput(stdout, stderr []byte) string {
 	stdout = stdout[:min(len(stdout), maxOutput)]
 	stderr = stderr[:min(len(stderr), maxOutput-len(stdout))]
 	if len(stderr) == 0 {

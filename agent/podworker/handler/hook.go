@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// errSleepCut means that ctx ended before a hook's sleep did. The text is
+// errSleepInterrupted means that ctx ended before a hook's sleep did. The text is
 // upstream's.
-var errSleepCut = errors.New("container terminated before sleep hook finished")
+var errSleepInterrupted = errors.New("container terminated before sleep hook finished")
 
 // Hook runs the action of a lifecycle hook. It blocks until the action or ctx
 // ends. An HTTP request succeeds with any response. The error of a command is an
@@ -38,26 +38,26 @@ func (r *Runner) Hook(ctx context.Context, h *v1.LifecycleHandler, t Target) (no
 // with plain HTTP, hookHTTP retries with HTTP (runHTTPHandler in
 // pkg/kubelet/lifecycle/handlers.go).
 func (r *Runner) hookHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target) (note string, err error) {
-	req, err := request(ctx, a, t, "lifecycle")
+	req, err := newRequest(ctx, a, t, "lifecycle")
 	if err != nil {
 		return "", err
 	}
-	err = r.get(req)
+	err = r.doRequest(req)
 	if !errors.Is(err, http.ErrSchemeMismatch) {
 		return "", err
 	}
 	plain := req.Clone(ctx)
 	plain.URL.Scheme = "http"
 	plain.Header.Del("Authorization")
-	if r.get(plain) != nil {
+	if r.doRequest(plain) != nil {
 		return "", err
 	}
 	return fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host), nil
 }
 
-// get makes a request. Any response is a success.
-func (r *Runner) get(req *http.Request) error {
-	client := http.Client{Transport: r.transport, CheckRedirect: sameHost}
+// doRequest makes a request. Any response is a success.
+func (r *Runner) doRequest(req *http.Request) error {
+	client := http.Client{Transport: r.transport, CheckRedirect: checkRedirect}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -80,6 +80,6 @@ func sleep(ctx context.Context, seconds int64) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return errSleepCut
+		return errSleepInterrupted
 	}
 }

@@ -18,9 +18,9 @@ const maxRedirects = 10
 
 var errRedirects = errors.New("stopped after 10 redirects")
 
-// request returns the request of an httpGet action (NewRequestForHTTPGetAction in
+// newRequest returns the request of an httpGet action (NewRequestForHTTPGetAction in
 // pkg/probe/http/request.go).
-func request(ctx context.Context, a *v1.HTTPGetAction, t *Target, purpose string) (*http.Request, error) {
+func newRequest(ctx context.Context, a *v1.HTTPGetAction, t *Target, purpose string) (*http.Request, error) {
 	port, err := portOf(a.Port, t.Container)
 	if err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func setHeaders(req *http.Request, headers []v1.HTTPHeader, purpose string) {
 	req.Host = req.Header.Get("Host")
 }
 
-// sameHost is a CheckRedirect function that does not follow a redirect to another
+// checkRedirect is a CheckRedirect function that does not follow a redirect to another
 // host. The redirect is then the response.
-func sameHost(req *http.Request, via []*http.Request) error {
+func checkRedirect(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
 	}
@@ -79,11 +79,11 @@ func sameHost(req *http.Request, via []*http.Request) error {
 // is not set, so that the pod itself has answered. With host set, the author of
 // the probe could read what other servers answer to the node.
 func (r *Runner) probeHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target, timeout time.Duration) (Result, error) {
-	req, err := request(ctx, a, t, "probe")
+	req, err := newRequest(ctx, a, t, "probe")
 	if err != nil {
 		return Result{}, err
 	}
-	client := http.Client{Transport: r.transport, CheckRedirect: sameHost, Timeout: timeout}
+	client := http.Client{Transport: r.transport, CheckRedirect: checkRedirect, Timeout: timeout}
 	resp, err := client.Do(req)
 	if err != nil {
 		return Result{Status: Failure, Output: err.Error()}, nil

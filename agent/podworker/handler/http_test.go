@@ -47,7 +47,7 @@ func TestRequest(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			req, err := request(t.Context(), &tc.action, &Target{Container: named, IP: tc.ip}, "probe")
+			req, err := newRequest(t.Context(), &tc.action, &Target{Container: named, IP: tc.ip}, "probe")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("http://evil.test/x?%", "[::1", "", "\x00", "admin")
 	f.Fuzz(func(t *testing.T, path, host, name, value, port string) {
 		a := &v1.HTTPGetAction{Path: path, Host: host, Port: intstr.FromString(port), HTTPHeaders: []v1.HTTPHeader{{Name: name, Value: value}}}
-		req, err := request(t.Context(), a, &Target{Container: &v1.Container{}, IP: "10.0.0.7"}, "probe")
+		req, err := newRequest(t.Context(), a, &Target{Container: &v1.Container{}, IP: "10.0.0.7"}, "probe")
 		if err != nil {
 			return
 		}

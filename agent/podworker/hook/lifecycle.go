@@ -45,8 +45,8 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Message, e.Err) 
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hooks runs the action of a hook. *handler.Runner implements it.
-type Hooks interface {
+// HandlerRunner runs the action of a hook. *handler.Runner implements it.
+type HandlerRunner interface {
 	Hook(ctx context.Context, h *v1.LifecycleHandler, t handler.Target) (note string, err error)
 }
 
@@ -55,13 +55,13 @@ type Config struct {
 	// Exec runs commands in containers. It is not used if Hooks is set.
 	Exec handler.Exec
 	// Hooks runs the hooks; nil means a handler.Runner with Exec.
-	Hooks  Hooks
+	Hooks  HandlerRunner
 	Events *event.Recorder
 }
 
 // Runner runs hooks. It is safe for concurrent use and has no state.
 type Runner struct {
-	hooks  Hooks
+	hooks  HandlerRunner
 	events *event.Recorder
 }
 
@@ -148,14 +148,14 @@ func detail(ref pod.Ref, c *v1.Container, h *v1.LifecycleHandler, err error) str
 	return fmt.Sprintf("Cannot run handler: %v", err)
 }
 
-// minGrace is the minimum time between the stop signal and SIGKILL.
-const minGrace = 2 * time.Second
+// minGracePeriod is the minimum time between the stop signal and SIGKILL.
+const minGracePeriod = 2 * time.Second
 
-// Grace returns the rest of a container's grace period after its preStop hook
+// RemainingGracePeriod returns the rest of a container's grace period after its preStop hook
 // took elapsed of it. The rest is at least two seconds, and only whole seconds
 // are subtracted (killContainer in
 // pkg/kubelet/kuberuntime/kuberuntime_container.go). If total is not positive,
 // the caller must not run a hook.
-func Grace(total, elapsed time.Duration) time.Duration {
-	return max(max(total, 0)-max(elapsed, 0).Truncate(time.Second), minGrace)
+func RemainingGracePeriod(total, elapsed time.Duration) time.Duration {
+	return max(max(total, 0)-max(elapsed, 0).Truncate(time.Second), minGracePeriod)
 }

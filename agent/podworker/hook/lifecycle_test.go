@@ -33,7 +33,7 @@ func (s *stubHooks) Hook(_ context.Context, h *v1.LifecycleHandler, t handler.Ta
 	return s.note, s.err
 }
 
-func newRunner(h Hooks) (*Runner, *event.Recorder) {
+func newRunner(h HandlerRunner) (*Runner, *event.Recorder) {
 	events := event.NewRecorder(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	return New(Config{Hooks: h, Events: events}), events
 }
@@ -203,7 +203,7 @@ func TestGrace(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Grace(tc.total, tc.elapsed); got != tc.want {
+			if got := RemainingGracePeriod(tc.total, tc.elapsed); got != tc.want {
 				t.Errorf("Grace(%v, %v) = %v, want %v", tc.total, tc.elapsed, got, tc.want)
 			}
 		})

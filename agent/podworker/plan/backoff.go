@@ -64,5 +64,5 @@ func (p *planner) wait(c *v1.Container, wait time.Duration, until time.Time) {
 			wait, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID),
 		Until: until,
 	}
-	p.until(until)
+	p.wakeAt(until)
 }

@@ -31,7 +31,7 @@ func (p *planner) deadline() {
 		active = activeFor(max(0, p.Now.Sub(p.StartedAt)), p.StartedAt.Round(0).Sub(start), active)
 	}
 	if active < limit {
-		p.until(p.Now.Add(limit - active))
+		p.wakeAt(p.Now.Add(limit - active))
 		return
 	}
 	p.finish()

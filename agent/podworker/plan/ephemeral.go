@@ -7,8 +7,8 @@ import "github.com/tinylet/tinylet/agent/pod"
 // killed for its own state, or counted.
 func (p *planner) ephemerals() {
 	for i := range p.Pod.Spec.EphemeralContainers {
-		c := pod.EphemeralOf(&p.Pod.Spec.EphemeralContainers[i])
-		if p.evidence(c.Name) != nil {
+		c := pod.EphemeralAsContainer(&p.Pod.Spec.EphemeralContainers[i])
+		if p.lastStarted(c.Name) != nil {
 			continue
 		}
 		if cur := p.current(c.Name); cur != nil {

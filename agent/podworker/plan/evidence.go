@@ -31,9 +31,9 @@ func (p *planner) current(name string) *container.Container {
 	return newest
 }
 
-// evidence returns the newest container of that name, in any sandbox, that was
+// lastStarted returns the newest container of that name, in any sandbox, that was
 // ever started, or nil if none is known.
-func (p *planner) evidence(name string) *container.Container {
+func (p *planner) lastStarted(name string) *container.Container {
 	for i := range p.Observed.Containers {
 		if c := &p.Observed.Containers[i]; c.Name == name && c.State != container.StateCreated {
 			return c
@@ -91,12 +91,12 @@ func (p *planner) started(c *v1.Container, cur *container.Container) bool {
 	return c.StartupProbe == nil
 }
 
-// comesBack reports whether the container is restarted after the end of last:
+// restartsAfter reports whether the container is restarted after the end of last:
 // by its rules and policy, or by the policy alone if its exit was not observed.
 // A container that ran until its sandbox was lost counts as failed.
-func comesBack(p *v1.Pod, c *v1.Container, last *container.Container) bool {
+func restartsAfter(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	if last.State == container.StateExited {
-		return pod.Restarts(&p.Spec, c, last.ExitCode)
+		return pod.ShouldRestart(&p.Spec, c, last.ExitCode)
 	}
 	return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever
 }
@@ -107,11 +107,11 @@ func retries(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	if last.State == container.StateExited && last.ExitCode == 0 {
 		return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever
 	}
-	return comesBack(p, c, last)
+	return restartsAfter(p, c, last)
 }
 
-// wanted reports whether a main container that does not run should be started;
+// shouldStart reports whether a main container that does not run should be started;
 // last is the newest one that was started, or nil.
-func wanted(p *v1.Pod, c *v1.Container, last *container.Container) bool {
-	return last == nil || comesBack(p, c, last)
+func shouldStart(p *v1.Pod, c *v1.Container, last *container.Container) bool {
+	return last == nil || restartsAfter(p, c, last)
 }

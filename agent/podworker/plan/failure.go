@@ -11,7 +11,7 @@ import (
 // probe or its postStart hook, and returns the kubelet's message
 // (computePodActions and computeInitContainerActions in
 // pkg/kubelet/kuberuntime). The caller appends what follows the kill.
-func (p *planner) failure(kind pod.Kind, c *v1.Container, cur *container.Container) (message string, failed bool) {
+func (p *planner) failure(kind pod.ContainerType, c *v1.Container, cur *container.Container) (message string, failed bool) {
 	r := p.Probes[cur.ID]
 	if !r.Failed {
 		return "", false
@@ -42,7 +42,7 @@ func (p *planner) killFailed(c *v1.Container, cur *container.Container, message 
 	if p.Probes[cur.ID].Kind != KindPostStart {
 		message += ", will be restarted"
 	}
-	p.kept++
+	p.remaining++
 	p.kill(c, cur, message)
 	p.startKilled(c, pod.Main, cur)
 }
@@ -51,7 +51,7 @@ func (p *planner) killFailed(c *v1.Container, cur *container.Container, message 
 // backoff from the previous end, so a container that ran for longer than its
 // backoff is restarted at once. For any other the backoff begins at its end,
 // and the plan after the kill handles it.
-func (p *planner) startKilled(c *v1.Container, kind pod.Kind, cur *container.Container) {
+func (p *planner) startKilled(c *v1.Container, kind pod.ContainerType, cur *container.Container) {
 	stored := min(max(cur.Backoff, 0), p.max)
 	if ran := p.Now.Sub(cur.StartedAt); ran >= 0 && ran < stored {
 		return

@@ -68,7 +68,7 @@ func ephemerals(names ...string) func(*v1.Pod) {
 // own gives a container its own restart policy and rules.
 func own(name string, policy v1.ContainerRestartPolicy, rules ...v1.ContainerRestartRule) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		c, _ := pod.Find(&p.Spec, name)
+		c, _ := pod.FindContainer(&p.Spec, name)
 		c.RestartPolicy, c.RestartPolicyRules = &policy, rules
 	}
 }
@@ -87,7 +87,7 @@ const (
 // startupProbed gives a container a startup probe.
 func startupProbed(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		c, _ := pod.Find(&p.Spec, name)
+		c, _ := pod.FindContainer(&p.Spec, name)
 		c.StartupProbe = &v1.Probe{}
 	}
 }

@@ -59,7 +59,7 @@ func (p *planner) init(c *v1.Container) (done, failed bool) {
 	cur := p.current(c.Name)
 	switch {
 	case cur == nil:
-		p.start(c, pod.Init, p.evidence(c.Name))
+		p.start(c, pod.Init, p.lastStarted(c.Name))
 	case cur.State == container.StateRunning:
 	case cur.State == container.StateCreated:
 		p.replace(c, pod.Init, cur)
@@ -79,7 +79,7 @@ func (p *planner) sidecar(c *v1.Container) (started bool) {
 	cur := p.current(c.Name)
 	switch {
 	case cur == nil:
-		p.start(c, pod.Init, p.evidence(c.Name))
+		p.start(c, pod.Init, p.lastStarted(c.Name))
 	case cur.State == container.StateRunning && !p.changed(c, cur):
 		if message, failed := p.failure(pod.Init, c, cur); failed {
 			p.kill(c, cur, message)

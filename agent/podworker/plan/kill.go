@@ -26,10 +26,10 @@ func (p *planner) kill(c *v1.Container, cur *container.Container, message string
 	})
 }
 
-// strays kills running containers other than the current ones: a second one of
+// killDuplicates kills running containers other than the current ones: a second one of
 // the same name, or one in an older sandbox. In the current sandbox it leaves
 // ephemeral containers alone, and names that the spec does not have.
-func (p *planner) strays() {
+func (p *planner) killDuplicates() {
 	for i := range p.Observed.Containers {
 		cur := &p.Observed.Containers[i]
 		if !mayRun(cur) {
@@ -39,7 +39,7 @@ func (p *planner) strays() {
 		if !inOlder && !second {
 			continue
 		}
-		c, kind := pod.Find(&p.Pod.Spec, cur.Name)
+		c, kind := pod.FindContainer(&p.Pod.Spec, cur.Name)
 		switch {
 		case inOlder:
 			p.kill(c, cur, "Container "+cur.Name+" runs in an older pod sandbox")

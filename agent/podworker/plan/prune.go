@@ -20,7 +20,7 @@ func (p *planner) prune() {
 	for i := 1; i < len(p.Observed.Sandboxes); i++ {
 		s := &p.Observed.Sandboxes[i]
 		switch {
-		case p.emptied(s.ID):
+		case p.willBeEmpty(s.ID):
 			p.out.RemoveSandboxes = append(p.out.RemoveSandboxes, s.ID)
 		case s.Ready && !p.out.KillPod:
 			p.out.StopSandboxes = append(p.out.StopSandboxes, s.ID)
@@ -32,7 +32,7 @@ func (p *planner) prunable(index int) bool {
 	c := &p.Observed.Containers[index]
 	switch c.State {
 	case container.StateExited:
-		return c != p.standing(c.Name) && p.deadBefore(index) > 0
+		return c != p.statusContainer(c.Name) && p.deadBefore(index) > 0
 	case container.StateCreated:
 		return p.specified(c.Name) && !slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Existing == c.ID })
 	case container.StateRunning, container.StateUnknown:
@@ -40,20 +40,20 @@ func (p *planner) prunable(index int) bool {
 	return false
 }
 
-// standing returns the container that determines the current status of the
+// statusContainer returns the container that determines the current status of the
 // name.
-func (p *planner) standing(name string) *container.Container {
+func (p *planner) statusContainer(name string) *container.Container {
 	if c := p.current(name); c != nil {
 		return c
 	}
-	return p.evidence(name)
+	return p.lastStarted(name)
 }
 
 // deadBefore counts the newer dead containers of the same name, except for the
 // one that standing returns.
 func (p *planner) deadBefore(index int) (n int) {
 	name := p.Observed.Containers[index].Name
-	standing := p.standing(name)
+	standing := p.statusContainer(name)
 	for i := range p.Observed.Containers[:index] {
 		c := &p.Observed.Containers[i]
 		if c.Name == name && c.State == container.StateExited && c != standing {
@@ -63,8 +63,8 @@ func (p *planner) deadBefore(index int) (n int) {
 	return n
 }
 
-// emptied reports whether all containers of the sandbox will be removed.
-func (p *planner) emptied(sandboxID string) bool {
+// willBeEmpty reports whether all containers of the sandbox will be removed.
+func (p *planner) willBeEmpty(sandboxID string) bool {
 	for i := range p.Observed.Containers {
 		c := &p.Observed.Containers[i]
 		if c.SandboxID == sandboxID && !slices.Contains(p.out.Remove, c.ID) {

@@ -9,17 +9,17 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// resets reports whether a container exited in a way that restarts all
+// needsReset reports whether a container exited in a way that restarts all
 // containers of the pod. A sidecar that was stopped after the last main
 // container does not restart the pod.
-func (p *planner) resets() bool {
+func (p *planner) needsReset() bool {
 	for i := range p.Pod.Spec.Containers {
-		if p.source(&p.Pod.Spec.Containers[i]) != nil {
+		if p.resetTrigger(&p.Pod.Spec.Containers[i]) != nil {
 			return true
 		}
 	}
 	for i := range p.Pod.Spec.InitContainers {
-		if s := p.source(&p.Pod.Spec.InitContainers[i]); s != nil && !p.overBefore(s.FinishedAt) {
+		if s := p.resetTrigger(&p.Pod.Spec.InitContainers[i]); s != nil && !p.overBefore(s.FinishedAt) {
 			return true
 		}
 	}
@@ -32,21 +32,21 @@ func (p *planner) resets() bool {
 func (p *planner) overBefore(t time.Time) bool {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
-		s := p.standing(c.Name)
-		if s == nil || s.State != container.StateExited || s.FinishedAt.After(t) || comesBack(p.Pod, c, s) {
+		s := p.statusContainer(c.Name)
+		if s == nil || s.State != container.StateExited || s.FinishedAt.After(t) || restartsAfter(p.Pod, c, s) {
 			return false
 		}
 	}
 	return true
 }
 
-// source returns the container of this name that triggers the restart of all
+// resetTrigger returns the container of this name that triggers the restart of all
 // containers, or nil if it does not trigger one.
-func (p *planner) source(c *v1.Container) *container.Container {
+func (p *planner) resetTrigger(c *v1.Container) *container.Container {
 	if len(c.RestartPolicyRules) == 0 {
 		return nil
 	}
-	if s := p.standing(c.Name); s != nil && s.State == container.StateExited && pod.RestartsAll(c, s.ExitCode) {
+	if s := p.statusContainer(c.Name); s != nil && s.State == container.StateExited && pod.RestartsAllContainers(c, s.ExitCode) {
 		return s
 	}
 	return nil
@@ -64,7 +64,7 @@ func (p *planner) reset() {
 	var sources []string
 	for i := range p.Observed.Containers {
 		cur := &p.Observed.Containers[i]
-		c, kind := pod.Find(&p.Pod.Spec, cur.Name)
+		c, kind := pod.FindContainer(&p.Pod.Spec, cur.Name)
 		switch {
 		case c == nil || kind == pod.Ephemeral:
 		case mayRun(cur):
@@ -72,7 +72,7 @@ func (p *planner) reset() {
 				ID: cur.ID, Name: cur.Name, Container: c,
 				Reason: ReasonKilling, Message: "Container " + cur.Name + " is restarted with all containers of the pod",
 			})
-		case p.source(c) == cur:
+		case p.resetTrigger(c) == cur:
 			sources = append(sources, cur.ID)
 		default:
 			p.out.Remove = append(p.out.Remove, cur.ID)
@@ -92,7 +92,7 @@ func (p *planner) resetWaits() bool {
 	var until time.Time
 	var waiting *v1.Container
 	for c, kind := range pod.Containers(&p.Pod.Spec) {
-		s := p.source(c)
+		s := p.resetTrigger(c)
 		if kind == pod.Ephemeral || s == nil {
 			continue
 		}

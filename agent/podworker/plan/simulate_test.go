@@ -123,7 +123,7 @@ func (w *world) start(id string) {
 			w.t.Fatalf("start of %q while %q is %v", id, o.ID, o.State)
 		}
 	}
-	if _, kind := pod.Find(&w.pod.Spec, c.Name); kind == pod.Ephemeral {
+	if _, kind := pod.FindContainer(&w.pod.Spec, c.Name); kind == pod.Ephemeral {
 		if w.once[c.Name] {
 			w.t.Fatalf("start of %q, which ran before", id)
 		}
@@ -131,7 +131,7 @@ func (w *world) start(id string) {
 	}
 	c.State, c.StartedAt = container.StateRunning, w.now
 	w.probes[id] = Probe{Started: true}
-	if spec, _ := pod.Find(&w.pod.Spec, c.Name); spec.StartupProbe != nil {
+	if spec, _ := pod.FindContainer(&w.pod.Spec, c.Name); spec.StartupProbe != nil {
 		w.probes[id] = Probe{}
 	}
 }
@@ -262,7 +262,7 @@ func (w *world) lawfulReset(a Actions, byID map[string]*container.Container) {
 		}
 	}
 	last := byID[a.Remove[len(a.Remove)-1]]
-	if spec, _ := pod.Find(&w.pod.Spec, last.Name); spec == nil || last.State != container.StateExited || !pod.RestartsAll(spec, last.ExitCode) {
+	if spec, _ := pod.FindContainer(&w.pod.Spec, last.Name); spec == nil || last.State != container.StateExited || !pod.RestartsAllContainers(spec, last.ExitCode) {
 		w.t.Errorf("removes %q last, which did not ask for it", last.ID)
 	}
 	if len(a.Start)+len(a.Kill) > 0 {
@@ -270,8 +270,8 @@ func (w *world) lawfulReset(a Actions, byID map[string]*container.Container) {
 	}
 }
 
-func (w *world) kind(name string) pod.Kind {
-	_, kind := pod.Find(&w.pod.Spec, name)
+func (w *world) kind(name string) pod.ContainerType {
+	_, kind := pod.FindContainer(&w.pod.Spec, name)
 	return kind
 }
 
@@ -320,12 +320,12 @@ func (w *world) disturb() {
 func (w *world) calm() {
 	for i := range w.containers {
 		c := &w.containers[i]
-		spec, kind := pod.Find(&w.pod.Spec, c.Name)
+		spec, kind := pod.FindContainer(&w.pod.Spec, c.Name)
 		if spec == nil || kind == pod.Ephemeral {
 			continue
 		}
 		w.probes[c.ID] = Probe{Started: true}
-		if kind == pod.Init && !pod.IsRestartableInit(spec) || kind == pod.Main && !pod.Restarts(&w.pod.Spec, spec, 0) {
+		if kind == pod.Init && !pod.IsRestartableInit(spec) || kind == pod.Main && !pod.ShouldRestart(&w.pod.Spec, spec, 0) {
 			w.end(c, 0, "Completed")
 		}
 	}
@@ -383,7 +383,7 @@ func (w *world) settled(a Actions) bool {
 	for c, kind := range pod.Containers(&w.pod.Spec) {
 		latest := w.observe().Latest(c.Name)
 		switch {
-		case kind == pod.Main && runs[c.Name] != 1 && (latest == nil || comesBack(w.pod, c, latest)):
+		case kind == pod.Main && runs[c.Name] != 1 && (latest == nil || restartsAfter(w.pod, c, latest)):
 			return false
 		case kind == pod.Init && pod.IsRestartableInit(c) && runs[c.Name] != 1:
 			return false
@@ -557,7 +557,7 @@ func TestAgentDiesInReset(t *testing.T) {
 			t.Run(fmt.Sprintf("%s asks, cut after %d steps, and in round %d after %d", source, first, round, second), func(t *testing.T) {
 				w := newWorld(t, &dice{})
 				w.pod = never(inits("i"), sidecars("s"), ephemerals("e"))
-				spec, _ := pod.Find(&w.pod.Spec, source)
+				spec, _ := pod.FindContainer(&w.pod.Spec, source)
 				spec.RestartPolicyRules = []v1.ContainerRestartRule{on(restartAll, 42)}
 				if source == "a" {
 					spec.RestartPolicy = new(v1.ContainerRestartPolicyNever)

@@ -17,10 +17,10 @@ type planner struct {
 	max time.Duration
 	// sandbox is the sandbox in which containers may be started; nil if it has
 	// to be created first.
-	sandbox *container.Sandbox
-	kept    int // main containers that keep running or are restarted
-	ending  int // main containers that are killed for good
-	out     Actions
+	sandbox   *container.Sandbox
+	remaining int // main containers that keep running or are restarted
+	ending    int // main containers that are killed for good
+	out       Actions
 }
 
 // Sync decides what the pod needs next. It neither blocks nor fails, and may be
@@ -41,9 +41,9 @@ func Sync(in Input) Actions {
 	}
 	resetting := false
 	switch {
-	case overByAPI(p.Pod):
+	case terminalInAPI(p.Pod):
 		p.finish()
-	case p.resets():
+	case p.needsReset():
 		resetting = true
 		p.reset()
 	case p.sandbox == nil:
@@ -58,9 +58,9 @@ func Sync(in Input) Actions {
 	return p.out
 }
 
-// overByAPI reports whether the API server has a terminal phase of the pod,
+// terminalInAPI reports whether the API server has a terminal phase of the pod,
 // which is final. The status in a manifest is ignored.
-func overByAPI(p *v1.Pod) bool {
+func terminalInAPI(p *v1.Pod) bool {
 	return !pod.IsStatic(p) && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
 }
 
@@ -89,10 +89,10 @@ func (p *planner) clear() {
 	}
 }
 
-// holds reports whether a sandbox may hold an address or anything else. One of
+// mayHoldAddress reports whether a sandbox may hold an address or anything else. One of
 // an earlier boot does not. It can be stopped later, which after a power cut is
 // once the pods run.
-func (p *planner) holds(s container.Sandbox) bool {
+func (p *planner) mayHoldAddress(s container.Sandbox) bool {
 	return s.Ready || p.BootID == "" || s.BootID == "" || s.BootID == p.BootID
 }
 
@@ -103,18 +103,18 @@ func (p *planner) rebuild() {
 		p.finish()
 		return
 	}
-	p.out.KillPod = p.Observed.Running() || slices.ContainsFunc(p.Observed.Sandboxes, p.holds)
+	p.out.KillPod = p.Observed.Running() || slices.ContainsFunc(p.Observed.Sandboxes, p.mayHoldAddress)
 	p.out.CreateSandbox = true
 	if last := p.Observed.Sandbox(); last != nil {
 		p.out.Attempt = min(last.Attempt, math.MaxUint32-1) + 1
 	}
 	if inits := p.Pod.Spec.InitContainers; len(inits) > 0 {
-		p.start(&inits[0], pod.Init, p.evidence(inits[0].Name))
+		p.start(&inits[0], pod.Init, p.lastStarted(inits[0].Name))
 		return
 	}
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
-		if e := p.evidence(c.Name); wanted(p.Pod, c, e) {
+		if e := p.lastStarted(c.Name); shouldStart(p.Pod, c, e) {
 			p.start(c, pod.Main, e)
 		}
 	}
@@ -126,7 +126,7 @@ func (p *planner) rebuild() {
 func (p *planner) initFailedForGood() bool {
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
-		e := p.evidence(c.Name)
+		e := p.lastStarted(c.Name)
 		if e != nil && !succeeded(e) && !retries(p.Pod, c, e) {
 			return true
 		}
@@ -137,7 +137,7 @@ func (p *planner) initFailedForGood() bool {
 func (p *planner) anyWanted() bool {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
-		if wanted(p.Pod, c, p.evidence(c.Name)) {
+		if shouldStart(p.Pod, c, p.lastStarted(c.Name)) {
 			return true
 		}
 	}
@@ -154,12 +154,12 @@ func (p *planner) converge() {
 	}
 	if initialized {
 		p.mains()
-		if p.kept == 0 && !p.starting() {
+		if p.remaining == 0 && !p.starting() {
 			p.end()
 			return
 		}
 	}
-	p.strays()
+	p.killDuplicates()
 }
 
 // end plans the end of a pod with no main container left to run. The last ones
@@ -171,7 +171,7 @@ func (p *planner) end() {
 		return
 	}
 	kills := slices.DeleteFunc(p.out.Kill, func(k Kill) bool {
-		_, kind := pod.Find(&p.Pod.Spec, k.Name)
+		_, kind := pod.FindContainer(&p.Pod.Spec, k.Name)
 		return kind != pod.Main
 	})
 	p.clear()
@@ -198,7 +198,7 @@ func (p *planner) mains() {
 		cur := p.current(c.Name)
 		switch {
 		case cur == nil:
-			if e := p.evidence(c.Name); wanted(p.Pod, c, e) {
+			if e := p.lastStarted(c.Name); shouldStart(p.Pod, c, e) {
 				p.start(c, pod.Main, e)
 			}
 		case cur.State == container.StateRunning && !p.changed(c, cur):
@@ -206,8 +206,8 @@ func (p *planner) mains() {
 				p.killFailed(c, cur, message)
 				continue
 			}
-			p.kept++
-		case cur.State == container.StateExited && !wanted(p.Pod, c, cur):
+			p.remaining++
+		case cur.State == container.StateExited && !shouldStart(p.Pod, c, cur):
 		default:
 			p.replace(c, pod.Main, cur)
 		}
@@ -216,11 +216,11 @@ func (p *planner) mains() {
 
 // replace plans the start of a container that does not run as it should: cur is
 // created, dead, unknown, or running from another spec.
-func (p *planner) replace(c *v1.Container, kind pod.Kind, cur *container.Container) {
+func (p *planner) replace(c *v1.Container, kind pod.ContainerType, cur *container.Container) {
 	switch cur.State {
 	case container.StateCreated:
 		if p.changed(c, cur) {
-			p.start(c, kind, p.evidence(c.Name))
+			p.start(c, kind, p.lastStarted(c.Name))
 			return
 		}
 		s := startOf(c, kind)
@@ -239,7 +239,7 @@ func (p *planner) replace(c *v1.Container, kind pod.Kind, cur *container.Contain
 
 // whyReplaced returns the event message for a container that runs from another
 // spec.
-func (p *planner) whyReplaced(c *v1.Container, kind pod.Kind, cur *container.Container) string {
+func (p *planner) whyReplaced(c *v1.Container, kind pod.ContainerType, cur *container.Container) string {
 	resized := p.Resized[cur.ID]
 	switch {
 	case resized != "":
@@ -252,7 +252,7 @@ func (p *planner) whyReplaced(c *v1.Container, kind pod.Kind, cur *container.Con
 
 // start plans a new container after the end of last (nil for the first), or the
 // wait for it.
-func (p *planner) start(c *v1.Container, kind pod.Kind, last *container.Container) {
+func (p *planner) start(c *v1.Container, kind pod.ContainerType, last *container.Container) {
 	if p.planned(c.Name) {
 		return
 	}
@@ -273,7 +273,7 @@ func (p *planner) start(c *v1.Container, kind pod.Kind, last *container.Containe
 	p.add(s)
 }
 
-func startOf(c *v1.Container, kind pod.Kind) Start {
+func startOf(c *v1.Container, kind pod.ContainerType) Start {
 	return Start{Container: c, Init: kind == pod.Init, Ephemeral: kind == pod.Ephemeral}
 }
 
@@ -290,12 +290,12 @@ func (p *planner) planned(name string) bool {
 }
 
 func (p *planner) specified(name string) bool {
-	c, _ := pod.Find(&p.Pod.Spec, name)
+	c, _ := pod.FindContainer(&p.Pod.Spec, name)
 	return c != nil
 }
 
-// until sets Next to t, unless Next is earlier.
-func (p *planner) until(t time.Time) {
+// wakeAt sets Next to t, unless Next is earlier.
+func (p *planner) wakeAt(t time.Time) {
 	if p.out.Next.IsZero() || t.Before(p.out.Next) {
 		p.out.Next = t
 	}

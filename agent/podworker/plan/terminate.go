@@ -79,7 +79,7 @@ func Terminate(p *v1.Pod, o *container.Observed) Termination {
 func stopOf(p *v1.Pod, cur *container.Container) Stop {
 	var c *v1.Container
 	if p != nil {
-		c, _ = pod.Find(&p.Spec, cur.Name)
+		c, _ = pod.FindContainer(&p.Spec, cur.Name)
 	}
 	return Stop{ID: cur.ID, Name: cur.Name, Grace: graceOf(p, cur), PreStop: preStopOf(c, cur), Container: c}
 }
@@ -100,7 +100,7 @@ func preStopOf(c *v1.Container, cur *container.Container) *v1.LifecycleHandler {
 func graceOf(p *v1.Pod, c *container.Container) time.Duration {
 	switch {
 	case p != nil:
-		return pod.GracePeriod(p)
+		return pod.TerminationGracePeriod(p)
 	case c.GracePeriod >= 0:
 		return c.GracePeriod
 	default:

@@ -39,7 +39,7 @@ func TestTerminate(t *testing.T) {
 	}
 	preStop := func(name, path string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
-			c, _ := pod.Find(&p.Spec, name)
+			c, _ := pod.FindContainer(&p.Spec, name)
 			c.Lifecycle = &v1.Lifecycle{PreStop: hook(path)}
 		}
 	}

@@ -18,9 +18,9 @@ const (
 	reasonGatesNotReady  = "ReadinessGatesNotReady"
 )
 
-// owned reports whether the kubelet sets a condition. All others are kept as
+// ownedByKubelet reports whether the kubelet sets a condition. All others are kept as
 // the API server has them.
-func owned(t v1.PodConditionType) bool {
+func ownedByKubelet(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
 		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
@@ -35,7 +35,7 @@ func owned(t v1.PodConditionType) bool {
 func (g *generator) conditions(s *v1.PodStatus) {
 	disruption := g.disruption(s)
 	for _, c := range g.api.Conditions {
-		if !owned(c.Type) && (c.Type != v1.DisruptionTarget || disruption == nil) {
+		if !ownedByKubelet(c.Type) && (c.Type != v1.DisruptionTarget || disruption == nil) {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}
@@ -54,7 +54,7 @@ func (g *generator) conditions(s *v1.PodStatus) {
 		g.podInitialized(s), ready, containersReady,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}
-	if pod.MayRestartAll(&g.Pod.Spec) {
+	if pod.HasRestartAllRule(&g.Pod.Spec) {
 		all = append(all, g.allRestarting(s))
 	}
 	for _, c := range all {
@@ -72,7 +72,7 @@ func (g *generator) conditions(s *v1.PodStatus) {
 // A controller that sees it need not wait any more.
 func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
 	c := condition(g.old.Conditions, v1.DisruptionTarget)
-	if g.Disruption == nil || g.held || !terminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
+	if g.Disruption == nil || g.suppressed || !terminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
 		return c
 	}
 	return &v1.PodCondition{

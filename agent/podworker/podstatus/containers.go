@@ -54,7 +54,7 @@ func (g *generator) ephemeralContainers() []v1.ContainerStatus {
 	}
 	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.EphemeralContainers))
 	for i := range g.Pod.Spec.EphemeralContainers {
-		c := pod.EphemeralOf(&g.Pod.Spec.EphemeralContainers[i])
+		c := pod.EphemeralAsContainer(&g.Pod.Spec.EphemeralContainers[i])
 		s := g.container(c, find(g.old.EphemeralContainerStatuses, c.Name), pod.Ephemeral)
 		g.wait(c, &s, pod.Ephemeral)
 		out = append(out, s)
@@ -112,7 +112,7 @@ func (g *generator) newest(name string) (current, previous *container.Container)
 
 // container returns the status of one container by the runtime's state, without
 // readiness and without wait reasons.
-func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
+func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod.ContainerType) v1.ContainerStatus {
 	current, previous := g.newest(c.Name)
 	if current == nil {
 		return g.absent(c, old, kind)
@@ -137,7 +137,7 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod
 	if old != nil {
 		s.RestartCount = countOn(old, &s)
 		if previous == nil {
-			s.LastTerminationState = remembered(old, s.ContainerID)
+			s.LastTerminationState = previousTermination(old, s.ContainerID)
 		}
 	}
 	return s
@@ -165,9 +165,9 @@ func NextCount(s *v1.ContainerStatus) int32 {
 
 func oneMore(count int32) int32 { return min(count, math.MaxInt32-1) + 1 }
 
-// remembered returns the termination state, from the old status, of the
+// previousTermination returns the termination state, from the old status, of the
 // container before containerID.
-func remembered(old *v1.ContainerStatus, containerID string) v1.ContainerState {
+func previousTermination(old *v1.ContainerStatus, containerID string) v1.ContainerState {
 	for _, t := range []*v1.ContainerStateTerminated{old.State.Terminated, old.LastTerminationState.Terminated} {
 		if t != nil && t.ContainerID != containerID {
 			return v1.ContainerState{Terminated: t}
@@ -178,7 +178,7 @@ func remembered(old *v1.ContainerStatus, containerID string) v1.ContainerState {
 
 // absent returns the status of a container that the runtime does not have: not
 // created yet, or gone.
-func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
+func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.ContainerType) v1.ContainerStatus {
 	if g.removing && kind != pod.Ephemeral && old != nil && old.State.Waiting == nil {
 		return removed(old)
 	}
@@ -231,7 +231,7 @@ func (g *generator) mainExists() bool {
 }
 
 // wait adds the reason why a container that should be started is not.
-func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.Kind) {
+func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.ContainerType) {
 	r, ok := g.Waiting[c.Name]
 	if !ok || s.State.Running != nil || g.Terminating || g.Terminated || g.Pod.DeletionTimestamp != nil {
 		return

@@ -72,7 +72,7 @@ func ephemerals(names ...string) func(*v1.Pod) {
 // unless it is a sidecar.
 func rules(name string, action v1.ContainerRestartRuleAction) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		c, _ := pod.Find(&p.Spec, name)
+		c, _ := pod.FindContainer(&p.Spec, name)
 		if c.RestartPolicy == nil {
 			c.RestartPolicy = new(v1.ContainerRestartPolicyNever)
 		}
@@ -85,7 +85,7 @@ func rules(name string, action v1.ContainerRestartRuleAction) func(*v1.Pod) {
 // probed gives a container a startup and a readiness probe.
 func probed(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		c, _ := pod.Find(&p.Spec, name)
+		c, _ := pod.FindContainer(&p.Spec, name)
 		c.StartupProbe, c.ReadinessProbe = &v1.Probe{}, &v1.Probe{}
 	}
 }

@@ -9,5 +9,5 @@ import (
 // Unlocked returns nil as soon as the store's lock could be taken for reading,
 // and an error if it cannot until ctx ends.
 func (s *Store) Unlocked(ctx context.Context) error {
-	return health.Free(ctx, s.mu.TryRLock, s.mu.RUnlock)
+	return health.CheckLock(ctx, s.mu.TryRLock, s.mu.RUnlock)
 }

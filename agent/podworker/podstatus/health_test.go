@@ -17,7 +17,7 @@ func TestLockThatIsHeld(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.mu.Lock()
-	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrHeld) {
+	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrLockHeld) {
 		t.Errorf("somebody has it: %v", err)
 	}
 	s.mu.Unlock()

@@ -18,7 +18,7 @@ const messageBytes = 12 << 10
 func (g *generator) trimMessages(s *v1.PodStatus) {
 	spec := &g.Pod.Spec
 	share := messageBytes / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
-	for c := range pod.Statuses(s) {
+	for c := range pod.ContainerStatuses(s) {
 		trimState(&c.State, share)
 		trimState(&c.LastTerminationState, share)
 	}

@@ -18,7 +18,7 @@ func (g *generator) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
 		}
 		if m.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
-			if g.RecursiveReadOnly && recursively(&c.VolumeMounts[i]) {
+			if g.RecursiveReadOnly && isRecursive(&c.VolumeMounts[i]) {
 				mode = v1.RecursiveReadOnlyEnabled
 			}
 			m.RecursiveReadOnly = &mode
@@ -28,9 +28,9 @@ func (g *generator) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
 	return out
 }
 
-// recursively reports whether a read-only mount is to be recursively read-only
+// isRecursive reports whether a read-only mount is to be recursively read-only
 // where that is supported. A mount with propagation cannot be.
-func recursively(m *v1.VolumeMount) bool {
+func isRecursive(m *v1.VolumeMount) bool {
 	if m.RecursiveReadOnly == nil || m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
 		return false
 	}

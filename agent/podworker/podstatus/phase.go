@@ -25,7 +25,7 @@ func (g *generator) phase(s *v1.PodStatus) {
 		s.Phase = g.api.Phase
 	case g.Terminated && !pod.IsStatic(g.Pod) && !terminal(s.Phase):
 		s.Phase = v1.PodFailed
-	case s.Phase == v1.PodPending && (g.old.Phase == v1.PodRunning || g.api.Phase == v1.PodRunning) && !pod.MayRestartAll(&g.Pod.Spec):
+	case s.Phase == v1.PodPending && (g.old.Phase == v1.PodRunning || g.api.Phase == v1.PodRunning) && !pod.HasRestartAllRule(&g.Pod.Spec):
 		s.Phase = v1.PodRunning
 	}
 	for _, earlier := range []*v1.PodStatus{g.api, g.old} {
@@ -34,20 +34,20 @@ func (g *generator) phase(s *v1.PodStatus) {
 			s.Message = cmp.Or(earlier.Message, s.Message)
 		}
 	}
-	g.held = g.holds(s)
+	g.suppressed = g.mustSuppress(s)
 }
 
-// hold suppresses a terminal phase while a container still runs, since readers
+// suppressPhase suppresses a terminal phase while a container still runs, since readers
 // treat the resources of a terminated pod as free (mergePodStatus in
 // pkg/kubelet/status/status_manager.go). The conditions already show the end.
-func (g *generator) hold(s *v1.PodStatus) {
-	if g.held {
+func (g *generator) suppressPhase(s *v1.PodStatus) {
+	if g.suppressed {
 		s.Phase, s.Reason, s.Message = cmp.Or(g.old.Phase, v1.PodPending), g.old.Reason, g.old.Message
 	}
 }
 
-// holds reports whether the phase has to be suppressed.
-func (g *generator) holds(s *v1.PodStatus) bool {
+// mustSuppress reports whether the phase has to be suppressed.
+func (g *generator) mustSuppress(s *v1.PodStatus) bool {
 	if !terminal(s.Phase) || terminal(g.old.Phase) || terminal(g.api.Phase) || g.Terminated {
 		return false
 	}
@@ -64,14 +64,14 @@ func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFa
 // restarts reports whether a container with this termination state is
 // restarted. An init container that succeeded is never restarted, nor is an
 // ephemeral one.
-func (g *generator) restarts(c *v1.Container, end *v1.ContainerStateTerminated, kind pod.Kind) bool {
+func (g *generator) restarts(c *v1.Container, end *v1.ContainerStateTerminated, kind pod.ContainerType) bool {
 	switch {
 	case kind == pod.Ephemeral, kind == pod.Init && end.ExitCode == 0 && !pod.IsRestartableInit(c):
 		return false
 	case g.restarting, end.Reason == reasonRestartingAll:
 		return true
 	default:
-		return pod.Restarts(&g.Pod.Spec, c, end.ExitCode)
+		return pod.ShouldRestart(&g.Pod.Spec, c, end.ExitCode)
 	}
 }
 

@@ -27,7 +27,7 @@ func (g *generator) actual(c *v1.Container, current *container.Container) *resiz
 		a = resize.Observed(r.CPUShares, r.CPUQuota, r.CPUPeriod, r.MemoryLimit)
 	}
 	if !known {
-		a.MemoryRequest = resize.Known(resize.Wanted(g.Pod, c).MemoryRequest)
+		a.MemoryRequest = resize.Known(resize.DesiredValues(g.Pod, c).MemoryRequest)
 	}
 	return &a
 }

@@ -23,23 +23,23 @@ const (
 // container that triggered the restart still exists. When that is removed too,
 // the old condition shows the restart for one more status.
 func (g *generator) restartAll() {
-	if !pod.MayRestartAll(&g.Pod.Spec) || g.stops() || terminal(g.old.Phase) || terminal(g.api.Phase) {
+	if !pod.HasRestartAllRule(&g.Pod.Spec) || g.isStopping() || terminal(g.old.Phase) || terminal(g.api.Phase) {
 		return
 	}
 	c := condition(g.old.Conditions, v1.AllContainersRestarting)
-	g.restarting = g.asksRestart()
+	g.restarting = g.triggersRestartAll()
 	g.removing = g.restarting || c != nil && c.Status == v1.ConditionTrue
 }
 
-// stops reports whether the pod is terminating or has terminated.
-func (g *generator) stops() bool {
+// isStopping reports whether the pod is terminating or has terminated.
+func (g *generator) isStopping() bool {
 	return g.Terminating || g.Terminated || g.Failed != nil || g.Pod.DeletionTimestamp != nil
 }
 
-// asksRestart reports whether a container exited by a rule that restarts all.
+// triggersRestartAll reports whether a container exited by a rule that restarts all.
 // The exit of a sidecar counts only if it came before that of the last main
 // container.
-func (g *generator) asksRestart() bool {
+func (g *generator) triggersRestartAll() bool {
 	var asked, ended time.Time // the first exit of an init container that triggers the restart, the last of a main one that ended for good
 	asks, open := false, false // open: a main container runs or will run
 	for c, kind := range pod.Containers(&g.Pod.Spec) {
@@ -47,11 +47,11 @@ func (g *generator) asksRestart() bool {
 		exited := current != nil && current.State == container.StateExited
 		switch {
 		case kind == pod.Ephemeral:
-		case kind == pod.Main && exited && !pod.Restarts(&g.Pod.Spec, c, current.ExitCode):
+		case kind == pod.Main && exited && !pod.ShouldRestart(&g.Pod.Spec, c, current.ExitCode):
 			if current.FinishedAt.After(ended) {
 				ended = current.FinishedAt
 			}
-		case exited && pod.RestartsAll(c, current.ExitCode):
+		case exited && pod.RestartsAllContainers(c, current.ExitCode):
 			if kind == pod.Main {
 				return true
 			}

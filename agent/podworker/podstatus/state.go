@@ -48,7 +48,7 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 			t.Reason = reasonError
 		}
 	}
-	told := g.told(t.ContainerID)
+	told := g.oldTermination(t.ContainerID)
 	if told.Reason == reasonOOMKilled {
 		t.Reason = reasonOOMKilled // the kernel's OOM counters are gone by now
 	}
@@ -64,10 +64,10 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 	return t
 }
 
-// told returns the termination state that the old status has of a container, or
+// oldTermination returns the termination state that the old status has of a container, or
 // the zero value if it has none.
-func (g *generator) told(containerID string) v1.ContainerStateTerminated {
-	for c := range pod.Statuses(g.old) {
+func (g *generator) oldTermination(containerID string) v1.ContainerStateTerminated {
+	for c := range pod.ContainerStatuses(g.old) {
 		for _, t := range [2]*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
 			if t != nil && t.ContainerID == containerID {
 				return *t

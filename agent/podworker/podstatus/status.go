@@ -95,9 +95,9 @@ type generator struct {
 	// restarting means that all containers are about to be restarted. removing
 	// means that absent containers were removed for that.
 	restarting, removing bool
-	// held means that the terminal phase is suppressed, since something still
+	// suppressed means that the terminal phase is suppressed, since something still
 	// runs.
-	held bool
+	suppressed bool
 }
 
 // Generate returns the pod's status. The same input gives the same status, and
@@ -121,7 +121,7 @@ func Generate(in Input) v1.PodStatus {
 
 	s := v1.PodStatus{
 		ObservedGeneration: max(in.Pod.Generation, g.old.ObservedGeneration),
-		QOSClass:           pod.QoS(in.Pod),
+		QOSClass:           pod.QOSClass(in.Pod),
 		StartTime:          g.startTime(),
 	}
 	if r := in.Rejected; r != nil {
@@ -139,7 +139,7 @@ func Generate(in Input) v1.PodStatus {
 	g.podResources(&s)
 	g.addresses(&s)
 	g.conditions(&s)
-	g.hold(&s)
+	g.suppressPhase(&s)
 	g.trimMessages(&s)
 	return s
 }

@@ -52,7 +52,7 @@ func (e *Entry) Running() iter.Seq[Running] {
 		if e.Status == nil {
 			return
 		}
-		for c := range pod.Statuses(e.Status) {
+		for c := range pod.ContainerStatuses(e.Status) {
 			_, id, _ := strings.Cut(c.ContainerID, "://")
 			if id == "" || c.State.Running == nil || e.startedSince(c.Name) {
 				continue
@@ -125,10 +125,10 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bo
 	return changed
 }
 
-// Started records that a container was started, and notifies the readers of
+// RecordStart records that a container was started, and notifies the readers of
 // running containers (Entry.Running). The next Set must have a status observed
 // after that. Started does nothing for an unknown pod.
-func (s *Store) Started(uid types.UID, r Running) {
+func (s *Store) RecordStart(uid types.UID, r Running) {
 	s.mu.Lock()
 	e, known := s.entries[uid]
 	if known {
@@ -141,9 +141,9 @@ func (s *Store) Started(uid types.UID, r Running) {
 	}
 }
 
-// Submit stores the pod. A known pod keeps its status. A new one has the status
+// SetPod stores the pod. A known pod keeps its status. A new one has the status
 // first until it is observed.
-func (s *Store) Submit(p *v1.Pod, first v1.PodStatus) {
+func (s *Store) SetPod(p *v1.Pod, first v1.PodStatus) {
 	s.mu.Lock()
 	e, known := s.entries[p.UID]
 	if e.Pod = p; !known {
@@ -226,7 +226,7 @@ func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 
 // wake notifies all readers. The caller must not hold the lock.
 func (s *Store) wake() {
-	nudge(s.changed)
+	trySend(s.changed)
 	s.notify()
 }
 
@@ -234,12 +234,12 @@ func (s *Store) wake() {
 func (s *Store) notify() {
 	s.mu.RLock()
 	for slot := range s.notified {
-		nudge(slot)
+		trySend(slot)
 	}
 	s.mu.RUnlock()
 }
 
-func nudge(slot chan<- struct{}) {
+func trySend(slot chan<- struct{}) {
 	select {
 	case slot <- struct{}{}:
 	default: // a wakeup is already pending

@@ -92,13 +92,13 @@ func TestStoreSubmit(t *testing.T) {
 		}
 	}
 	p := named("x", "a")
-	s.Submit(p, v1.PodStatus{Phase: v1.PodPending})
+	s.SetPod(p, v1.PodStatus{Phase: v1.PodPending})
 	check("a new pod", v1.PodPending, false, true)
-	s.Submit(named("x", "a"), v1.PodStatus{Phase: v1.PodFailed})
+	s.SetPod(named("x", "a"), v1.PodStatus{Phase: v1.PodFailed})
 	check("a new version", v1.PodPending, false, false)
 	s.Set(p, v1.PodStatus{Phase: v1.PodPending}, Sandbox{})
 	check("observed to be so", v1.PodPending, true, true)
-	s.Submit(p, v1.PodStatus{Phase: v1.PodFailed})
+	s.SetPod(p, v1.PodStatus{Phase: v1.PodFailed})
 	check("the next version", v1.PodPending, true, false)
 }
 
@@ -150,7 +150,7 @@ func TestStoreNotify(t *testing.T) {
 		{"a status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, true},
 		{"the same status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, false},
 		{"several changes at once", func() {
-			s.Submit(named("x", "b"), v1.PodStatus{})
+			s.SetPod(named("x", "b"), v1.PodStatus{})
 			s.Delete("x/a")
 		}, true},
 		{"no change", func() { s.Delete("x/a") }, false},
@@ -187,11 +187,11 @@ func TestStoreStarted(t *testing.T) {
 	}
 	slot := make(chan struct{}, 1)
 	defer s.Notify(slot)()
-	s.Started(p.UID, Running{Name: "runs", ID: "0"}) // nobody knows the pod
+	s.RecordStart(p.UID, Running{Name: "runs", ID: "0"}) // nobody knows the pod
 	if len(slot) != 0 || running() != nil {
 		t.Errorf("of an unknown pod: %v", running())
 	}
-	s.Submit(p, v1.PodStatus{})
+	s.SetPod(p, v1.PodStatus{})
 	<-slot
 	<-s.Changed()
 	steps := []struct {
@@ -199,11 +199,11 @@ func TestStoreStarted(t *testing.T) {
 		do   func()
 		want []Running
 	}{
-		{"started", func() { s.Started(p.UID, Running{"runs", "1", 0}) }, []Running{{"runs", "1", 0}}},
-		{"another one", func() { s.Started(p.UID, Running{"more", "m", 0}) }, []Running{{"runs", "1", 0}, {"more", "m", 0}}},
+		{"started", func() { s.RecordStart(p.UID, Running{"runs", "1", 0}) }, []Running{{"runs", "1", 0}}},
+		{"another one", func() { s.RecordStart(p.UID, Running{"more", "m", 0}) }, []Running{{"runs", "1", 0}, {"more", "m", 0}}},
 		{"observed", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
-		{"started again", func() { s.Started(p.UID, Running{"runs", "2", 1}) }, []Running{{"runs", "2", 1}}},
-		{"a newer pod", func() { s.Submit(p, v1.PodStatus{}); s.Started(p.UID, Running{"runs", "3", 2}) }, []Running{{"runs", "3", 2}}},
+		{"started again", func() { s.RecordStart(p.UID, Running{"runs", "2", 1}) }, []Running{{"runs", "2", 1}}},
+		{"a newer pod", func() { s.SetPod(p, v1.PodStatus{}); s.RecordStart(p.UID, Running{"runs", "3", 2}) }, []Running{{"runs", "3", 2}}},
 		{"observed as before", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
 		{"gone", func() { s.Delete(p.UID) }, nil},
 	}

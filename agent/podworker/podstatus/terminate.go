@@ -13,7 +13,7 @@ import (
 func (g *generator) terminate(s *v1.PodStatus) {
 	if g.initialized(s) {
 		for i := range s.ContainerStatuses {
-			lose(&s.ContainerStatuses[i])
+			markLost(&s.ContainerStatuses[i])
 		}
 	}
 	last := len(s.InitContainerStatuses) - 1
@@ -23,7 +23,7 @@ func (g *generator) terminate(s *v1.PodStatus) {
 		}
 	}
 	for i := range s.InitContainerStatuses[:last+1] {
-		lose(&s.InitContainerStatuses[i])
+		markLost(&s.InitContainerStatuses[i])
 	}
 }
 
@@ -46,7 +46,7 @@ func (g *generator) initialized(s *v1.PodStatus) bool {
 	return end != nil && end.ExitCode == 0
 }
 
-func lose(s *v1.ContainerStatus) {
+func markLost(s *v1.ContainerStatus) {
 	if s.State.Terminated != nil {
 		return
 	}

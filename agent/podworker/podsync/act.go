@@ -17,16 +17,16 @@ import (
 // time of the next attempt at what could not be done yet without being a
 // failure. seen is the pod's state after act, if act did nothing but start
 // something, and nil otherwise.
-func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
+func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (seen *container.Observed, retry time.Time, err error) {
 	if a.KillPod {
 		if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).all(ctx, plan.Terminate(p, o)); err != nil {
 			return nil, time.Time{}, err
 		}
 	}
 	if a.CreateSandbox && !a.KillPod {
-		f.old = f.old[:0]
+		f.oldSandboxes = f.oldSandboxes[:0]
 		for i := range o.Sandboxes {
-			f.old = append(f.old, o.Sandboxes[i].ID)
+			f.oldSandboxes = append(f.oldSandboxes, o.Sandboxes[i].ID)
 		}
 	}
 	if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).kill(ctx, a.Kill); err != nil {
@@ -46,23 +46,23 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 	return seen, retry, nil
 }
 
-// stopOld stops sandboxes of an earlier boot, after the pods that wait for a
+// stopOldSandboxes stops sandboxes of an earlier boot, after the pods that wait for a
 // start slot: the runtime then releases their addresses, which network plugins
 // may keep on the disk.
-func (s *Syncer) stopOld(ctx context.Context, f *facts) error {
-	if len(f.old) == 0 {
+func (s *Syncer) stopOldSandboxes(ctx context.Context, f *syncState) error {
+	if len(f.oldSandboxes) == 0 {
 		return nil
 	}
-	if err := s.turns.take(ctx, &f.turn); err != nil {
+	if err := s.startLimiter.acquire(ctx, &f.slot); err != nil {
 		return err
 	}
-	defer f.turn.leave()
-	for _, id := range f.old {
+	defer f.slot.release()
+	for _, id := range f.oldSandboxes {
 		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil && !errors.Is(err, container.ErrNotFound) {
 			return err
 		}
 	}
-	f.old = nil
+	f.oldSandboxes = nil
 	return nil
 }
 
@@ -78,7 +78,7 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 		}
 	}
 	if !a.Reset {
-		if err := s.dropTraces(ctx, p, o, a.Remove); err != nil {
+		if err := s.removeLogsOf(ctx, p, o, a.Remove); err != nil {
 			return err
 		}
 	}
@@ -90,9 +90,9 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	return nil
 }
 
-// dropTraces removes the logs and termination messages of removed containers.
+// removeLogsOf removes the logs and termination messages of removed containers.
 // Otherwise a crash loop would leave a set of them for each start.
-func (s *Syncer) dropTraces(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string) error {
+func (s *Syncer) removeLogsOf(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string) error {
 	if len(removed) == 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (s *Syncer) dropTraces(ctx context.Context, p *v1.Pod, o *container.Observe
 		if err := logs.drop(name, o.Containers[i].ID, count, shared); err != nil {
 			return err
 		}
-		if err := s.Volumes.DropMessages(p.UID, name, keep); err != nil {
+		if err := s.Volumes.RemoveTerminationMessages(p.UID, name, keep); err != nil {
 			return err
 		}
 	}

@@ -14,17 +14,17 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// carryOut executes the steps of a resize once in a sync, and then writes the
+// actuate executes the steps of a resize once in a sync, and then writes the
 // settings that the comparison does not cover. It stops at the first failure. The next
 // sync continues from the state that it observes.
-func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
-	r.tried = true
+func (r *resizing) actuate(ctx context.Context, s *Syncer, p *v1.Pod) error {
+	r.executed = true
 	if len(r.plan.Steps) > 0 {
 		defer func(begun time.Time) { s.countResized(ctx, s.now().Sub(begun), r.err) }(s.now())
 	}
 	for i := range r.plan.Steps {
 		step := &r.plan.Steps[i]
-		if err := s.carryOut(ctx, p, step, r.node); err != nil {
+		if err := s.executeStep(ctx, p, step, r.node); err != nil {
 			r.err = resizeOf(step, err)
 			if ctx.Err() == nil {
 				s.resizeFailed(p, r.err)
@@ -33,21 +33,21 @@ func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 		}
 	}
 	if s.Cgroups != nil {
-		if r.err = s.settleGroups(p, r.runs, r.node); r.err != nil {
+		if r.err = s.updateCgroups(p, r.runs, r.node); r.err != nil {
 			if len(r.plan.Steps) > 0 {
 				s.resizeFailed(p, r.err)
 			}
 			return r.err
 		}
 	}
-	s.resizes.change(p.UID, func(e *resizable) { e.behind, e.failures = false, 0 })
+	s.resizes.change(p.UID, func(e *resizable) { e.stale, e.failures = false, 0 })
 	return nil
 }
 
-// settleGroups updates what follows from requests and limits: the memory
+// updateCgroups updates what follows from requests and limits: the memory
 // protection of the pod and of its running containers, and the resources of the
 // cgroups above the pod's.
-func (s *Syncer) settleGroups(p *v1.Pod, runs map[string]resize.Running, n *criconfig.Node) error {
+func (s *Syncer) updateCgroups(p *v1.Pod, runs map[string]resize.Running, n *criconfig.Node) error {
 	for name, c := range runs {
 		if err := s.protectContainer(p, name, c.ID, n); err != nil {
 			return err
@@ -59,7 +59,7 @@ func (s *Syncer) settleGroups(p *v1.Pod, runs map[string]resize.Running, n *cric
 	return s.ensureGroups(n, "")
 }
 
-func (s *Syncer) carryOut(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
+func (s *Syncer) executeStep(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
 	switch step.Kind {
 	case resize.PodLimit:
 		wanted := criconfig.PodResources(p, n)
@@ -83,12 +83,12 @@ func (s *Syncer) carryOut(ctx context.Context, p *v1.Pod, step *resize.Step, n *
 // nothing or a part. In that case updateContainer writes the container's cgroup
 // files itself.
 func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
-	c, _ := pod.Find(&p.Spec, step.Container)
+	c, _ := pod.FindContainer(&p.Spec, step.Container)
 	sized := *c
-	sized.Resources = step.Values.On(c.Resources)
+	sized.Resources = step.Values.ApplyTo(c.Resources)
 	n = s.nodeFor(p.UID, c.Name, n)
 	resources := criconfig.UpdateResources(p, &sized, n)
-	resources.CpusetCpus = s.CPUs.For(p.UID, c.Name)
+	resources.CpusetCpus = s.CPUs.CPUSet(p.UID, c.Name)
 	err := s.Runtime.UpdateContainerResources(ctx, step.ID, resources)
 	if errors.Is(err, container.ErrNotFound) {
 		return nil // the container exited; its next start uses the allocation
@@ -105,7 +105,7 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 		}
 	}
 	if err == nil && step.Resource == v1.ResourceMemory {
-		s.resizes.change(p.UID, func(e *resizable) { delete(e.had, c.Name) })
+		s.resizes.change(p.UID, func(e *resizable) { delete(e.previousMemory, c.Name) })
 	}
 	return err
 }
@@ -114,8 +114,8 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 // request and limit. It bypasses the runtime, since not all runtimes can update
 // these files.
 func (s *Syncer) protectContainer(p *v1.Pod, name, id string, n *criconfig.Node) error {
-	c, _ := pod.Find(&p.Spec, name)
-	files := criconfig.MemoryQoS(p, c, n)
+	c, _ := pod.FindContainer(&p.Spec, name)
+	files := criconfig.MemoryQoSFiles(p, c, n)
 	if len(files) == 0 {
 		return nil
 	}
@@ -142,11 +142,11 @@ func (s *Syncer) setCgroup(path string, r cgroups.Resources) error {
 	return err
 }
 
-// raised returns the resources that a pod's cgroup gets before containers start
+// withoutLowering returns the resources that a pod's cgroup gets before containers start
 // in it. While a resize is in progress it lowers no limit: the steps of the
 // resize do that, once the running containers use less.
-func (st *starter) raised(path string, r cgroups.Resources) cgroups.Resources {
-	if !st.facts.resizing {
+func (st *starter) withoutLowering(path string, r cgroups.Resources) cgroups.Resources {
+	if !st.state.resizing {
 		return r
 	}
 	l, err := st.Cgroups.Limits(path)

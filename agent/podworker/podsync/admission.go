@@ -21,24 +21,24 @@ type admitter struct {
 	// running are the pods that the runtime had when the agent started; nil
 	// until they are known.
 	running map[types.UID]struct{}
-	pods    []*judged // in the order of submission
+	pods    []*candidate // in the order of submission
 	// reserved returns a pod with the resources that the admission of other
 	// pods has to count; nil returns the pod unchanged. It must not block.
 	reserved func(*v1.Pod) *v1.Pod
-	// under returns the node's pressure conditions; nil means no pressure.
-	under func() evictionapi.Conditions
+	// pressure returns the node's pressure conditions; nil means no pressure.
+	pressure func() evictionapi.Conditions
 }
 
-// judged is a pod and the result of its admission.
-type judged struct {
+// candidate is a pod and the result of its admission.
+type candidate struct {
 	pod *v1.Pod
 	// unsupported names the fields of the pod's spec that are not supported;
 	// empty if there are none.
 	unsupported string
 	// rejection is the reason why the pod is rejected; nil means admitted.
 	rejection *admission.Rejection
-	// over means that the pod has ended and uses no resources any more.
-	over bool
+	// ended means that the pod has ended and uses no resources any more.
+	ended bool
 }
 
 // submit decides the admission of a new pod. For a known pod it only stores the
@@ -55,10 +55,10 @@ func (a *admitter) submit(p *v1.Pod, node *admission.Node) {
 		known.pod, known.unsupported = p, unsupported
 		return
 	}
-	j := &judged{pod: p, unsupported: unsupported}
+	j := &candidate{pod: p, unsupported: unsupported}
 	a.pods = append(a.pods, j)
 	if a.running != nil {
-		a.judge(j, node)
+		a.decide(j, node)
 	}
 }
 
@@ -83,21 +83,21 @@ func (a *admitter) adopt(found []pod.Ref, node *admission.Node) {
 		for _, j := range waiting {
 			if _, runs := a.running[j.pod.UID]; runs == running {
 				a.pods = append(a.pods, j)
-				a.judge(j, node)
+				a.decide(j, node)
 			}
 		}
 	}
 }
 
-// judge decides the admission of a pod. As in the kubelet, it checks node
+// decide decides the admission of a pod. As in the kubelet, it checks node
 // pressure first and only once: a pod that is rejected for pressure is not
 // admitted later. The caller holds the lock.
-func (a *admitter) judge(j *judged, node *admission.Node) {
+func (a *admitter) decide(j *candidate, node *admission.Node) {
 	if _, runs := a.running[j.pod.UID]; runs {
 		return
 	}
-	if a.under != nil {
-		if message, ok := policy.Admit(j.pod, a.under()); !ok {
+	if a.pressure != nil {
+		if message, ok := policy.Admit(j.pod, a.pressure()); !ok {
 			j.rejection = &admission.Rejection{Reason: policy.Reason, Message: message}
 			return
 		}
@@ -116,7 +116,7 @@ func (a *admitter) fits(p *v1.Pod, node *admission.Node) *admission.Rejection {
 	defer a.mu.Unlock()
 	j := a.find(p.UID)
 	if j == nil {
-		j = &judged{pod: p}
+		j = &candidate{pod: p}
 	}
 	return admission.Fit(p, node, a.others(j))
 }
@@ -130,9 +130,9 @@ func (a *admitter) resize(p *v1.Pod) {
 	}
 }
 
-// verdict returns the result of a pod's admission; ok is false for a pod that
+// result returns the result of a pod's admission; ok is false for a pod that
 // no source has any more.
-func (a *admitter) verdict(uid types.UID) (unsupported string, rejection *admission.Rejection, ok bool) {
+func (a *admitter) result(uid types.UID) (unsupported string, rejection *admission.Rejection, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
@@ -151,7 +151,7 @@ func (a *admitter) retry(uid types.UID, node *admission.Node) (done bool) {
 		return true
 	}
 	for _, victim := range j.rejection.Preempt {
-		if v := a.find(victim); v != nil && !v.over {
+		if v := a.find(victim); v != nil && !v.ended {
 			return false
 		}
 	}
@@ -159,9 +159,9 @@ func (a *admitter) retry(uid types.UID, node *admission.Node) (done bool) {
 	return true
 }
 
-// claim admits a pod that already runs, whatever was decided before: a pod that
+// admitRunning admits a pod that already runs, whatever was decided before: a pod that
 // another agent, or this one before its restart, has started keeps running.
-func (a *admitter) claim(uid types.UID) {
+func (a *admitter) admitRunning(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
@@ -175,7 +175,7 @@ func (a *admitter) begin(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
-		j.over = false
+		j.ended = false
 	}
 }
 
@@ -185,7 +185,7 @@ func (a *admitter) end(uid types.UID) (waiting []types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
-		j.over = true
+		j.ended = true
 	}
 	return a.waitingFor(uid)
 }
@@ -194,7 +194,7 @@ func (a *admitter) end(uid types.UID) (waiting []types.UID) {
 func (a *admitter) remove(uid types.UID) (waiting []types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.pods = slices.DeleteFunc(a.pods, func(j *judged) bool { return j.pod.UID == uid })
+	a.pods = slices.DeleteFunc(a.pods, func(j *candidate) bool { return j.pod.UID == uid })
 	delete(a.running, uid)
 	return a.waitingFor(uid)
 }
@@ -211,7 +211,7 @@ func (a *admitter) waitingFor(uid types.UID) (waiting []types.UID) {
 }
 
 // find returns the entry of a pod, or nil. The caller holds the lock.
-func (a *admitter) find(uid types.UID) *judged {
+func (a *admitter) find(uid types.UID) *candidate {
 	for _, j := range a.pods {
 		if j.pod.UID == uid {
 			return j
@@ -223,11 +223,11 @@ func (a *admitter) find(uid types.UID) *judged {
 // others returns the pods that count against the node's resources in addition
 // to j. A pod of the same full name does not count, since it has to end before
 // j begins. The caller holds the lock.
-func (a *admitter) others(j *judged) []*v1.Pod {
+func (a *admitter) others(j *candidate) []*v1.Pod {
 	name := pod.RefOf(j.pod).FullName()
 	var out []*v1.Pod
 	for _, other := range a.pods {
-		if other != j && !other.over && other.rejection == nil && pod.RefOf(other.pod).FullName() != name {
+		if other != j && !other.ended && other.rejection == nil && pod.RefOf(other.pod).FullName() != name {
 			p := other.pod
 			if a.reserved != nil {
 				p = a.reserved(p)

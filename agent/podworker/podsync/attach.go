@@ -24,7 +24,7 @@ func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (er
 	}
 	in.ReadEnvFile = func(volume, path string) ([]byte, error) { return st.Volumes.ReadEnvFile(st.pod, volume, path) }
 	in.Volumes, in.ReadOnlyVolumes = st.volumes.Paths, st.volumes.ReadOnly
-	in.RecursiveReadOnly = st.RecursiveReadOnly(st.facts.handler)
+	in.RecursiveReadOnly = st.RecursiveReadOnly(st.state.handler)
 	if in.TargetID, err = st.target(c.Name); err != nil {
 		return st.failed(ctx, c.Name, reasonConfigError, err)
 	}
@@ -80,10 +80,10 @@ func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[strin
 // pull makes the image of c present; container is the name of the container
 // that waits for it. img is nil after a pull.
 func (st *starter) pull(ctx context.Context, container string, c *v1.Container) (ref string, img *runtimeapi.Image, err error) {
-	ref, img, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx), Slow: st.facts.turn.leave})
+	ref, img, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx), OnSlow: st.state.slot.release})
 	if err != nil {
 		if bad := new(image.Error); errors.As(err, &bad) {
-			st.facts.wait(container, bad.Reason, bad.Message)
+			st.state.wait(container, bad.Reason, bad.Message)
 		}
 		return "", nil, inContainer(container, err)
 	}

@@ -14,20 +14,20 @@ import (
 // waits, or between the plan and this call. So the wait is measured on the
 // monotonic clock, from the moment at which the plan read the clock. No step
 // prolongs it.
-func (f *facts) schedule(next time.Time) time.Time {
-	f.next, f.due = next, time.Time{}
+func (f *syncState) schedule(next time.Time) time.Time {
+	f.next, f.nextMonotonic = next, time.Time{}
 	if !next.IsZero() {
-		f.due = f.read.Add(next.Round(0).Sub(f.planned.Round(0)))
+		f.nextMonotonic = f.clockRead.Add(next.Round(0).Sub(f.planned.Round(0)))
 	}
-	return f.due
+	return f.nextMonotonic
 }
 
 // clock returns the wall time for the next plan. This is now, or the time until
 // which the last plan waited, if that wait is over and the clock was set back
 // meanwhile.
-func (f *facts) clock(now time.Time) time.Time {
-	f.read, f.planned = now, now
-	if !f.due.IsZero() && !now.Before(f.due) && now.Round(0).Before(f.next.Round(0)) {
+func (f *syncState) clock(now time.Time) time.Time {
+	f.clockRead, f.planned = now, now
+	if !f.nextMonotonic.IsZero() && !now.Before(f.nextMonotonic) && now.Round(0).Before(f.next.Round(0)) {
 		f.planned = f.next
 	}
 	return f.planned
@@ -36,8 +36,8 @@ func (f *facts) clock(now time.Time) time.Time {
 // reasonBackOff is the kubelet's event reason for a crash loop.
 const reasonBackOff = "BackOff"
 
-// tellBackoffs emits one event for each crash loop backoff.
-func (s *Syncer) tellBackoffs(p *v1.Pod, a *plan.Actions, f *facts) {
+// emitBackOffs emits one event for each crash loop backoff.
+func (s *Syncer) emitBackOffs(p *v1.Pod, a *plan.Actions, f *syncState) {
 	for name, w := range a.Waiting {
 		if w.Reason != plan.ReasonCrashLoop || f.backoffs[name].Equal(w.Until) {
 			continue

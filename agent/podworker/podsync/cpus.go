@@ -21,12 +21,12 @@ import (
 // nothing has run yet. A pod that runs, or has run, uses the shared CPUs until
 // a sync can allocate some: it was admitted once, by another configuration or
 // another agent.
-func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (result podworker.Result, refused bool, err error) {
+func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (result podworker.Result, refused bool, err error) {
 	if s.CPUs == nil || a.Done || !a.CreateSandbox && len(a.Start) == 0 && !o.Running() {
 		return podworker.Result{}, false, nil
 	}
 	err = s.CPUs.Allocate(ctx, p)
-	r := new(policy.Refusal)
+	r := new(policy.AdmissionError)
 	switch {
 	case err == nil:
 		return podworker.Result{}, false, nil
@@ -46,7 +46,7 @@ func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed,
 // pod's sandbox and cgroup if the name is "". A container with exclusive CPUs
 // has no CFS quota.
 func (s *Syncer) nodeFor(uid types.UID, name string, n *criconfig.Node) *criconfig.Node {
-	if !n.CPUCFSQuota || !s.CPUs.Unbounded(uid, name) {
+	if !n.CPUCFSQuota || !s.CPUs.IgnoresQuota(uid, name) {
 		return n
 	}
 	other := *n

@@ -13,12 +13,12 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// Undecided decides the due resizes of all pods. It reports whether the resize
+// ResizeUndecided decides the due resizes of all pods. It reports whether the resize
 // of this pod still has to be decided or persisted; then the pod's spec must
 // not be taken for its allocation. It blocks on the disk. It decides nothing
 // before all sources have reported their pods, since a resize might take the
 // room of one of those.
-func (s *Syncer) Undecided(uid types.UID) bool {
+func (s *Syncer) ResizeUndecided(uid types.UID) bool {
 	s.decideResizes(uid)
 	return s.resizes.isDue(uid)
 }
@@ -31,9 +31,9 @@ func (s *Syncer) SourcesReady() {
 	}
 }
 
-// Reconciled processes the API server's status of a pod whose spec has not
+// OnStatusReconciled processes the API server's status of a pod whose spec has not
 // changed. It does not block.
-func (s *Syncer) Reconciled(p *v1.Pod) {
+func (s *Syncer) OnStatusReconciled(p *v1.Pod) {
 	if s.resizes.reconcile(p) {
 		s.Wake(p.UID)
 	}
@@ -63,16 +63,16 @@ func (s *Syncer) decideResizes(by types.UID) {
 // effect.
 func (s *Syncer) decideResize(next resize.Pending) error {
 	p, given := next.Pod, next.Allocation
-	d := resize.Decide(p, given, resize.Node{Features: s.Resizable, Room: s.roomFor})
+	d := resize.Decide(p, given, resize.Node{Features: s.Resizable, CheckFit: s.roomFor})
 	for _, victim := range d.Preempt {
 		s.Evict(victim, podstatus.Reason{Reason: admission.ReasonPreempted, Message: admission.MessagePreempted})
 	}
 	if len(d.Preempt) > 0 {
-		s.resizes.change(p.UID, func(e *resizable) { e.due = e.wanted != p })
+		s.resizes.change(p.UID, func(e *resizable) { e.due = e.desired != p })
 		return nil // decided again when the last victim has ended
 	}
 	if d.Outcome == resize.Allocate {
-		given = resize.Of(p)
+		given = resize.FromSpec(p)
 	}
 	if d.Outcome != resize.Unchanged && s.resizes.record != nil {
 		if err := s.resizes.record.Put(p.UID, given); err != nil {
@@ -84,21 +84,21 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	s.resizes.change(p.UID, func(e *resizable) {
 		s.countAccepted(e, &d)
 		if d.Outcome == resize.Allocate && st != nil {
-			e.keepMemory(e.given.Apply(p), st)
+			e.keepMemory(e.allocation.Apply(p), st)
 		}
-		e.given, e.due, e.behind = &given, e.wanted != p, e.behind || d.Outcome == resize.Allocate
-		e.conditions, tell = e.conditions.Decided(d, p.Generation, s.now())
+		e.allocation, e.due, e.stale = &given, e.desired != p, e.stale || d.Outcome == resize.Allocate
+		e.conditions, tell = e.conditions.AfterDecision(d, p.Generation, s.now())
 	})
 	s.admission.resize(s.resizes.allocated(p))
 	if tell {
 		s.countInfeasible(&d)
-		s.tellDecision(p, &d)
+		s.emitDecision(p, &d)
 	}
 	return nil
 }
 
-// tellDecision emits the event of a decision.
-func (s *Syncer) tellDecision(p *v1.Pod, d *resize.Decision) {
+// emitDecision emits the event of a decision.
+func (s *Syncer) emitDecision(p *v1.Pod, d *resize.Decision) {
 	ref := pod.RefOf(p)
 	switch d.Outcome {
 	case resize.Allocate:
@@ -112,21 +112,21 @@ func (s *Syncer) tellDecision(p *v1.Pod, d *resize.Decision) {
 }
 
 // roomFor checks a pod of another size by the rules for a new pod.
-func (s *Syncer) roomFor(p *v1.Pod) resize.Room {
+func (s *Syncer) roomFor(p *v1.Pod) resize.Fit {
 	r := s.admission.fits(p, s.AdmitNode())
 	switch {
 	case r == nil:
-		return resize.Room{}
+		return resize.Fit{}
 	case len(r.Preempt) > 0:
-		return resize.Room{Preempt: r.Preempt}
+		return resize.Fit{Preempt: r.Preempt}
 	}
-	return resize.Room{Reason: r.Reason, Message: r.Message}
+	return resize.Fit{Reason: r.Reason, Message: r.Message}
 }
 
 // roomFreed triggers a new decision of the deferred resizes, since a pod uses
 // less or has ended. It does not block.
 func (s *Syncer) roomFreed(trigger string) {
-	for _, uid := range s.resizes.again(trigger) {
+	for _, uid := range s.resizes.retryDeferred(trigger) {
 		s.Wake(uid)
 	}
 }
@@ -154,6 +154,6 @@ func (s *Syncer) forgetResizes(ref pod.Ref) error {
 	return nil
 }
 
-// errNotShown means that a resize was carried out, but the actual resources
+// errResizeNotEffective means that a resize was carried out, but the actual resources
 // differ.
-var errNotShown = errors.New("the container runtime or the cgroup does not report the resources that were set")
+var errResizeNotEffective = errors.New("the container runtime or the cgroup does not report the resources that were set")

@@ -22,9 +22,9 @@ var errStillRuns = errors.New("containers or sandboxes are still running")
 // Terminate implements podworker.Syncer.
 func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
 	p = s.resizes.allocated(p)
-	f := s.factsOf(ref.UID)
+	f := s.stateOf(ref.UID)
 	f.terminating = true
-	s.Probes.Terminating(ref.UID)
+	s.Probes.StopLivenessAndStartup(ref.UID)
 	// A container that has exited since is stopped once more, which does no
 	// harm.
 	o, err := s.lastSeen(ctx, f, ref)
@@ -48,7 +48,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	if p != nil {
 		s.report(ctx, p, o, f)
 	}
-	f.seen = o
+	f.lastObserved = o
 	return nil
 }
 
@@ -79,9 +79,9 @@ func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (
 
 // lastSeen returns the stored observation of the pod, or observes the pod
 // again.
-func (s *Syncer) lastSeen(ctx context.Context, f *facts, ref pod.Ref) (*container.Observed, error) {
-	if o := f.seen; o != nil {
-		f.seen = nil
+func (s *Syncer) lastSeen(ctx context.Context, f *syncState, ref pod.Ref) (*container.Observed, error) {
+	if o := f.lastObserved; o != nil {
+		f.lastObserved = nil
 		return o, nil
 	}
 	return container.Observe(ctx, s.Runtime, ref.UID)
@@ -95,12 +95,12 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
 		return err
 	}
-	s.tellKept(ref)
+	s.reportForeignVolumes(ref)
 	node, err := s.Node(ctx)
 	if err != nil {
 		return err
 	}
-	f := s.factsOf(ref.UID)
+	f := s.stateOf(ref.UID)
 	if s.Cgroups != nil {
 		for _, path := range criconfig.PodCgroups(ref.UID, node) {
 			if err := s.dropCgroup(ref, path, f); err != nil {
@@ -111,13 +111,13 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 			s.Log.Warn("cannot update QoS cgroups", "error", err)
 		}
 	}
-	if err := s.removeLeft(ctx, ref, f); err != nil {
+	if err := s.removeLeaked(ctx, ref, f); err != nil {
 		return err
 	}
-	s.Probes.Forget(ref.UID)
+	s.Probes.RemovePod(ref.UID)
 	s.resizes.end(ref.UID)
 	s.CPUs.Release(ref.UID)
-	s.placeFree(s.admission.end(ref.UID), podTerminated)
+	s.resourcesFreed(s.admission.end(ref.UID), podTerminated)
 	f.terminated = true
 	if p == nil {
 		return nil
@@ -135,10 +135,10 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 // interrupted start can leave such a process. dropCgroup kills them, as the
 // kubelet does (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy). The
 // next try removes the cgroup.
-func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *facts) error {
+func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *syncState) error {
 	err := s.deleteCgroup(path)
 	if errors.Is(err, cgroups.ErrBusy) {
-		f.slipped = leftTries
+		f.cleanupAttempts = maxCleanupAttempts
 		s.Log.Warn("kill orphaned processes in pod cgroup", "pod", ref.String(), "podUID", ref.UID, "cgroup", path)
 		err = errors.Join(err, s.Cgroups.Kill(path))
 	}
@@ -148,29 +148,29 @@ func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *facts) error {
 	return nil
 }
 
-// leftTries bounds the attempts to remove what the runtime still has of a pod
+// maxCleanupAttempts bounds the attempts to remove what the runtime still has of a pod
 // with orphaned processes. After that the pod is finished anyway.
-const leftTries = 3
+const maxCleanupAttempts = 3
 
-// removeLeft removes what else an orphaned process implies: the shim of its
+// removeLeaked removes what else an orphaned process implies: the shim of its
 // container, and the container's record.
-func (s *Syncer) removeLeft(ctx context.Context, ref pod.Ref, f *facts) error {
-	if f.slipped == 0 || s.Below == nil {
+func (s *Syncer) removeLeaked(ctx context.Context, ref pod.Ref, f *syncState) error {
+	if f.cleanupAttempts == 0 || s.NativeAPI == nil {
 		return nil
 	}
-	f.slipped--
-	removed, err := s.Below.RemoveLeft(ctx, ref.UID)
+	f.cleanupAttempts--
+	removed, err := s.NativeAPI.RemoveLeft(ctx, ref.UID)
 	log := s.Log.With("pod", ref.String(), "podUID", ref.UID)
 	if removed > 0 {
 		log.Warn("removed leaked containers", "containers", removed)
 	}
 	switch {
 	case err == nil:
-		f.slipped = 0
+		f.cleanupAttempts = 0
 		return nil
-	case f.slipped == 0 || errors.Is(err, container.ErrUnsupported):
+	case f.cleanupAttempts == 0 || errors.Is(err, container.ErrUnsupported):
 		log.Warn("cannot remove leaked containers", "error", err, "remedy", "restart the container runtime")
-		f.slipped = 0
+		f.cleanupAttempts = 0
 		return nil
 	}
 	return fmt.Errorf("remove leaked containers of pod %s: %w", ref, err)
@@ -209,7 +209,7 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := s.Volumes.Teardown(ctx, ref.UID); err != nil {
 		return err
 	}
-	s.tellKept(ref)
+	s.reportForeignVolumes(ref)
 	node, err := s.Node(ctx)
 	if err != nil {
 		return err
@@ -222,6 +222,6 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	}
 	s.OOM.Forget(ref.UID)
 	s.Statuses.Delete(ref.UID)
-	s.dropFacts(ref.UID)
+	s.dropState(ref.UID)
 	return nil
 }

@@ -40,15 +40,15 @@ func TestLostProcessesAreKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, f := New(Config{Cgroups: tree, Log: slog.New(slog.DiscardHandler)}), &facts{}
+	s, f := New(Config{Cgroups: tree, Log: slog.New(slog.DiscardHandler)}), &syncState{}
 	if err := s.dropCgroup(pod.Ref{}, "kubepods/pod1", f); !errors.Is(err, cgroups.ErrBusy) {
 		t.Errorf("a group with a process in it: %v", err)
 	}
 	if got, err := os.ReadFile(kill); err != nil || string(got) != "1" {
 		t.Errorf("cgroup.kill has %q, %v", got, err)
 	}
-	if f.slipped != leftTries {
-		t.Errorf("%d tries are left to take away what else there is", f.slipped)
+	if f.cleanupAttempts != maxCleanupAttempts {
+		t.Errorf("%d tries are left to take away what else there is", f.cleanupAttempts)
 	}
 	if err := errors.Join(os.Remove(lost), os.Remove(kill)); err != nil {
 		t.Fatal(err)
@@ -92,11 +92,11 @@ func TestKill(t *testing.T) {
 	known := false
 	peek := func() (*criconfig.Node, bool) { return &criconfig.Node{CgroupDriver: criconfig.DriverCgroupfs}, known }
 	s := New(Config{Cgroups: tree, PeekNode: peek, Log: slog.New(slog.DiscardHandler)})
-	if err := s.Kill("2"); err != nil {
+	if err := s.KillProcesses("2"); err != nil {
 		t.Errorf("before the runtime has told how groups are named: %v", err)
 	}
 	known = true
-	if err := errors.Join(s.Kill("2"), s.Kill("gone"), New(Config{PeekNode: peek}).Kill("1")); err != nil {
+	if err := errors.Join(s.KillProcesses("2"), s.KillProcesses("gone"), New(Config{PeekNode: peek}).KillProcesses("1")); err != nil {
 		t.Error(err)
 	}
 	for group, want := range files {
@@ -107,7 +107,7 @@ func TestKill(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "kubepods/pod1/cgroup.kill")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Kill("1"); err == nil || !strings.Contains(err.Error(), "5.14") {
+	if err := s.KillProcesses("1"); err == nil || !strings.Contains(err.Error(), "5.14") {
 		t.Errorf("a kernel without cgroup.kill: %v", err)
 	}
 }
@@ -205,16 +205,16 @@ func TestLeftoversAreRemoved(t *testing.T) {
 		want    []bool // whether a call fails
 	}{
 		{name: "no process was lost", want: []bool{false}},
-		{name: "gone at once", slipped: leftTries, answers: []error{nil}, want: []bool{false, false}},
-		{name: "gone with the second try", slipped: leftTries, answers: []error{busy, nil}, want: []bool{true, false, false}},
-		{name: "never", slipped: leftTries, answers: []error{busy, busy, busy}, want: []bool{true, true, false, false}},
-		{name: "another runtime", slipped: leftTries, answers: []error{container.ErrUnsupported}, want: []bool{false, false}},
+		{name: "gone at once", slipped: maxCleanupAttempts, answers: []error{nil}, want: []bool{false, false}},
+		{name: "gone with the second try", slipped: maxCleanupAttempts, answers: []error{busy, nil}, want: []bool{true, false, false}},
+		{name: "never", slipped: maxCleanupAttempts, answers: []error{busy, busy, busy}, want: []bool{true, true, false, false}},
+		{name: "another runtime", slipped: maxCleanupAttempts, answers: []error{container.ErrUnsupported}, want: []bool{false, false}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := &below{answers: tc.answers}
-			s, f := New(Config{Below: b, Log: slog.New(slog.DiscardHandler)}), &facts{slipped: tc.slipped}
+			s, f := New(Config{NativeAPI: b, Log: slog.New(slog.DiscardHandler)}), &syncState{cleanupAttempts: tc.slipped}
 			for i, fails := range tc.want {
-				if err := s.removeLeft(t.Context(), pod.Ref{UID: "u"}, f); (err != nil) != fails {
+				if err := s.removeLeaked(t.Context(), pod.Ref{UID: "u"}, f); (err != nil) != fails {
 					t.Errorf("call %d: %v", i+1, err)
 				}
 			}

@@ -32,16 +32,16 @@ type Eviction struct {
 // its worker terminates it, and it does not start again. It does not block. A
 // pod that already fails is left as it is.
 func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
-	s.EvictAs(uid, &Eviction{
+	s.EvictWith(uid, &Eviction{
 		Reason:     why,
 		Disruption: &podstatus.Reason{Reason: v1.PodReasonTerminationByKubelet, Message: disruptionMessage(&why)},
 	})
 }
 
-// EvictAs is Evict with all details of the report. It reports whether the pod
+// EvictWith is Evict with all details of the report. It reports whether the pod
 // was not failing already. The Syncer keeps e.
-func (s *Syncer) EvictAs(uid types.UID, e *Eviction) (first bool) {
-	f := s.factsOf(uid)
+func (s *Syncer) EvictWith(uid types.UID, e *Eviction) (first bool) {
+	f := s.stateOf(uid)
 	s.mu.Lock()
 	first = f.evicted == nil
 	if first {
@@ -58,10 +58,10 @@ func (s *Syncer) EvictAs(uid types.UID, e *Eviction) (first bool) {
 	return true
 }
 
-// Kill kills every process of a pod at once, without the runtime, which then
+// KillProcesses kills every process of a pod at once, without the runtime, which then
 // observes that its containers exited. It does not wait for the processes to
 // end. It does nothing where the agent makes no pod cgroups.
-func (s *Syncer) Kill(uid types.UID) error {
+func (s *Syncer) KillProcesses(uid types.UID) error {
 	n, ok := s.PeekNode()
 	if !ok || s.Cgroups == nil {
 		return nil
@@ -76,14 +76,14 @@ func (s *Syncer) Kill(uid types.UID) error {
 // disruptionMessage returns the message of the condition DisruptionTarget.
 func disruptionMessage(why *podstatus.Reason) string {
 	if why.Reason == admission.ReasonPreempted {
-		return admission.ConditionOfPreempted
+		return admission.PreemptedConditionMessage
 	}
 	return why.Message
 }
 
 // evicted reports whether the pod is to fail for a reason of the node. The
 // first time it records the failure and emits the event.
-func (s *Syncer) evicted(p *v1.Pod, f *facts) bool {
+func (s *Syncer) evicted(p *v1.Pod, f *syncState) bool {
 	s.mu.Lock()
 	e := f.evicted
 	s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *Syncer) evicted(p *v1.Pod, f *facts) bool {
 	if f.failed == nil {
 		f.failed, f.disruption = &e.Reason, e.Disruption
 		if e.Reason.Reason != shutdown.ReasonEnded { // a shutdown has an event of the node instead
-			s.Events.Annotated(pod.RefOf(p), e.Reason.Reason, e.Reason.Message, e.Annotations)
+			s.Events.AnnotatedWarning(pod.RefOf(p), e.Reason.Reason, e.Reason.Message, e.Annotations)
 		}
 	}
 	return true

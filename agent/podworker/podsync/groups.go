@@ -12,19 +12,19 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// groups are the cgroups above those of the pods. Their resources follow from
+// parentCgroups are the cgroups above those of the pods. Their resources follow from
 // the pods. Workers compute them one at a time, so that the last result is
 // written last.
-type groups struct {
-	mu      sync.Mutex
-	written map[string]written // by cgroup path
-	relief  cgroups.CPUMax     // of BestEffort pods
+type parentCgroups struct {
+	mu              sync.Mutex
+	written         map[string]writtenCgroup // by cgroup path
+	bestEffortLimit cgroups.CPUMax           // of BestEffort pods
 }
 
-// written is what a cgroup was given. A cgroup with another id, such as a
+// writtenCgroup is what a cgroup was given. A cgroup with another id, such as a
 // systemd slice that was made again after it had no pod for a while, has none
 // of it.
-type written struct {
+type writtenCgroup struct {
 	id uint64
 	r  cgroups.Resources
 }
@@ -34,9 +34,9 @@ type written struct {
 func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
-	for _, g := range criconfig.Groups(s.live(gone), n) {
+	for _, g := range criconfig.ParentCgroups(s.livePods(gone), n) {
 		if g.Path == criconfig.QoSCgroup(v1.PodQOSBestEffort, n) {
-			g.Resources.CPUMax = s.groups.relief
+			g.Resources.CPUMax = s.groups.bestEffortLimit
 		}
 		was, ok := s.groups.written[g.Path]
 		if id, err := s.Cgroups.ID(g.Path); ok && err == nil && id == was.id && reflect.DeepEqual(was.r, g.Resources) {
@@ -54,15 +54,15 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 			return fmt.Errorf("cgroup of all pods of a class: %w", err)
 		}
 		if s.groups.written == nil {
-			s.groups.written = map[string]written{}
+			s.groups.written = map[string]writtenCgroup{}
 		}
-		s.groups.written[g.Path] = written{id, r}
+		s.groups.written[g.Path] = writtenCgroup{id, r}
 	}
 	return nil
 }
 
-// live returns the pods that may have something running, except for gone.
-func (s *Syncer) live(gone types.UID) []*v1.Pod {
+// livePods returns the pods that may have something running, except for gone.
+func (s *Syncer) livePods(gone types.UID) []*v1.Pod {
 	entries := s.Statuses.List()
 	pods := make([]*v1.Pod, 0, len(entries))
 	for i := range entries {

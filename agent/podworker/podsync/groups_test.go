@@ -57,7 +57,7 @@ func burstable(uid types.UID, cpu, memory string) *v1.Pod {
 func TestEnsureGroups(t *testing.T) {
 	tree, file := groupTree(t)
 	s := New(Config{Cgroups: tree, Statuses: podstatus.NewStore(), Log: slog.New(slog.DiscardHandler)})
-	n := &criconfig.Node{MemoryAccounting: true, MemoryQoS: true, Enforced: v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}}
+	n := &criconfig.Node{MemoryAccounting: true, MemoryQoS: true, EnforcedAllocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}}
 	has := func(when, name, want string) {
 		t.Helper()
 		got, err := os.ReadFile(file(name))
@@ -77,7 +77,7 @@ func TestEnsureGroups(t *testing.T) {
 		if p.UID == "over" {
 			st.Phase = v1.PodSucceeded
 		}
-		s.Statuses.Submit(p, st)
+		s.Statuses.SetPod(p, st)
 	}
 	ensure("")
 	has("two pods", "kubepods/burstable/memory.low", "3145728")
@@ -109,7 +109,7 @@ func TestEnsureGroups(t *testing.T) {
 	has("one is gone", "kubepods/burstable/memory.low", "1048576")
 	has("one is gone", "kubepods/memory.min", "1048576")
 
-	n.Enforced[v1.ResourceMemory] = resource.MustParse("900k") // less than is used
+	n.EnforcedAllocatable[v1.ResourceMemory] = resource.MustParse("900k") // less than is used
 	ensure("two")
 	has("a limit that would kill", "kubepods/memory.max", "67108864")
 	if err := os.WriteFile(file("kubepods/memory.current"), []byte("800000\n"), 0o644); err != nil {
@@ -120,14 +120,14 @@ func TestEnsureGroups(t *testing.T) {
 
 	cpus := runtime.NumCPU()
 	for share, want := range map[float64]string{0.5: fmt.Sprint(cpus * 50_000), 0: "1000", 1: "max"} {
-		if err := s.Relieve(share); err != nil {
+		if err := s.ThrottleBestEffort(share); err != nil {
 			t.Fatal(err)
 		}
 		ensure("two")
 		has("relieved", "kubepods/besteffort/cpu.max", want+" 100000")
 	}
 	s.PeekNode = func() (*criconfig.Node, bool) { return nil, false }
-	if err := s.Relieve(0.5); err == nil {
+	if err := s.ThrottleBestEffort(0.5); err == nil {
 		t.Error("there is nothing to hold down, and it is")
 	}
 }

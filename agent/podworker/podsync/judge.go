@@ -15,12 +15,12 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
-// judge reports whether the pod must not run here, or not yet. A running pod is
+// admit reports whether the pod must not run here, or not yet. A running pod is
 // never rejected: a pod that another agent started, or this one before its
 // restart, keeps running. If it uses features that are not supported, it is
 // only observed.
-func (s *Syncer) judge(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts) (result podworker.Result, refused bool) {
-	unsupported, r, wanted := s.admission.verdict(p.UID)
+func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState) (result podworker.Result, refused bool) {
+	unsupported, r, wanted := s.admission.result(p.UID)
 	switch {
 	case !wanted: // its termination is about to begin
 		return podworker.Result{}, true
@@ -35,7 +35,7 @@ func (s *Syncer) judge(ctx context.Context, p *v1.Pod, o *container.Observed, f 
 	case r == nil:
 		return podworker.Result{}, false
 	case o.Running(), s.ended(p, o, f):
-		s.admission.claim(p.UID)
+		s.admission.admitRunning(p.UID)
 		return podworker.Result{}, false
 	case len(r.Preempt) == 0:
 		return s.reject(ctx, p, o, f, r), true
@@ -46,16 +46,16 @@ func (s *Syncer) judge(ctx context.Context, p *v1.Pod, o *container.Observed, f 
 	if !s.admission.retry(p.UID, s.AdmitNode()) {
 		return podworker.Result{}, true // woken when the last victim has ended
 	}
-	return s.judge(ctx, p, o, f)
+	return s.admit(ctx, p, o, f)
 }
 
-// confirm decides a pod again that was rejected for the node's labels or
+// confirmRejection decides a pod again that was rejected for the node's labels or
 // taints, after it has read these again from the API server.
-func (s *Syncer) confirm(ctx context.Context, p *v1.Pod, f *facts) error {
+func (s *Syncer) confirmRejection(ctx context.Context, p *v1.Pod, f *syncState) error {
 	if f.confirmed || s.ConfirmNode == nil || pod.IsStatic(p) {
 		return nil
 	}
-	_, r, _ := s.admission.verdict(p.UID)
+	_, r, _ := s.admission.result(p.UID)
 	if r == nil || (r.Reason != admission.ReasonNodeAffinity && r.Reason != admission.ReasonTaint) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (s *Syncer) confirm(ctx context.Context, p *v1.Pod, f *facts) error {
 
 // ended reports whether the pod ran to its end. Such a pod uses no resources,
 // and its status shows how it ended.
-func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *facts) bool {
+func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *syncState) bool {
 	if len(o.Containers) == 0 {
 		return false
 	}
@@ -78,17 +78,17 @@ func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *facts) bool {
 }
 
 // reject fails a pod that never ran, for good.
-func (s *Syncer) reject(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts, r *admission.Rejection) podworker.Result {
+func (s *Syncer) reject(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState, r *admission.Rejection) podworker.Result {
 	f.rejected = &podstatus.Reason{Reason: r.Reason, Message: r.Message}
 	s.Events.Warning(pod.RefOf(p), r.Reason, r.Message)
-	s.placeFree(s.admission.end(p.UID), podTerminated)
+	s.resourcesFreed(s.admission.end(p.UID), podTerminated)
 	s.report(ctx, p, o, f)
 	return podworker.Result{Done: true}
 }
 
-// placeFree triggers a sync of the pods that waited for another pod's end;
+// resourcesFreed triggers a sync of the pods that waited for another pod's end;
 // trigger is the label in metrics.
-func (s *Syncer) placeFree(waiting []types.UID, trigger string) {
+func (s *Syncer) resourcesFreed(waiting []types.UID, trigger string) {
 	for _, uid := range waiting {
 		s.Wake(uid)
 	}

@@ -10,11 +10,11 @@ import (
 // which stay when their pod has ended.
 const reasonVolumeKept = "VolumeKept"
 
-// tellKept emits an event, once, for the foreign volumes that stay in the
+// reportForeignVolumes emits an event, once, for the foreign volumes that stay in the
 // directory of a pod that has ended.
-func (s *Syncer) tellKept(ref pod.Ref) {
-	f := s.factsOf(ref.UID)
-	if f.kept {
+func (s *Syncer) reportForeignVolumes(ref pod.Ref) {
+	f := s.stateOf(ref.UID)
+	if f.foreignReported {
 		return
 	}
 	foreign, err := s.Volumes.Foreign(ref.UID)
@@ -25,8 +25,8 @@ func (s *Syncer) tellKept(ref pod.Ref) {
 	if len(foreign) == 0 {
 		return
 	}
-	f.kept = true
-	todo := s.Volumes.Todo(ref.UID, foreign)
+	f.foreignReported = true
+	todo := s.Volumes.ActionRequired(ref.UID, foreign)
 	name := fmt.Sprintf("pod %s terminated", ref)
 	if ref.Name != "" {
 		s.Events.Warning(ref, reasonVolumeKept, todo)

@@ -15,13 +15,13 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Leftovers lists the UIDs of pods that have something on this node other than
+// ListOrphans lists the UIDs of pods that have something on this node other than
 // the runtime's objects: a directory, logs, a cgroup or a recorded allocation.
 // The caller has to sort out the desired pods. Leftovers reads a few
 // directories and makes no call to the runtime or the API server. It also
 // begins to unmount network volumes of ended pods, without waiting for the
 // result.
-func (s *Syncer) Leftovers() ([]types.UID, error) {
+func (s *Syncer) ListOrphans() ([]types.UID, error) {
 	found := make(map[types.UID]struct{})
 	s.Volumes.UnmountIdle(0) // the next call observes the result
 	volumes, err := s.Volumes.Orphans()
@@ -30,9 +30,9 @@ func (s *Syncer) Leftovers() ([]types.UID, error) {
 		found[uid] = struct{}{}
 	}
 	if node, ok := s.PeekNode(); ok {
-		errs = append(errs, leftLogs(node, found))
+		errs = append(errs, orphanedLogs(node, found))
 		if s.Cgroups != nil {
-			errs = append(errs, s.leftCgroups(node, found))
+			errs = append(errs, s.orphanedCgroups(node, found))
 		}
 	}
 	uids := make([]types.UID, 0, len(found))
@@ -42,8 +42,8 @@ func (s *Syncer) Leftovers() ([]types.UID, error) {
 	return uids, errors.Join(errs...)
 }
 
-// leftLogs finds the pods' log directories, named namespace_name_uid.
-func leftLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
+// orphanedLogs finds the pods' log directories, named namespace_name_uid.
+func orphanedLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
 	dir := n.PodLogsDir
 	if dir == "" {
 		dir = criconfig.DefaultPodLogsDir
@@ -64,9 +64,9 @@ func leftLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
 	return nil
 }
 
-// leftCgroups finds the pods' cgroups. It omits those of known pods, since the
+// orphanedCgroups finds the pods' cgroups. It omits those of known pods, since the
 // name of a systemd slice does not determine the UID.
-func (s *Syncer) leftCgroups(n *criconfig.Node, found map[types.UID]struct{}) error {
+func (s *Syncer) orphanedCgroups(n *criconfig.Node, found map[types.UID]struct{}) error {
 	known := make(map[string]bool)
 	for _, e := range s.Statuses.List() {
 		known[path.Base(criconfig.PodCgroup(e.Pod, n))] = true
@@ -78,7 +78,7 @@ func (s *Syncer) leftCgroups(n *criconfig.Node, found map[types.UID]struct{}) er
 			errs = append(errs, fmt.Errorf("list pod cgroups: %w", err))
 		}
 		for _, name := range names {
-			if uid, ok := criconfig.LeftPod(name, class, n); ok && !known[name] {
+			if uid, ok := criconfig.PodUIDOfCgroup(name, class, n); ok && !known[name] {
 				found[uid] = struct{}{}
 			}
 		}

@@ -51,7 +51,7 @@ func TestLeftovers(t *testing.T) {
 		{true, []types.UID{"with-burst", "with-folder", "with-group", "with-logs"}},
 	} {
 		known = row.known
-		got, err := s.Leftovers()
+		got, err := s.ListOrphans()
 		if err != nil {
 			t.Errorf("node known %t: %v", known, err)
 		}
@@ -85,14 +85,14 @@ func TestLeftSlices(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := podstatus.NewStore()
-	known.Submit(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "of_mine"}}, v1.PodStatus{})
+	known.SetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "of_mine"}}, v1.PodStatus{})
 	s := &Syncer{Config: Config{
 		Volumes: volume.New(t.TempDir()), Cgroups: tree.NewSlices(t.TempDir()), Statuses: known,
 		PeekNode: func() (*criconfig.Node, bool) {
 			return &criconfig.Node{PodLogsDir: t.TempDir(), CgroupDriver: criconfig.DriverSystemd}, true
 		},
 	}}
-	got, err := s.Leftovers()
+	got, err := s.ListOrphans()
 	slices.Sort(got)
 	if want := []types.UID{"a-b", "c"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v, want %q", got, err, want)

@@ -24,7 +24,7 @@ const maxMessage = 4096
 // container ID. It reads each one once, since neither the file nor the log of
 // an exited container changes. It omits messages that cannot be read; the next
 // report reads those again that may be readable later.
-func (f *facts) messagesOf(ctx context.Context, p *v1.Pod, o *container.Observed) map[string]string {
+func (f *syncState) messagesOf(ctx context.Context, p *v1.Pod, o *container.Observed) map[string]string {
 	var known, out map[string]string
 	for i := range o.Containers {
 		c := &o.Containers[i]
@@ -76,7 +76,7 @@ const (
 )
 
 func fallsBackToLogs(p *v1.Pod, name string) bool {
-	c, _ := pod.Find(&p.Spec, name)
+	c, _ := pod.FindContainer(&p.Spec, name)
 	return c != nil && c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError
 }
 

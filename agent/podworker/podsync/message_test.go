@@ -62,15 +62,15 @@ func TestMessageFallsBackToTheLog(t *testing.T) {
 	}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateExited, ExitCode: 1, LogPath: log}}}
-	if got := new(facts).messagesOf(t.Context(), p, o); got["1"] != "" {
+	if got := new(syncState).messagesOf(t.Context(), p, o); got["1"] != "" {
 		t.Errorf("without the policy: %q", got)
 	}
 	p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
-	if got := new(facts).messagesOf(t.Context(), p, o); got["1"] != "no coffee\n" {
+	if got := new(syncState).messagesOf(t.Context(), p, o); got["1"] != "no coffee\n" {
 		t.Errorf("with the policy: %q", got)
 	}
 	o.Containers[0].ExitCode = 0
-	if got := new(facts).messagesOf(t.Context(), p, o); got["1"] != "" {
+	if got := new(syncState).messagesOf(t.Context(), p, o); got["1"] != "" {
 		t.Errorf("of a success: %q", got)
 	}
 }
@@ -95,7 +95,7 @@ func TestFallbackReadsTheEndOfALog(t *testing.T) {
 	}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}}}}
 	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateExited, ExitCode: 1, LogPath: path}}}
-	f := new(facts)
+	f := new(syncState)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	text := f.messagesOf(t.Context(), p, o)["1"]
@@ -127,7 +127,7 @@ func TestFallbackIsBrokenOff(t *testing.T) {
 	}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}}}}
 	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateExited, ExitCode: 1, LogPath: path}}}
-	f := new(facts)
+	f := new(syncState)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got := f.messagesOf(ended, p, o); len(got) != 0 {
@@ -146,7 +146,7 @@ func TestTerminationMessageIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateRunning, TerminationMessagePath: path}}}
-	f := new(facts)
+	f := new(syncState)
 	size := func() int64 {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -168,7 +168,7 @@ func TestTerminationMessageIsCut(t *testing.T) {
 
 func TestWaitSurvivesClockJumps(t *testing.T) {
 	now := time.Now()
-	var f facts
+	var f syncState
 	f.clock(now)
 	next := now.Add(10 * time.Second).Round(0) // a wall time, as plans give it
 	due := f.schedule(next)
@@ -194,7 +194,7 @@ func TestWaitSurvivesClockJumps(t *testing.T) {
 func TestSecondWaitSurvivesAClockSetBack(t *testing.T) {
 	now := time.Now()
 	first := now.Round(0).AddDate(9, 0, 0)
-	f := facts{next: first, due: now}
+	f := syncState{next: first, nextMonotonic: now}
 	late := now.Add(time.Second)
 	if got := f.clock(late); !got.Equal(first) {
 		t.Fatalf("the plan is made for %v, want %v", got, first)

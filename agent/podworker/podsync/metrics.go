@@ -22,16 +22,16 @@ type counted struct {
 	begun           metrics.Timing  // from submission to the first sync
 	started         *metrics.Timing // from submission until the pod runs
 	pods, badPods   atomic.Uint64
-	containers, bad metrics.Counts
-	evictions       metrics.Counts
-	cgroups         metrics.Timings
+	containers, bad metrics.CounterVec
+	evictions       metrics.CounterVec
+	cgroups         metrics.TimingVec
 	// for resizes
-	requested, infeasible, accepted metrics.Counts
-	resized                         *metrics.Timings
+	requested, infeasible, accepted metrics.CounterVec
+	resized                         *metrics.TimingVec
 }
 
 // countBegin records the time from a pod's submission to its first sync.
-func (s *Syncer) countBegin(f *facts) {
+func (s *Syncer) countBegin(f *syncState) {
 	if !f.begun && !f.submitted.IsZero() {
 		s.counted.begun.Observe(s.now().Sub(f.submitted), nil)
 	}
@@ -41,7 +41,7 @@ func (s *Syncer) countBegin(f *facts) {
 // countStart records the time from a pod's submission until it runs. It does
 // not count a pod that already ran when the agent found it, nor one that ended
 // before it was observed running.
-func (s *Syncer) countStart(f *facts, phase v1.PodPhase) {
+func (s *Syncer) countStart(f *syncState, phase v1.PodPhase) {
 	if f.pending && phase == v1.PodRunning && !f.submitted.IsZero() {
 		s.counted.started.Observe(s.now().Sub(f.submitted), nil)
 	}
@@ -73,7 +73,7 @@ func (st *starter) countContainer(ctx context.Context, what *plan.Start, err err
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	code := cmp.Or(st.facts.waiting[what.Container.Name].Reason, "Unknown")
+	code := cmp.Or(st.state.waiting[what.Container.Name].Reason, "Unknown")
 	if bad := new(image.Error); errors.As(err, &bad) {
 		code = bad.Reason
 	}
@@ -93,12 +93,12 @@ func (s *Syncer) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindCounter, "kubelet_started_pods_errors_total", "Failed attempts to create a pod sandbox.")
 	out.Sample(float64(c.badPods.Load()))
 	out.Family(metrics.KindCounter, "kubelet_started_containers_total", "Attempts to start a container, by container type.")
-	out.Counts(&c.containers)
+	out.CounterVec(&c.containers)
 	out.Family(metrics.KindCounter, "kubelet_started_containers_errors_total", "Failed attempts to start a container, by container type and reason.")
-	out.Counts(&c.bad)
+	out.CounterVec(&c.bad)
 	out.Family(metrics.KindHistogram, "kubelet_cgroup_manager_duration_seconds", "Duration in seconds of cgroup operations, by operation type.")
-	out.Timings(&c.cgroups)
+	out.TimingVec(&c.cgroups)
 	out.Family(metrics.KindCounter, "kubelet_evictions", "Evicted pods, by eviction signal.")
-	out.Counts(&c.evictions)
+	out.CounterVec(&c.evictions)
 	s.writeResizes(out)
 }

@@ -48,7 +48,7 @@ type Config struct {
 		container.Images
 	}
 	Images  *image.Puller
-	Volumes *volume.Volumes
+	Volumes *volume.Manager
 	// Objects returns the objects that pods refer to.
 	Objects objects.Reader
 	// Services lists the Services of a namespace; nil without an API server.
@@ -62,10 +62,10 @@ type Config struct {
 	}
 	// Cgroups is nil where the agent makes no cgroups for pods.
 	Cgroups Cgroups
-	// Below is containerd's native API. RemoveLeft removes what containerd
+	// NativeAPI is containerd's native API. RemoveLeft removes what containerd
 	// still has of a pod whose containers CRI has stopped, and counts the
 	// removed containers. nil means that the runtime has no such API.
-	Below interface {
+	NativeAPI interface {
 		RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error)
 	}
 	// Allocations persists the allocations of resized pods; nil persists none.
@@ -99,13 +99,13 @@ type Config struct {
 	// ShuttingDown reports whether the node is shutting down and admits no pods
 	// any more. It must not block. nil means never.
 	ShuttingDown func() bool
-	// Under returns the node's pressure conditions, which keep some pods from
+	// Pressure returns the node's pressure conditions, which keep some pods from
 	// being admitted. It must not block. nil means no pressure.
-	Under func() evictionapi.Conditions
-	// Arrived is called for each pod, and each new version of one, that a
+	Pressure func() evictionapi.Conditions
+	// PodAdded is called for each pod, and each new version of one, that a
 	// source has, and for each pod that begins. It must not block. nil calls
 	// nothing.
-	Arrived func(*v1.Pod)
+	PodAdded func(*v1.Pod)
 	// Handler returns the runtime handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
 	// RecursiveReadOnly reports whether a runtime handler supports recursive
@@ -128,20 +128,20 @@ type Syncer struct {
 	Config
 	now func() time.Time
 
-	admission admitter
-	resizes   resizes
-	turns     turns
-	groups    groups
-	counted   counted
+	admission    admitter
+	resizes      resizes
+	startLimiter startLimiter
+	groups       parentCgroups
+	counted      counted
 
-	mu    sync.Mutex
-	facts map[types.UID]*facts
+	mu     sync.Mutex
+	states map[types.UID]*syncState
 }
 
-// facts is the per-pod sync state: what is known of a pod in addition to its
+// syncState is the per-pod sync state: what is known of a pod in addition to its
 // spec and the runtime's state. Once it is created, only the pod's worker
 // accesses it, except for the fields with a lock.
-type facts struct {
+type syncState struct {
 	// waiting has by container name the reason why the container could not be
 	// started.
 	waiting map[string]podstatus.Waiting
@@ -153,8 +153,8 @@ type facts struct {
 	confirmed   bool
 	terminating bool
 	terminated  bool
-	// kept means that the foreign volumes that stay were reported.
-	kept bool
+	// foreignReported means that the foreign volumes that stay were reported.
+	foreignReported bool
 	// submitted is when a source first had the pod, zero for a pod that no
 	// source has. startedAt is when the node accepted the pod.
 	submitted, startedAt time.Time
@@ -163,21 +163,21 @@ type facts struct {
 	begun, pending bool
 	// next is the wall time until which the last plan waits. due is the same
 	// moment on the monotonic clock.
-	next, due time.Time
-	// read is the clock at the last plan. planned is the wall time that the
+	next, nextMonotonic time.Time
+	// clockRead is the clock at the last plan. planned is the wall time that the
 	// plan was made for.
-	read, planned time.Time
+	clockRead, planned time.Time
 	// backoffs has by container name the end of the wait that has its event.
 	backoffs map[string]time.Time
-	// turn is held from the creation of a sandbox to the start of its
+	// slot is held from the creation of a sandbox to the start of its
 	// containers.
-	turn turn
-	// seen is the observation of the last sync that had nothing to do and, once
+	slot startSlot
+	// lastObserved is the observation of the last sync that had nothing to do and, once
 	// the pod is stopped, of its end. It is nil while an action of the worker
 	// may have changed the pod.
-	seen *container.Observed
-	// old are sandboxes of an earlier boot that are still to be stopped.
-	old []string
+	lastObserved *container.Observed
+	// oldSandboxes are sandboxes of an earlier boot that are still to be stopped.
+	oldSandboxes []string
 	// handler is the runtime handler of the pod's sandbox.
 	handler string
 	// actual has the actual resources of the containers of a resized pod, by
@@ -185,12 +185,12 @@ type facts struct {
 	// the message of the event. resizing means that the resize is in progress.
 	// freed means that it has completed and that deferred resizes have to be
 	// decided again.
-	actual          map[string]resize.Actual
-	restarts        map[string]string
-	resizing, freed bool
-	// slipped is the number of attempts left to remove what else the runtime
+	actual                    map[string]resize.Actual
+	restarts                  map[string]string
+	resizing, resizeCompleted bool
+	// cleanupAttempts is the number of attempts left to remove what else the runtime
 	// leaked of the pod. It is not zero after the pod had orphaned processes.
-	slipped int
+	cleanupAttempts int
 	// messages are the termination messages of exited containers, by ID.
 	messages map[string]string
 
@@ -198,28 +198,28 @@ type facts struct {
 	evicted *Eviction
 
 	mu sync.Mutex
-	// hooked are the IDs of the containers whose preStop hook was run.
-	hooked map[string]struct{}
+	// preStopRun are the IDs of the containers whose preStop hook was run.
+	preStopRun map[string]struct{}
 }
 
 // New returns a Syncer. It starts nothing.
 func New(cfg Config) *Syncer {
 	s := &Syncer{
-		Config: cfg, admission: admitter{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
-		counted: counted{started: metrics.NewTiming(startBounds), resized: metrics.NewTimings(resizeBounds)},
+		Config: cfg, admission: admitter{pressure: cfg.Pressure}, now: time.Now, states: make(map[types.UID]*syncState), startLimiter: newStartLimiter(),
+		counted: counted{started: metrics.NewTiming(startBounds), resized: metrics.NewTimingVec(resizeBounds)},
 	}
 	s.resizes.record = cfg.Allocations
 	s.admission.reserved = s.reserved
 	return s
 }
 
-func (s *Syncer) factsOf(uid types.UID) *facts {
+func (s *Syncer) stateOf(uid types.UID) *syncState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.facts[uid]
+	f := s.states[uid]
 	if f == nil {
-		f = new(facts)
-		s.facts[uid] = f
+		f = new(syncState)
+		s.states[uid] = f
 	}
 	if f.startedAt.IsZero() {
 		f.startedAt = s.now()
@@ -231,52 +231,52 @@ func (s *Syncer) factsOf(uid types.UID) *facts {
 func (s *Syncer) submit(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.facts[uid] == nil {
-		s.facts[uid] = &facts{submitted: s.now()}
+	if s.states[uid] == nil {
+		s.states[uid] = &syncState{submitted: s.now()}
 	}
 }
 
-func (s *Syncer) dropFacts(uid types.UID) {
+func (s *Syncer) dropState(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.facts, uid)
+	delete(s.states, uid)
 }
 
-// Submitted implements podworker.Syncer. It decides whether the node admits the
+// OnPodAdded implements podworker.Syncer. It decides whether the node admits the
 // pod, in the order in which pods are submitted, and stores a status of Pending
 // until the pod's worker has observed the pod. A change that is a resize is
 // left to the worker.
-func (s *Syncer) Submitted(p *v1.Pod) {
+func (s *Syncer) OnPodAdded(p *v1.Pod) {
 	asked := p
 	p, before := s.resizes.submit(p)
 	s.countRequested(before, asked)
 	s.admission.submit(p, s.AdmitNode())
 	s.submit(p.UID)
-	s.Statuses.Submit(p, s.first(p))
-	if s.Arrived != nil {
-		s.Arrived(p) // after the store has the pod, since the callee lists pods
+	s.Statuses.SetPod(p, s.initialStatus(p))
+	if s.PodAdded != nil {
+		s.PodAdded(p) // after the store has the pod, since the callee lists pods
 	}
 }
 
-// first returns the pod's status until the pod is observed: the API server's
+// initialStatus returns the pod's status until the pod is observed: the API server's
 // status, or else that of a new pod. The status of a new pod would report
 // running containers as lost.
-func (s *Syncer) first(p *v1.Pod) v1.PodStatus {
+func (s *Syncer) initialStatus(p *v1.Pod) v1.PodStatus {
 	if !pod.IsStatic(p) && len(p.Status.ContainerStatuses) > 0 {
 		return p.Status
 	}
 	return podstatus.Generate(podstatus.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()})
 }
 
-// Removed implements podworker.Syncer: the resources of the pod are free for
+// OnPodRemoved implements podworker.Syncer: the resources of the pod are free for
 // others.
-func (s *Syncer) Removed(ref pod.Ref) {
+func (s *Syncer) OnPodRemoved(ref pod.Ref) {
 	s.resizes.remove(ref.UID)
-	s.placeFree(s.admission.remove(ref.UID), podsRemoved)
+	s.resourcesFreed(s.admission.remove(ref.UID), podsRemoved)
 }
 
-// Adopted implements podworker.Syncer: running pods are admitted.
-func (s *Syncer) Adopted(running []pod.Ref) { s.admission.adopt(running, s.AdmitNode()) }
+// OnPodsDiscovered implements podworker.Syncer: running pods are admitted.
+func (s *Syncer) OnPodsDiscovered(running []pod.Ref) { s.admission.adopt(running, s.AdmitNode()) }
 
 // maxRounds bounds one sync. A pod that needs more rounds continues in its next
 // sync.
@@ -284,13 +284,13 @@ const maxRounds = 16
 
 // Sync implements podworker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) {
-	f := s.factsOf(p.UID)
-	if s.Arrived != nil && !f.begun {
-		s.Arrived(p) // its submission may have come while an earlier pod of the UID ended
+	f := s.stateOf(p.UID)
+	if s.PodAdded != nil && !f.begun {
+		s.PodAdded(p) // its submission may have come while an earlier pod of the UID ended
 	}
 	s.countBegin(f)
-	f.seen = nil
-	defer f.turn.leave()
+	f.lastObserved = nil
+	defer f.slot.release()
 	s.admission.begin(p.UID)
 	s.decideResizes(p.UID)
 	p = s.resizes.allocated(p)
@@ -304,10 +304,10 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 				return podworker.Result{}, err
 			}
 		}
-		if err := s.confirm(ctx, p, f); err != nil {
+		if err := s.confirmRejection(ctx, p, f); err != nil {
 			return podworker.Result{}, err
 		}
-		if result, refused := s.judge(ctx, p, o, f); refused {
+		if result, refused := s.admit(ctx, p, o, f); refused {
 			return result, nil
 		}
 		s.Probes.Observe(p, o)
@@ -315,31 +315,31 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 			s.report(ctx, p, o, f)
 			return podworker.Result{Done: true}, nil
 		}
-		if err := resized.look(ctx, s, p, o, f); err != nil {
+		if err := resized.compare(ctx, s, p, o, f); err != nil {
 			return podworker.Result{}, err
 		}
 		actions := s.planFor(p, o, f)
 		if result, refused, err := s.allocate(ctx, p, o, &actions, f); refused || err != nil {
 			return result, err
 		}
-		f.learn(&actions)
-		s.tellBackoffs(p, &actions, f)
+		f.recordPlan(&actions)
+		s.emitBackOffs(p, &actions, f)
 		s.report(ctx, p, o, f)
 		if actions.Done {
 			return podworker.Result{Done: true}, nil
 		}
 		if !actions.CreateSandbox && len(actions.Start) == 0 {
-			f.turn.leave()
+			f.slot.release()
 		}
 		if resized.due(actions.KillPod, actions.CreateSandbox) {
-			if err := resized.carryOut(ctx, s, p); err == nil {
+			if err := resized.actuate(ctx, s, p); err == nil {
 				o = nil
 				continue
 			}
 			s.report(ctx, p, o, f)
 		}
 		if actions.Idle() {
-			return s.idle(ctx, p, o, f, &resized, actions.Next)
+			return s.finishSync(ctx, p, o, f, &resized, actions.Next)
 		}
 		seen, retry, err := s.act(ctx, p, o, &actions, f)
 		if err != nil || !retry.IsZero() {
@@ -348,22 +348,22 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 			if due := f.schedule(actions.Next); !due.IsZero() {
 				retry = sooner(retry, due)
 			}
-			return s.leave(ctx, p, f, retry, err)
+			return s.reportFailure(ctx, p, f, retry, err)
 		}
 		o = seen
 	}
 	return podworker.Result{Next: s.now().Add(time.Second)}, nil
 }
 
-// idle finishes a sync that has nothing more to do.
-func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts, resized *resizing, next time.Time) (podworker.Result, error) {
-	if err := s.stopOld(ctx, f); err != nil {
+// finishSync finishes a sync that has nothing more to do.
+func (s *Syncer) finishSync(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState, resized *resizing, next time.Time) (podworker.Result, error) {
+	if err := s.stopOldSandboxes(ctx, f); err != nil {
 		return podworker.Result{}, err
 	}
 	if resized.err != nil && ctx.Err() != nil { // interrupted
 		return podworker.Result{}, resized.err
 	}
-	f.seen = o
+	f.lastObserved = o
 	next = f.schedule(next)
 	if look := s.refresh(ctx, p, o); !look.IsZero() {
 		next = sooner(next, look)
@@ -375,7 +375,7 @@ func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *
 }
 
 // planFor computes the next actions for the pod.
-func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Actions {
+func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *syncState) plan.Actions {
 	return plan.Sync(plan.Input{
 		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
 		Hash: criconfig.Hash, Probes: s.verdicts(p.UID), MaxBackoff: s.MaxBackoff,
@@ -383,8 +383,8 @@ func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Action
 	})
 }
 
-// leave reports the status after a failure, before the sync ends.
-func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time, err error) (podworker.Result, error) {
+// reportFailure reports the status after a failure, before the sync ends.
+func (s *Syncer) reportFailure(ctx context.Context, p *v1.Pod, f *syncState, retry time.Time, err error) (podworker.Result, error) {
 	o, observeErr := container.Observe(ctx, s.Runtime, p.UID)
 	if observeErr == nil {
 		s.report(ctx, p, o, f)
@@ -392,9 +392,9 @@ func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time
 	return podworker.Result{Next: retry}, err
 }
 
-// learn stores the results of a plan. It drops the wait reasons of containers
+// recordPlan stores the results of a plan. It drops the wait reasons of containers
 // that are not to be started any more.
-func (f *facts) learn(a *plan.Actions) {
+func (f *syncState) recordPlan(a *plan.Actions) {
 	if a.FailReason != "" {
 		f.failed = &podstatus.Reason{Reason: a.FailReason, Message: a.FailMessage}
 	}
@@ -413,7 +413,7 @@ func (f *facts) learn(a *plan.Actions) {
 }
 
 // wait records why a container is not started.
-func (f *facts) wait(name, reason, message string) {
+func (f *syncState) wait(name, reason, message string) {
 	if f.waiting == nil {
 		f.waiting = make(map[string]podstatus.Waiting)
 	}
@@ -421,9 +421,9 @@ func (f *facts) wait(name, reason, message string) {
 }
 
 // report generates the status and stores it.
-func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts) {
+func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState) {
 	in := podstatus.Input{
-		Pod: p, Observed: s.OOM.Judge(p, o), Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
+		Pod: p, Observed: s.OOM.SetReasons(p, o), Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
 		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: f.messagesOf(ctx, p, o),
 		Probes: s.findings(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
 		Actual: f.actual, PodActual: s.podActual(p), Resize: s.resizes.conditions(p.UID),
@@ -434,8 +434,8 @@ func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f
 	st := podstatus.Generate(in)
 	s.countStart(f, st.Phase)
 	s.Statuses.Set(p, st, sandboxOf(o))
-	if f.freed {
-		f.freed = false
+	if f.resizeCompleted {
+		f.resizeCompleted = false
 		s.roomFreed(podResized)
 	}
 }

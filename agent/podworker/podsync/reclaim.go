@@ -11,7 +11,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// RemoveDead removes exited containers with their logs, when disk space matters
+// RemoveExited removes exited containers with their logs, when disk space matters
 // more than their evidence. It removes all exited containers of settled pods,
 // whose end will not be read any more. Of other pods it keeps the newest
 // container of each name. That container is the only record that it has run,
@@ -23,7 +23,7 @@ import (
 // RemoveDead blocks on the runtime. If a pod fails, it continues with the next
 // one. It may run concurrently with the pods' workers, which tolerate a
 // container that is gone.
-func (s *Syncer) RemoveDead(ctx context.Context, settled func(types.UID) bool) error {
+func (s *Syncer) RemoveExited(ctx context.Context, settled func(types.UID) bool) error {
 	exited := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}
 	dead, err := s.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{State: exited})
 	if err != nil {
@@ -37,12 +37,12 @@ func (s *Syncer) RemoveDead(ctx context.Context, settled func(types.UID) bool) e
 	}
 	var errs []error
 	for uid := range pods {
-		errs = append(errs, s.removeDeadOf(ctx, uid, settled(uid)))
+		errs = append(errs, s.removeExitedOf(ctx, uid, settled(uid)))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Syncer) removeDeadOf(ctx context.Context, uid types.UID, settled bool) error {
+func (s *Syncer) removeExitedOf(ctx context.Context, uid types.UID, settled bool) error {
 	p, _, known := s.Statuses.Get(uid)
 	if !known {
 		return nil // its worker removes everything
@@ -52,19 +52,19 @@ func (s *Syncer) removeDeadOf(ctx context.Context, uid types.UID, settled bool) 
 		return err
 	}
 	var removed []string
-	for _, id := range spare(o, settled) {
+	for _, id := range removable(o, settled) {
 		if err := s.Runtime.RemoveContainer(ctx, id); err != nil {
 			return err
 		}
 		removed = append(removed, id)
 	}
-	return s.dropTraces(ctx, p, o, removed)
+	return s.removeLogsOf(ctx, p, o, removed)
 }
 
-// spare returns the IDs of the containers that may be removed. Of each name
+// removable returns the IDs of the containers that may be removed. Of each name
 // these are the exited containers older than the newest one that was started,
 // and that one too if the pod is settled.
-func spare(o *container.Observed, settled bool) (ids []string) {
+func removable(o *container.Observed, settled bool) (ids []string) {
 	stands := make(map[string]bool)
 	for i := range o.Containers { // newest first
 		c := &o.Containers[i]

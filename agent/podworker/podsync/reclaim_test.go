@@ -26,10 +26,10 @@ func TestSpare(t *testing.T) {
 		{"nothing", nil, nil, nil},
 	} {
 		o := &container.Observed{Containers: tc.all}
-		if got := spare(o, false); !slices.Equal(got, tc.lives) {
+		if got := removable(o, false); !slices.Equal(got, tc.lives) {
 			t.Errorf("%s: of a pod that lives %v, want %v", tc.name, got, tc.lives)
 		}
-		if got := spare(o, true); !slices.Equal(got, tc.settled) {
+		if got := removable(o, true); !slices.Equal(got, tc.settled) {
 			t.Errorf("%s: of one that is settled %v, want %v", tc.name, got, tc.settled)
 		}
 	}

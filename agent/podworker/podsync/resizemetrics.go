@@ -39,7 +39,7 @@ func (s *Syncer) countRequested(before, after *v1.Pod) {
 		return
 	}
 	for c, kind := range pod.Containers(&after.Spec) {
-		was, _ := pod.Find(&before.Spec, c.Name)
+		was, _ := pod.FindContainer(&before.Spec, c.Name)
 		if was == nil || kind == pod.Ephemeral {
 			continue
 		}
@@ -95,9 +95,9 @@ func (s *Syncer) countResized(ctx context.Context, took time.Duration, err error
 	s.counted.resized.Observe(metrics.AppendLabel(nil, "success", strconv.FormatBool(err == nil)), 1000*took, err)
 }
 
-// standing returns the number of pending resizes by their reason in metrics,
+// pendingCounts returns the number of pending resizes by their reason in metrics,
 // and the number of resizes in progress.
-func (r *resizes) standing() (pending map[string]int, inProgress int) {
+func (r *resizes) pendingCounts() (pending map[string]int, inProgress int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pending = make(map[string]int)
@@ -118,9 +118,9 @@ func (r *resizes) standing() (pending map[string]int, inProgress int) {
 // writeResizes writes the metrics of resizes under the kubelet's names.
 func (s *Syncer) writeResizes(out *metrics.Stream) {
 	c := &s.counted
-	pending, inProgress := s.resizes.standing()
+	pending, inProgress := s.resizes.pendingCounts()
 	out.Family(metrics.KindCounter, "kubelet_container_requested_resizes_total", "Requested changes of container requests and limits, by resource, requirement and operation.")
-	out.Counts(&c.requested)
+	out.CounterVec(&c.requested)
 	out.Family(metrics.KindGauge, "kubelet_pod_pending_resizes", "Pods with a pending resize, by reason.")
 	for _, reason := range slices.Sorted(maps.Keys(pending)) {
 		out.Sample(float64(pending[reason]), metrics.AppendLabel(nil, "reason", reason))
@@ -128,9 +128,9 @@ func (s *Syncer) writeResizes(out *metrics.Stream) {
 	out.Family(metrics.KindGauge, "kubelet_pod_in_progress_resizes", "Pods with a resize in progress.")
 	out.Sample(float64(inProgress))
 	out.Family(metrics.KindCounter, "kubelet_pod_infeasible_resizes_total", "Infeasible resizes, by reason.")
-	out.Counts(&c.infeasible)
+	out.CounterVec(&c.infeasible)
 	out.Family(metrics.KindCounter, "kubelet_pod_deferred_accepted_resizes_total", "Deferred resizes that were accepted later, by retry trigger.")
-	out.Counts(&c.accepted)
+	out.CounterVec(&c.accepted)
 	out.Family(metrics.KindHistogram, "kubelet_pod_resize_duration_milliseconds", "Duration in milliseconds of the actuation of a pod resize.")
-	out.Timings(c.resized)
+	out.TimingVec(c.resized)
 }

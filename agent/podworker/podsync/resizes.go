@@ -30,30 +30,30 @@ type resizes struct {
 
 // resizable is the state of one pod. The lock of resizes guards it.
 type resizable struct {
-	wanted *v1.Pod // as the source has it
-	// given is the pod's allocation. nil means that it equals the spec, which
+	desired *v1.Pod // as the source has it
+	// allocation is the pod's allocation. nil means that it equals the spec, which
 	// has not changed since the pod came: the pod was never resized, and no
 	// allocation is recorded.
-	given      *resize.Allocation
+	allocation *resize.Allocation
 	conditions resize.Conditions
-	// kept means that the pod comes from the journal, which does not have its
+	// fromJournal means that the pod comes from the journal, which does not have its
 	// conditions. Those of the API server are still to come.
-	kept bool
+	fromJournal bool
 	// due means that a decision is pending. over means that the pod has ended
 	// and there will be no more decisions.
 	due, over bool
 	// trigger is what triggered the last decision, for metrics.
 	trigger string
-	// behind means that an agent may have died or failed before it wrote the
+	// stale means that an agent may have died or failed before it wrote the
 	// parts of the allocation that the comparison does not cover, such as the memory
 	// protection.
-	behind bool
+	stale bool
 	// failures is the number of failed attempts in a row to carry the resize
 	// out.
 	failures int
-	// had are the memory requests that running containers had before the resize
+	// previousMemory are the memory requests that running containers had before the resize
 	// in progress, by name. No runtime reports memory requests.
-	had map[string]memoryRequest
+	previousMemory map[string]memoryRequest
 }
 
 // memoryRequest is the memory request of one container ID, in bytes.
@@ -76,55 +76,55 @@ func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	switch {
 	case e == nil:
 		trigger = podsAdded
-		e = &resizable{given: r.recorded(p.UID), conditions: resize.ConditionsOf(p.Status.Conditions), kept: p.ResourceVersion == ""}
-		if has := resize.Reported(p); e.given == nil && !has.Meets(p) {
-			e.given = &has
+		e = &resizable{allocation: r.recorded(p.UID), conditions: resize.ConditionsOf(p.Status.Conditions), fromJournal: p.ResourceVersion == ""}
+		if has := resize.FromStatus(p); e.allocation == nil && !has.MatchesSpec(p) {
+			e.allocation = &has
 		}
-		e.behind = e.given != nil
+		e.stale = e.allocation != nil
 		if r.pods == nil {
 			r.pods = make(map[types.UID]*resizable)
 		}
 		r.pods[p.UID] = e
-	case e.given == nil:
-		if was := resize.Of(e.wanted); !was.Meets(p) {
-			e.given = &was
+	case e.allocation == nil:
+		if was := resize.FromSpec(e.desired); !was.MatchesSpec(p) {
+			e.allocation = &was
 		}
 	}
-	before, e.wanted, e.trigger = e.wanted, p, trigger
-	e.learn(p)
-	if e.given == nil {
+	before, e.desired, e.trigger = e.desired, p, trigger
+	e.takeConditions(p)
+	if e.allocation == nil {
 		return p, before
 	}
-	e.due = e.open()
-	return e.given.Apply(p), before
+	e.due = e.needsDecision()
+	return e.allocation.Apply(p), before
 }
 
 // reconcile processes the API server's status of a pod whose spec has not
 // changed. It reports whether the pod needs a sync.
 func (r *resizes) reconcile(p *v1.Pod) (look bool) {
 	r.change(p.UID, func(e *resizable) {
-		if look = e.kept && e.learn(p); look {
-			e.due = e.open()
+		if look = e.fromJournal && e.takeConditions(p); look {
+			e.due = e.needsDecision()
 		}
 	})
 	return look
 }
 
-// open reports whether there is something to decide: the spec differs from the
+// needsDecision reports whether there is something to decide: the spec differs from the
 // allocation, or the API server has an earlier decision.
-func (e *resizable) open() bool {
-	return !e.over && (!e.given.Meets(e.wanted) || e.conditions.Pending != nil)
+func (e *resizable) needsDecision() bool {
+	return !e.over && (!e.allocation.MatchesSpec(e.desired) || e.conditions.Pending != nil)
 }
 
-// learn takes over the API server's conditions if they were still to come. It
+// takeConditions takes over the API server's conditions if they were still to come. It
 // reports whether the pod has any.
-func (e *resizable) learn(p *v1.Pod) (some bool) {
-	if e.kept && p.ResourceVersion != "" {
-		e.kept, e.conditions = false, e.conditions.Continue(resize.ConditionsOf(p.Status.Conditions))
+func (e *resizable) takeConditions(p *v1.Pod) (some bool) {
+	if e.fromJournal && p.ResourceVersion != "" {
+		e.fromJournal, e.conditions = false, e.conditions.Merge(resize.ConditionsOf(p.Status.Conditions))
 	}
 	some = e.conditions != resize.Conditions{}
-	if some && e.given == nil { // the resize is over, or its record is missing
-		e.given = new(resize.Of(e.wanted))
+	if some && e.allocation == nil { // the resize is over, or its record is missing
+		e.allocation = new(resize.FromSpec(e.desired))
 	}
 	return some
 }
@@ -151,7 +151,7 @@ func (r *resizes) allocated(p *v1.Pod) *v1.Pod {
 	defer r.mu.Unlock()
 	given := r.recorded(p.UID)
 	if e := r.pods[p.UID]; e != nil {
-		given = e.given
+		given = e.allocation
 	}
 	if given == nil {
 		return p
@@ -164,19 +164,19 @@ func (r *resizes) resized(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.pods[uid]
-	return e != nil && e.given != nil
+	return e != nil && e.allocation != nil
 }
 
-// isBehind reports whether the settings outside the comparison may differ
+// isStale reports whether the settings outside the comparison may differ
 // from the allocation.
-func (r *resizes) isBehind(uid types.UID) (behind bool) {
-	r.change(uid, func(e *resizable) { behind = e.behind })
+func (r *resizes) isStale(uid types.UID) (behind bool) {
+	r.change(uid, func(e *resizable) { behind = e.stale })
 	return behind
 }
 
-// failed counts a failed attempt to carry a resize out, and returns the number
+// countFailure counts a failed attempt to carry a resize out, and returns the number
 // of failures in a row.
-func (r *resizes) failed(uid types.UID) (failures int) {
+func (r *resizes) countFailure(uid types.UID) (failures int) {
 	failures = 1 // for a pod that is gone
 	r.change(uid, func(e *resizable) { e.failures++; failures = e.failures })
 	return failures
@@ -197,22 +197,22 @@ func (r *resizes) allDue() []resize.Pending {
 	defer r.mu.Unlock()
 	var list []resize.Pending
 	for _, e := range r.pods {
-		if e.due && e.wanted.DeletionTimestamp == nil {
-			list = append(list, resize.Pending{Pod: e.wanted, Allocation: *e.given, Since: e.conditions.PendingSince()})
+		if e.due && e.desired.DeletionTimestamp == nil {
+			list = append(list, resize.Pending{Pod: e.desired, Allocation: *e.allocation, Since: e.conditions.PendingSince()})
 		}
 	}
 	resize.Sort(list)
 	return list
 }
 
-// again makes the deferred resizes due again, records the trigger, and returns
+// retryDeferred makes the deferred resizes due again, records the trigger, and returns
 // their pods.
-func (r *resizes) again(trigger string) (waiting []types.UID) {
+func (r *resizes) retryDeferred(trigger string) (waiting []types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, e := range r.pods {
 		pending := e.conditions.Pending
-		if e.over || e.wanted.DeletionTimestamp != nil || e.given == nil || pending != nil && pending.Reason == v1.PodReasonInfeasible || e.given.Meets(e.wanted) {
+		if e.over || e.desired.DeletionTimestamp != nil || e.allocation == nil || pending != nil && pending.Reason == v1.PodReasonInfeasible || e.allocation.MatchesSpec(e.desired) {
 			continue
 		}
 		e.due, e.trigger = true, trigger
@@ -240,7 +240,7 @@ func (r *resizes) conditions(uid types.UID) (c resize.Conditions) {
 // the allocation.
 func (r *resizes) memory(uid types.UID, name, id string) (bytes int64, ok bool) {
 	r.change(uid, func(e *resizable) {
-		had, known := e.had[name]
+		had, known := e.previousMemory[name]
 		bytes, ok = had.bytes, known && had.id == id
 	})
 	return bytes, ok
@@ -251,7 +251,7 @@ func (r *resizes) memory(uid types.UID, name, id string) (bytes int64, ok bool) 
 func (r *resizes) begin(uid types.UID) {
 	r.change(uid, func(e *resizable) {
 		if e.over {
-			e.over, e.due = false, e.given != nil && !e.given.Meets(e.wanted)
+			e.over, e.due = false, e.allocation != nil && !e.allocation.MatchesSpec(e.desired)
 		}
 	})
 }
@@ -289,17 +289,17 @@ func (r *resizes) uids() []types.UID {
 // allocation changes.
 func (e *resizable) keepMemory(was *v1.Pod, st *v1.PodStatus) {
 	for c, kind := range pod.Containers(&was.Spec) {
-		s := pod.StatusOf(st, c.Name)
+		s := pod.FindContainerStatus(st, c.Name)
 		if kind == pod.Ephemeral || s == nil || s.State.Running == nil {
 			continue
 		}
 		_, id, _ := strings.Cut(s.ContainerID, "://")
-		if had, known := e.had[c.Name]; known && had.id == id {
+		if had, known := e.previousMemory[c.Name]; known && had.id == id {
 			continue // the previous resize has not reached this container
 		}
-		if e.had == nil {
-			e.had = make(map[string]memoryRequest)
+		if e.previousMemory == nil {
+			e.previousMemory = make(map[string]memoryRequest)
 		}
-		e.had[c.Name] = memoryRequest{id, resize.Wanted(was, c).MemoryRequest}
+		e.previousMemory[c.Name] = memoryRequest{id, resize.DesiredValues(was, c).MemoryRequest}
 	}
 }

@@ -21,30 +21,30 @@ import (
 // limit below the current usage, and resources that were set and are not
 // reported.
 const (
-	memoryLook   = 30 * time.Second
-	notShownLook = 3 * time.Minute
+	memoryRecheck = 30 * time.Second
+	effectRecheck = 3 * time.Minute
 )
 
 // resizing is the comparison of a resized pod with what runs, and the steps
 // that follow. The zero value is for a pod that was never resized.
 type resizing struct {
-	node  *criconfig.Node
-	plan  resize.Plan
-	runs  map[string]resize.Running // by the container's name
-	again time.Duration             // time to the next check without an event; 0 means never
-	tried bool                      // the steps were executed in this sync
-	// behind means that the settings outside the comparison may differ from
+	node     *criconfig.Node
+	plan     resize.Plan
+	runs     map[string]resize.Running // by the container's name
+	recheck  time.Duration             // time to the next check without an event; 0 means never
+	executed bool                      // the steps were executed in this sync
+	// stale means that the settings outside the comparison may differ from
 	// the allocation.
-	behind bool
-	err    error
+	stale bool
+	err   error
 }
 
-// look compares the running containers with the allocation, and stores the
+// compare compares the running containers with the allocation, and stores the
 // result for the status and for the plan. It reads cgroup files. If the runtime
 // has not reported the node's settings yet, it calls the runtime.
-func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.Observed, f *facts) (err error) {
+func (r *resizing) compare(ctx context.Context, s *Syncer, p *v1.Pod, o *container.Observed, f *syncState) (err error) {
 	f.actual, f.restarts, f.resizing = nil, nil, false
-	r.plan, r.runs, r.again, r.behind = resize.Plan{}, nil, 0, false
+	r.plan, r.runs, r.recheck, r.stale = resize.Plan{}, nil, 0, false
 	if !s.resizes.resized(p.UID) {
 		return nil
 	}
@@ -54,25 +54,25 @@ func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.
 			return err
 		}
 	}
-	w := s.world(p, o, f, r.node)
+	w := s.observeResources(p, o, f, r.node)
 	r.plan, r.runs = resize.PlanOf(p, &w), w.Containers
-	r.behind = s.resizes.isBehind(p.UID)
-	f.resizing = !r.plan.Settled()
+	r.stale = s.resizes.isStale(p.UID)
+	f.resizing = !r.plan.IsEmpty()
 	for _, c := range r.plan.Restart {
 		if f.restarts == nil {
 			f.restarts = make(map[string]string, len(r.plan.Restart))
 		}
 		f.restarts[c.ID] = c.Message
 	}
-	f.freed = s.found(p, !f.resizing) || f.freed
+	f.resizeCompleted = s.recordProgress(p, !f.resizing) || f.resizeCompleted
 	switch {
 	case !f.resizing || len(r.plan.Restart) > 0:
-	case r.tried && r.err == nil:
-		r.again = notShownLook
-		s.resizeFailed(p, errNotShown)
+	case r.executed && r.err == nil:
+		r.recheck = effectRecheck
+		s.resizeFailed(p, errResizeNotEffective)
 	case r.plan.LowersMemory():
 		if err := r.plan.Check(s.memoryUsed(p, &w, r.node)); err != nil {
-			r.again = memoryLook
+			r.recheck = memoryRecheck
 			s.resizeFailed(p, err)
 		}
 	}
@@ -83,7 +83,7 @@ func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.
 // restart are stopped first. A pod that is killed or gets a new sandbox starts
 // with the allocation.
 func (r *resizing) due(killPod, createSandbox bool) bool {
-	return !r.tried && r.again == 0 && len(r.plan.Restart) == 0 && (len(r.plan.Steps) > 0 || r.behind) && !killPod && !createSandbox
+	return !r.executed && r.recheck == 0 && len(r.plan.Restart) == 0 && (len(r.plan.Steps) > 0 || r.stale) && !killPod && !createSandbox
 }
 
 // next returns the time of the next check without an event; zero means never. A
@@ -93,15 +93,15 @@ func (r *resizing) due(killPod, createSandbox bool) bool {
 func (r *resizing) next(s *Syncer, uid types.UID) time.Time {
 	switch {
 	case r.err != nil:
-		failures := s.resizes.failed(uid)
+		failures := s.resizes.countFailure(uid)
 		if failures&(failures-1) == 0 { // log less and less often
 			s.Log.Warn("cannot carry out resize", "podUID", uid, "failures", failures, "error", r.err)
 		}
 		return s.now().Add(retryResize(failures))
-	case r.again > 0:
-		return s.now().Add(r.again)
+	case r.recheck > 0:
+		return s.now().Add(r.recheck)
 	case s.resizes.isDue(uid) && (s.Ready == nil || s.Ready()):
-		return s.now().Add(memoryLook)
+		return s.now().Add(memoryRecheck)
 	}
 	return time.Time{}
 }
@@ -111,13 +111,13 @@ func retryResize(failures int) time.Duration {
 	return min(500*time.Millisecond<<min(failures-1, 6), 20*time.Second)
 }
 
-// found records whether a resize is in progress, and emits an event at its end.
-func (s *Syncer) found(p *v1.Pod, settled bool) (done bool) {
+// recordProgress records whether a resize is in progress, and emits an event at its end.
+func (s *Syncer) recordProgress(p *v1.Pod, settled bool) (done bool) {
 	var of int64
 	s.resizes.change(p.UID, func(e *resizable) {
-		e.conditions, of, done = e.conditions.Found(settled, p.Generation, s.now())
+		e.conditions, of, done = e.conditions.AfterCheck(settled, p.Generation, s.now())
 		if settled {
-			e.had = nil
+			e.previousMemory = nil
 		}
 	})
 	if done {
@@ -132,17 +132,17 @@ func (s *Syncer) resizeFailed(p *v1.Pod, why error) {
 	var of int64
 	tell := false
 	s.resizes.change(p.UID, func(e *resizable) {
-		e.conditions, of, tell = e.conditions.Failed(why, p.Generation, s.now())
+		e.conditions, of, tell = e.conditions.AfterError(why, p.Generation, s.now())
 	})
 	if tell {
 		s.Events.Warning(pod.RefOf(p), resize.ReasonError, resize.EventMessage(resize.PrefixError, p, of, why.Error()))
 	}
 }
 
-// world returns the running containers of a pod in its newest sandbox, with
+// observeResources returns the running containers of a pod in its newest sandbox, with
 // their resources.
-func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.Node) resize.World {
-	w := resize.World{Containers: map[string]resize.Running{}, NoCPUQuota: !n.CPUCFSQuota}
+func (s *Syncer) observeResources(p *v1.Pod, o *container.Observed, f *syncState, n *criconfig.Node) resize.State {
+	w := resize.State{Containers: map[string]resize.Running{}, NoCPUQuota: !n.CPUCFSQuota}
 	sandbox := o.Sandbox()
 	if sandbox == nil || !sandbox.Ready {
 		return w
@@ -150,7 +150,7 @@ func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.
 	group := criconfig.PodCgroup(p, n)
 	f.actual = map[string]resize.Actual{}
 	for c, kind := range pod.Containers(&p.Spec) {
-		cur := runs(o, sandbox.ID, c.Name)
+		cur := runningContainer(o, sandbox.ID, c.Name)
 		if kind == pod.Ephemeral || cur == nil {
 			continue
 		}
@@ -161,14 +161,14 @@ func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.
 	if s.Cgroups != nil {
 		if l, err := s.Cgroups.Limits(group); err == nil {
 			wanted := criconfig.PodResources(p, s.nodeFor(p.UID, "", n))
-			w.Group, w.Wanted = groupOf(&l, &wanted, n), wantedGroup(&wanted)
+			w.Cgroup, w.DesiredCgroup = groupOf(&l, &wanted, n), wantedGroup(&wanted)
 		}
 	}
 	return w
 }
 
-// runs returns the running container of that name in the sandbox, or nil.
-func runs(o *container.Observed, sandboxID, name string) *container.Container {
+// runningContainer returns the running container of that name in the sandbox, or nil.
+func runningContainer(o *container.Observed, sandboxID, name string) *container.Container {
 	for i := range o.Containers {
 		if c := &o.Containers[i]; c.Name == name && c.SandboxID == sandboxID && c.State == container.StateRunning {
 			return c
@@ -185,14 +185,14 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 	if r := cur.Resources; r != nil {
 		a = resize.Observed(r.CPUShares, r.CPUQuota, r.CPUPeriod, r.MemoryLimit)
 	}
-	wanted := resize.Wanted(p, c)
+	wanted := resize.DesiredValues(p, c)
 	if s.Cgroups != nil {
 		if l, err := s.Cgroups.Limits(group); err == nil {
 			limits := criconfig.ContainerLimits(p, c, n)
 			a = read(a, &l, &limits, wanted, n)
 		}
 	}
-	if n.CPUCFSQuota && s.CPUs.Unbounded(p.UID, c.Name) { // no quota is the desired state
+	if n.CPUCFSQuota && s.CPUs.IgnoresQuota(p.UID, c.Name) { // no quota is the desired state
 		a.CPUQuota, a.CPUPeriod = resize.Recorded(wanted, 0).CPUQuota, 0
 	}
 	a.MemoryRequest = resize.Known(wanted.MemoryRequest)
@@ -222,15 +222,15 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 	case l.CPUWeight.Value == criconfig.CurvedCPUWeight(shares.Value):
 		a.CPUShares = shares
 	default:
-		a.CPUShares = resize.Known(criconfig.Shares(l.CPUWeight.Value))
+		a.CPUShares = resize.Known(criconfig.SharesOfWeight(l.CPUWeight.Value))
 	}
 	return a
 }
 
 // groupOf returns the resources of the pod's cgroup in the form that the plan
 // compares.
-func groupOf(l *cgroups.Limits, wanted *cgroups.Resources, n *criconfig.Node) resize.Group {
-	var g resize.Group
+func groupOf(l *cgroups.Limits, wanted *cgroups.Resources, n *criconfig.Node) resize.CgroupLimits {
+	var g resize.CgroupLimits
 	if l.CPUWeight.Known {
 		g.CPUWeight = resize.Known(int64(l.CPUWeight.Value))
 	}
@@ -248,8 +248,8 @@ func groupOf(l *cgroups.Limits, wanted *cgroups.Resources, n *criconfig.Node) re
 
 // wantedGroup returns the desired resources of the pod's cgroup; a disabled
 // quota is no quota.
-func wantedGroup(r *cgroups.Resources) resize.Group {
-	return resize.Group{
+func wantedGroup(r *cgroups.Resources) resize.CgroupLimits {
+	return resize.CgroupLimits{
 		CPUWeight: resize.Known(int64(r.CPUWeight)), CPUQuota: resize.Known(max(r.CPUMax.Quota, 0)), MemoryMax: resize.Known(r.MemoryMax),
 	}
 }
@@ -279,7 +279,7 @@ func quotaOf(l *cgroups.Limits, wanted cgroups.CPUMax, n *criconfig.Node) resize
 
 // memoryUsed returns the memory usage of the pod and its containers. A value
 // that cannot be read is not known.
-func (s *Syncer) memoryUsed(p *v1.Pod, w *resize.World, n *criconfig.Node) resize.Usage {
+func (s *Syncer) memoryUsed(p *v1.Pod, w *resize.State, n *criconfig.Node) resize.Usage {
 	u := resize.Usage{Containers: make(map[string]resize.Amount, len(w.Containers))}
 	if s.Cgroups == nil {
 		return u

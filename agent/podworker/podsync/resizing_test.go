@@ -85,15 +85,15 @@ func TestWholePercentsOfSystemdAreSettled(t *testing.T) {
 			CPUWeight: cgroups.Figure{Value: group.CPUWeight, Known: true},
 			CPUQuota:  cgroups.Figure{Value: tt.quota, Known: true}, CPUPeriod: 100000,
 		}
-		actual := read(resize.Actual{}, &has, &limits, resize.Wanted(p, c), n)
-		w := resize.World{
+		actual := read(resize.Actual{}, &has, &limits, resize.DesiredValues(p, c), n)
+		w := resize.State{
 			Containers: map[string]resize.Running{"c": {ID: "1", Actual: actual}},
-			Group:      groupOf(&has, &group, n), Wanted: wantedGroup(&group),
+			Cgroup:     groupOf(&has, &group, n), DesiredCgroup: wantedGroup(&group),
 		}
 		plan := resize.PlanOf(p, &w)
 		shows := actual.CPUQuota.Value * 1000 / actual.CPUPeriod
-		if plan.Settled() != tt.settled || shows != tt.shows {
-			t.Errorf("%s, %s with %d us: settled %v, shows %dm: %+v", tt.driver, tt.cpu, tt.quota, plan.Settled(), shows, plan.Steps)
+		if plan.IsEmpty() != tt.settled || shows != tt.shows {
+			t.Errorf("%s, %s with %d us: settled %v, shows %dm: %+v", tt.driver, tt.cpu, tt.quota, plan.IsEmpty(), shows, plan.Steps)
 		}
 	}
 }

@@ -42,7 +42,7 @@ type starter struct {
 	*Syncer
 	pod       *v1.Pod
 	ref       pod.Ref
-	facts     *facts
+	state     *syncState
 	node      *criconfig.Node
 	logs      logs
 	observed  *container.Observed
@@ -59,12 +59,12 @@ type starter struct {
 // seen is o with what was created or started, or nil if that could not be
 // observed. retry is the time of the next attempt at containers without an
 // image.
-func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
+func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (seen *container.Observed, retry time.Time, err error) {
 	node, err := s.Node(ctx)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), observed: o, facts: f, node: node, sandboxID: a.SandboxID}
+	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), observed: o, state: f, node: node, sandboxID: a.SandboxID}
 	if newest := o.Sandbox(); newest != nil && !a.CreateSandbox {
 		st.ips = newest.IPs
 	}
@@ -72,7 +72,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	if err := st.prepare(ctx); err != nil {
 		return nil, time.Time{}, err
 	}
-	st.sandbox, err = criconfig.SandboxOf(criconfig.SandboxInput{
+	st.sandbox, err = criconfig.SandboxConfig(criconfig.SandboxInput{
 		Pod: p, Attempt: a.Attempt, Node: st.nodeFor(st.ref.UID, "", st.node), Userns: st.users, ExtraGroups: st.volumes.Groups,
 		BootID: s.BootID,
 	})
@@ -148,7 +148,7 @@ func sooner(a, b time.Time) time.Time {
 func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.Cgroups != nil {
 		path := criconfig.PodCgroup(st.pod, st.node)
-		if err := st.ensureCgroup(path, st.raised(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node)))); err != nil {
+		if err := st.ensureCgroup(path, st.withoutLowering(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node)))); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
 			return fmt.Errorf("create pod cgroup: %w", err)
 		}
@@ -162,7 +162,7 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	if st.facts.handler, err = st.Handler(ctx, st.pod); err != nil {
+	if st.state.handler, err = st.Handler(ctx, st.pod); err != nil {
 		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
 		return err
 	}
@@ -199,10 +199,10 @@ func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed,
 	for _, w := range criconfig.SandboxWarnings(st.pod, st.node) {
 		st.Events.Warning(st.ref, w.Reason, w.Message)
 	}
-	if err := st.turns.take(ctx, &st.facts.turn); err != nil {
+	if err := st.startLimiter.acquire(ctx, &st.state.slot); err != nil {
 		return nil, err
 	}
-	id, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.facts.handler)
+	id, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.state.handler)
 	if err != nil {
 		if ctx.Err() == nil {
 			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
@@ -227,7 +227,7 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id str
 	if err := st.Runtime.StartContainer(ctx, id); err != nil {
 		return "", st.failed(ctx, name, reasonRunError, inContainer(name, err))
 	}
-	st.Statuses.Started(st.ref.UID, podstatus.Running{Name: name, ID: id, Restarts: count})
+	st.Statuses.RecordStart(st.ref.UID, podstatus.Running{Name: name, ID: id, Restarts: count})
 	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
 	if err := st.logs.link(name, id, count); err != nil {
 		st.Log.Warn("cannot create log link", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
@@ -241,7 +241,7 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id str
 // kubelet.
 func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
-		st.facts.turn.leave()
+		st.state.slot.release()
 	}
 	ips := st.ips
 	if len(ips) == 0 {
@@ -252,16 +252,16 @@ func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) er
 	if !errors.As(err, &bad) || ctx.Err() != nil {
 		return err
 	}
-	st.facts.wait(c.Name, hook.WaitingPostStart, bad.Detail)
+	st.state.wait(c.Name, hook.WaitingPostStart, bad.Detail)
 	st.Events.Warning(st.ref, bad.Reason, bad.Message)
 	kill := plan.Kill{
 		ID: id, Name: c.Name, Reason: plan.ReasonKilling, Message: hook.ReasonFailedPostStart,
-		Grace: pod.GracePeriod(st.pod), Container: c,
+		Grace: pod.TerminationGracePeriod(st.pod), Container: c,
 	}
 	if c.Lifecycle != nil {
 		kill.PreStop = c.Lifecycle.PreStop
 	}
-	stop := st.stopper(st.ref, st.pod, st.observed, st.facts, noLimit)
+	stop := st.stopper(st.ref, st.pod, st.observed, st.state, noLimit)
 	return errors.Join(inContainer(c.Name, err), stop.kill(ctx, []plan.Kill{kill}))
 }
 
@@ -271,7 +271,7 @@ func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) er
 // Readers of the status expect the log of that count.
 func (st *starter) leastCount(name string) int {
 	if _, s, ok := st.Statuses.Get(st.ref.UID); ok {
-		if c := pod.StatusOf(s, name); c != nil {
+		if c := pod.FindContainerStatus(s, name); c != nil {
 			return int(podstatus.NextCount(c))
 		}
 	}
@@ -307,11 +307,11 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 			_ = os.Remove(message) // a file that stays is removed after the container's next end
 		}
 	}()
-	config, err := criconfig.Container(in)
+	config, err := criconfig.ContainerConfig(in)
 	if err != nil {
 		return "", st.failed(ctx, c.Name, reasonConfigError, configError(err))
 	}
-	config.Linux.Resources.CpusetCpus = st.CPUs.For(st.ref.UID, c.Name)
+	config.Linux.Resources.CpusetCpus = st.CPUs.CPUSet(st.ref.UID, c.Name)
 	for _, w := range criconfig.ContainerWarnings(&in) {
 		st.Events.Warning(st.ref, w.Reason, w.Message)
 	}
@@ -329,7 +329,7 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 // failed reports a failure in the status and as an event. It returns err.
 func (st *starter) failed(ctx context.Context, name, reason string, err error) error {
 	if ctx.Err() == nil {
-		st.facts.wait(name, reason, err.Error())
+		st.state.wait(name, reason, err.Error())
 		st.Events.Warning(st.ref, reasonFailed, fmt.Sprintf("Error: %v", err))
 	}
 	return err

@@ -25,14 +25,14 @@ type stopper struct {
 	*Syncer
 	ref   pod.Ref
 	pod   *v1.Pod // nil if only the runtime has it
-	facts *facts
+	state *syncState
 	ips   []string
 	limit time.Duration // upper bound of each container's grace period
 	begun time.Time
 }
 
-func (s *Syncer) stopper(ref pod.Ref, p *v1.Pod, o *container.Observed, f *facts, limit time.Duration) *stopper {
-	st := &stopper{Syncer: s, ref: ref, pod: p, facts: f, limit: limit, begun: s.now()}
+func (s *Syncer) stopper(ref pod.Ref, p *v1.Pod, o *container.Observed, f *syncState, limit time.Duration) *stopper {
+	st := &stopper{Syncer: s, ref: ref, pod: p, state: f, limit: limit, begun: s.now()}
 	if sandbox := o.Sandbox(); sandbox != nil {
 		st.ips = sandbox.IPs
 	}
@@ -125,7 +125,7 @@ func (st *stopper) stop(ctx context.Context, c plan.Stop, earlier *stage) error 
 		if err := st.await(ctx, earlier, grace); err != nil {
 			return err
 		}
-		grace = hook.Grace(grace, st.now().Sub(st.begun))
+		grace = hook.RemainingGracePeriod(grace, st.now().Sub(st.begun))
 	}
 	if err := st.Runtime.StopContainer(ctx, c.ID, grace); err != nil {
 		return inContainer(c.Name, err)
@@ -155,7 +155,7 @@ func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duratio
 // only once. A termination that is called again, because its grace period
 // shrank or the runtime failed, does not run the hook again.
 func (st *stopper) preStop(ctx context.Context, c plan.Stop, grace time.Duration) {
-	if c.PreStop == nil || !st.facts.hookOnce(c.ID) {
+	if c.PreStop == nil || !st.state.hookOnce(c.ID) {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, max(0, grace-st.now().Sub(st.begun)))
@@ -164,7 +164,7 @@ func (st *stopper) preStop(ctx context.Context, c plan.Stop, grace time.Duration
 	var bad *hook.Error
 	switch {
 	case ctx.Err() != nil:
-		st.facts.hookAgain(c.ID)
+		st.state.hookAgain(c.ID)
 	case errors.As(err, &bad):
 		st.Events.Warning(st.ref, bad.Reason, bad.Message)
 	}
@@ -172,24 +172,24 @@ func (st *stopper) preStop(ctx context.Context, c plan.Stop, grace time.Duration
 
 // hookOnce reports whether a container's preStop hook is still to be run, and
 // records that it is.
-func (f *facts) hookOnce(id string) bool {
+func (f *syncState) hookOnce(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, done := f.hooked[id]; done {
+	if _, done := f.preStopRun[id]; done {
 		return false
 	}
-	if f.hooked == nil {
-		f.hooked = make(map[string]struct{})
+	if f.preStopRun == nil {
+		f.preStopRun = make(map[string]struct{})
 	}
-	f.hooked[id] = struct{}{}
+	f.preStopRun[id] = struct{}{}
 	return true
 }
 
 // hookAgain reverts hookOnce for a hook that was interrupted.
-func (f *facts) hookAgain(id string) {
+func (f *syncState) hookAgain(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.hooked, id)
+	delete(f.preStopRun, id)
 }
 
 // specOf returns the container's spec, or one with only the name if it is not

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// turnLimit is how long a pod may occupy a start slot. It is far more than a
+// slotTimeout is how long a pod may occupy a start slot. It is far more than a
 // slow board needs: a pod that takes longer does not wait for the CPU.
-const turnLimit = 10 * time.Second
+const slotTimeout = 10 * time.Second
 
-// turns limits the number of pods that start at the same time, first come,
+// startLimiter limits the number of pods that start at the same time, first come,
 // first served. Starting a pod is CPU-bound: if ten pods start in parallel, all
 // are late; if they start one after the other, half of them run in half the
 // time.
 //
 // Pulls, volumes and hooks need no start slot.
-type turns chan struct{}
+type startLimiter chan struct{}
 
-// leastTurns is the limit for a node with one processor: starting a pod also
+// minSlots is the limit for a node with one processor: starting a pod also
 // waits for the disk.
-const leastTurns = 2
+const minSlots = 2
 
-func newTurns() turns { return make(turns, max(leastTurns, runtime.NumCPU())) }
+func newStartLimiter() startLimiter { return make(startLimiter, max(minSlots, runtime.NumCPU())) }
 
-// turn is the start slot of one pod. Its zero value holds none. It is not safe
+// startSlot is the start slot of one pod. Its zero value holds none. It is not safe
 // for concurrent use.
-type turn struct{ end func() }
+type startSlot struct{ end func() }
 
-// take blocks until the pod has a start slot. It returns at once if the pod has
+// acquire blocks until the pod has a start slot. It returns at once if the pod has
 // one, and fails when ctx ends.
-func (t turns) take(ctx context.Context, mine *turn) error {
+func (t startLimiter) acquire(ctx context.Context, mine *startSlot) error {
 	if mine.end != nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (t turns) take(ctx context.Context, mine *turn) error {
 	}
 	var once sync.Once
 	end := func() { once.Do(func() { <-t }) }
-	limit := time.AfterFunc(turnLimit, end)
+	limit := time.AfterFunc(slotTimeout, end)
 	mine.end = func() {
 		limit.Stop()
 		end()
@@ -50,8 +50,8 @@ func (t turns) take(ctx context.Context, mine *turn) error {
 	return nil
 }
 
-// leave releases the start slot, if the pod has one.
-func (m *turn) leave() {
+// release releases the start slot, if the pod has one.
+func (m *startSlot) release() {
 	if m.end != nil {
 		m.end()
 		m.end = nil

@@ -12,25 +12,25 @@ import (
 
 func TestTurnsComeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := make(turns, 2)
+		all := make(startLimiter, 2)
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		var order []int
 		for i := range 6 {
 			wg.Go(func() {
-				var mine turn
-				if err := all.take(t.Context(), &mine); err != nil {
+				var mine startSlot
+				if err := all.acquire(t.Context(), &mine); err != nil {
 					t.Error(err)
 				}
-				if err := all.take(t.Context(), &mine); err != nil { // has it already
+				if err := all.acquire(t.Context(), &mine); err != nil { // has it already
 					t.Error(err)
 				}
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
 				time.Sleep(time.Duration(i+1) * time.Millisecond)
-				mine.leave()
-				mine.leave()
+				mine.release()
+				mine.release()
 			})
 			synctest.Wait()
 		}
@@ -46,27 +46,27 @@ func TestTurnsComeInOrder(t *testing.T) {
 
 func TestATurnThatHangsPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := make(turns, 1)
-		var hangs, next turn
+		all := make(startLimiter, 1)
+		var hangs, next startSlot
 		begun := time.Now()
-		if err := all.take(t.Context(), &hangs); err != nil {
+		if err := all.acquire(t.Context(), &hangs); err != nil {
 			t.Fatal(err)
 		}
-		if err := all.take(t.Context(), &next); err != nil {
+		if err := all.acquire(t.Context(), &next); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(begun); waited != turnLimit {
+		if waited := time.Since(begun); waited != slotTimeout {
 			t.Errorf("the next waited %v", waited)
 		}
-		hangs.leave() // what it gave up is not its own any more
-		var third turn
+		hangs.release() // what it gave up is not its own any more
+		var third startSlot
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("stopped"))
 		defer cancel()
-		if err := all.take(ctx, &third); err == nil || err.Error() != "stopped" {
+		if err := all.acquire(ctx, &third); err == nil || err.Error() != "stopped" {
 			t.Errorf("a third got in: %v", err)
 		}
-		third.leave()
-		next.leave()
+		third.release()
+		next.release()
 		if len(all) != 0 {
 			t.Errorf("%d turns are not given back", len(all))
 		}

@@ -33,7 +33,7 @@ func (s *Syncer) setUp(ctx context.Context, p *v1.Pod, n *criconfig.Node, ips []
 // that they project. next is the time of the next refresh; zero means never.
 func (s *Syncer) refresh(ctx context.Context, p *v1.Pod, o *container.Observed) (next time.Time) {
 	sandbox := o.Sandbox()
-	if sandbox == nil || !sandbox.Ready || !changes(p) {
+	if sandbox == nil || !sandbox.Ready || !hasDynamicVolumes(p) {
 		return time.Time{}
 	}
 	node, err := s.Node(ctx)
@@ -52,9 +52,9 @@ func (s *Syncer) refresh(ctx context.Context, p *v1.Pod, o *container.Observed) 
 	return time.Time{}
 }
 
-// changes reports whether the content of a volume depends on objects or on the
+// hasDynamicVolumes reports whether the content of a volume depends on objects or on the
 // pod's own fields.
-func changes(p *v1.Pod) bool {
+func hasDynamicVolumes(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil {
 			return true

@@ -24,11 +24,11 @@ func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus,
 	age := min(max(now.Round(0).Sub(startedAt), 0), 365*24*time.Hour)
 	t.begun = now.Add(-age)
 	if s := t.checks[startup]; s != nil {
-		t.result.Started = overtaken || age >= s.span()
+		t.result.Started = overtaken || age >= s.startupDecidedAfter()
 		if remembered != nil && remembered.Started != nil {
 			t.result.Started = *remembered.Started
 		}
-		s.off = t.result.Started
+		s.stopped = t.result.Started
 	}
 	r := t.checks[readiness]
 	switch {
@@ -38,24 +38,24 @@ func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus,
 	case remembered != nil:
 		t.result.Ready = remembered.Ready
 	}
-	t.supposed = remembered == nil
+	t.unconfirmed = remembered == nil
 }
 
-// recall sets the state of the containers for which adopt found no status, once
+// applyAPIStatus sets the state of the containers for which adopt found no status, once
 // their status from the API server is available: pods may come from the journal
 // first. It keeps the result of a probe that has decided since. The caller holds
 // the lock.
-func (m *Manager) recall(st *podState, now time.Time) {
+func (m *Manager) applyAPIStatus(st *podState, now time.Time) {
 	for i := range st.containers {
 		t := st.containers[i].target
-		if t == nil || !t.supposed {
+		if t == nil || !t.unconfirmed {
 			continue
 		}
-		told := remembered(st.pod, t.id)
+		told := apiContainerStatus(st.pod, t.id)
 		if told == nil {
 			continue
 		}
-		t.supposed, st.results = false, nil
+		t.unconfirmed, st.results = false, nil
 		starts := !t.result.Started && told.Started != nil && *told.Started
 		if starts {
 			t.result.Started = true
@@ -63,35 +63,35 @@ func (m *Manager) recall(st *podState, now time.Time) {
 		}
 		t.result.Ready = t.result.Started && (told.Ready || t.checks[readiness] == nil)
 		if starts {
-			m.release(t, now)
+			m.startWaiting(t, now)
 		}
-		m.touch()
+		m.markChanged()
 	}
 }
 
-// phase returns the time of the first run of an adopted container's check: a
+// firstAdoptedRun returns the time of the first run of an adopted container's check: a
 // random time within adoptWithin for startup and readiness, within a period for
 // liveness. It is not before the end of the delay.
-func (c *check) phase(now time.Time) time.Time {
+func (c *check) firstAdoptedRun(now time.Time) time.Time {
 	within := c.period
 	if c.kind != liveness && c.period > adoptWithin {
 		within, c.spread = adoptWithin, true
 	}
-	due := now.Add(fraction(within))
-	if earliest := c.of.begun.Add(c.delay); due.Before(earliest) {
+	due := now.Add(randomFraction(within))
+	if earliest := c.target.begun.Add(c.delay); due.Before(earliest) {
 		return earliest
 	}
 	return due
 }
 
-// fraction returns a random duration below d.
-func fraction(d time.Duration) time.Duration {
+// randomFraction returns a random duration below d.
+func randomFraction(d time.Duration) time.Duration {
 	return time.Duration(rand.Float64() * float64(d)) //nolint:gosec // not security relevant
 }
 
-// overtaken reports whether a container of the sandbox was created after c was
+// hasLaterContainer reports whether a container of the sandbox was created after c was
 // started. For a restartable init container this means that it has started.
-func overtaken(o *container.Observed, c *container.Container) bool {
+func hasLaterContainer(o *container.Observed, c *container.Container) bool {
 	for i := range o.Containers {
 		other := &o.Containers[i]
 		if other.SandboxID == c.SandboxID && other.Name != c.Name && other.CreatedAt.After(c.StartedAt) {
@@ -101,9 +101,9 @@ func overtaken(o *container.Observed, c *container.Container) bool {
 	return false
 }
 
-// remembered returns the status that the API server has of the container with
+// apiContainerStatus returns the status that the API server has of the container with
 // the ID, or nil. The status in a static pod's manifest is ignored.
-func remembered(p *v1.Pod, id string) *v1.ContainerStatus {
+func apiContainerStatus(p *v1.Pod, id string) *v1.ContainerStatus {
 	if pod.IsStatic(p) {
 		return nil
 	}

@@ -10,9 +10,9 @@ import (
 // check is one probe of one container.
 type check struct {
 	timing
-	kind kind
-	spec *v1.Probe
-	of   *target
+	kind   kind
+	spec   *v1.Probe
+	target *target
 	// tally outlives the container: the probes of later instances count in it
 	// too.
 	tally *tally
@@ -21,14 +21,14 @@ type check struct {
 	index int // in the queue; negative if not queued
 	// cancel cancels the run in flight; nil if there is none.
 	cancel context.CancelFunc
-	// off means that the check does not run any more for this container.
-	off bool
+	// stopped means that the check does not run any more for this container.
+	stopped bool
 	// spread gives the second run a random phase, because the first runs of
 	// many probes were close together.
 	spread bool
 
-	last bool // the last result
-	run  int  // its number of occurrences in a row
+	lastOK bool // the last result
+	streak int  // its number of occurrences in a row
 }
 
 // target is one running container with probes.
@@ -40,9 +40,9 @@ type target struct {
 	begun  time.Time // start, on the monotonic clock
 	checks [kinds]*check
 	result Result
-	// supposed means that the agent found the container running, and that
+	// unconfirmed means that the agent found the container running, and that
 	// neither a saved state nor a status from the API server was available.
-	supposed bool
+	unconfirmed bool
 }
 
 func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *target {
@@ -52,7 +52,7 @@ func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *t
 			if pc.tallies[k] == nil {
 				pc.tallies[k] = new(tally)
 			}
-			t.checks[k] = &check{timing: timingOf(spec), kind: k, spec: spec, of: t, tally: pc.tallies[k], index: -1}
+			t.checks[k] = &check{timing: timingOf(spec), kind: k, spec: spec, target: t, tally: pc.tallies[k], index: -1}
 		}
 	}
 	t.result.Started = t.checks[startup] == nil
@@ -60,17 +60,17 @@ func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *t
 	return t
 }
 
-// learn counts a result, and reports whether it changed the container's Result.
-func (c *check) learn(ok bool) (changed bool) {
-	if c.run == 0 || c.last != ok {
-		c.last, c.run = ok, 0
+// recordResult counts a result, and reports whether it changed the container's Result.
+func (c *check) recordResult(ok bool) (changed bool) {
+	if c.streak == 0 || c.lastOK != ok {
+		c.lastOK, c.streak = ok, 0
 	}
-	c.run++
-	if c.run < c.threshold(ok) {
+	c.streak++
+	if c.streak < c.threshold(ok) {
 		return false
 	}
-	c.of.supposed = c.of.supposed && c.kind == liveness
-	return c.decide(ok)
+	c.target.unconfirmed = c.target.unconfirmed && c.kind == liveness
+	return c.applyResult(ok)
 }
 
 // threshold returns the number of equal results in a row that are needed before
@@ -82,19 +82,19 @@ func (c *check) threshold(ok bool) int {
 	return c.failures
 }
 
-// decide applies a result that reached its threshold, and reports whether it
+// applyResult applies a result that reached its threshold, and reports whether it
 // changed the container's Result.
-func (c *check) decide(ok bool) (changed bool) {
-	r := &c.of.result
+func (c *check) applyResult(ok bool) (changed bool) {
+	r := &c.target.result
 	switch c.kind {
 	case startup:
-		c.off = true
+		c.stopped = true
 		if !ok {
 			r.Failed = c.failure()
 			return true
 		}
 		r.Started = true
-		if c.of.checks[readiness] == nil {
+		if c.target.checks[readiness] == nil {
 			r.Ready = true
 		}
 		return true
@@ -102,7 +102,7 @@ func (c *check) decide(ok bool) (changed bool) {
 		if ok || r.Failed != nil {
 			return false
 		}
-		c.off = true
+		c.stopped = true
 		r.Failed = c.failure()
 		return true
 	case readiness:
@@ -115,9 +115,9 @@ func (c *check) decide(ok bool) (changed bool) {
 }
 
 func (c *check) failure() *Failure {
-	message := "Container " + c.of.c.Name
-	if c.of.init {
-		message = "Init container " + c.of.c.Name
+	message := "Container " + c.target.c.Name
+	if c.target.init {
+		message = "Init container " + c.target.c.Name
 	}
 	if c.kind == startup {
 		message += " failed startup probe"

@@ -71,15 +71,15 @@ func TestCounts(t *testing.T) {
 		if diff := cmp.Diff(want, l.counts()); diff != "" {
 			t.Errorf("counts of the next container (-want +got):\n%s", diff)
 		}
-		l.Terminating("uid")
+		l.StopLivenessAndStartup("uid")
 		if diff := cmp.Diff(want, l.counts()); diff != "" {
 			t.Errorf("counts of a pod that goes (-want +got):\n%s", diff)
 		}
-		l.Forget("uid")
+		l.RemovePod("uid")
 		if got := l.counts(); got != nil {
 			t.Errorf("a pod that is gone has %+v", got)
 		}
-		l.Terminating("never probed")
+		l.StopLivenessAndStartup("never probed")
 		if got := l.counts(); got != nil {
 			t.Errorf("a pod without probes has %+v", got)
 		}

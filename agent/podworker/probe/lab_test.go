@@ -115,13 +115,13 @@ func (l *lab) manager() *Manager {
 	l.mu.Unlock()
 	return New(Config{
 		Exec: l.exec, Events: l.events, Log: log,
-		Changed: func(uid types.UID) {
+		ResultChanged: func(uid types.UID) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.changed[uid]++
 		},
-		Saved: saved, BootID: "boot", Uptime: func() time.Duration { return time.Hour + time.Since(l.begun) },
-		Save: func(data []byte) error {
+		SavedState: saved, BootID: "boot", Uptime: func() time.Duration { return time.Hour + time.Since(l.begun) },
+		SaveState: func(data []byte) error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.saves++

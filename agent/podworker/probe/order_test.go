@@ -29,7 +29,7 @@ func TestAnyOrder(t *testing.T) {
 				}
 				l.exec.overlap = false // the pods share their commands
 				for i := range 3 {
-					l.Forget(types.UID(fmt.Sprint(i)))
+					l.RemovePod(types.UID(fmt.Sprint(i)))
 				}
 				l.pass(0)
 				if len(l.pods) != 0 || len(l.queue.byDue) != 0 || l.exec.flying["s"]+l.exec.flying["l"]+l.exec.flying["r"] != 0 {
@@ -50,9 +50,9 @@ func (l *lab) anything(random *rand.Rand, step int) {
 	o := running(time.Now(), "web", fmt.Sprintf("%s-%d", uid, step/10))
 	switch random.IntN(9) {
 	case 0:
-		l.Forget(uid)
+		l.RemovePod(uid)
 	case 1:
-		l.Terminating(uid)
+		l.StopLivenessAndStartup(uid)
 	case 2:
 		l.Observe(p, &container.Observed{UID: uid})
 	case 3:
@@ -74,7 +74,7 @@ func (l *lab) consistent() {
 	l.Manager.mu.Lock()
 	defer l.Manager.mu.Unlock()
 	for i, c := range l.queue.byDue {
-		if c.index != i || c.cancel != nil || !c.runs() || c.of.pod.containers[0].target != c.of {
+		if c.index != i || c.cancel != nil || !c.runs() || c.target.pod.containers[0].target != c.target {
 			l.t.Fatalf("check %d of the queue: %+v", i, c)
 		}
 		if c.due.Before(time.Now()) {

@@ -11,9 +11,9 @@ import (
 
 // podState is the state of one pod with probes. The manager's lock guards it.
 type podState struct {
-	pod  *v1.Pod
-	ip   string
-	host bool // hostNetwork
+	pod         *v1.Pod
+	ip          string
+	hostNetwork bool // hostNetwork
 	// seen means that the pod was observed before: a container that appears
 	// now is new.
 	seen bool
@@ -39,8 +39,8 @@ func hasProbe(c *v1.Container) bool {
 	return c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil
 }
 
-// probed reports whether a container of the pod has probes.
-func probed(p *v1.Pod) bool {
+// podHasProbes reports whether a container of the pod has probes.
+func podHasProbes(p *v1.Pod) bool {
 	for i := range p.Spec.Containers {
 		if hasProbe(&p.Spec.Containers[i]) {
 			return true
@@ -67,7 +67,7 @@ func (st *podState) update(p *v1.Pod, o *container.Observed) {
 			st.add(&p.Spec.Containers[i], false)
 		}
 	}
-	st.host = p.Spec.HostNetwork
+	st.hostNetwork = p.Spec.HostNetwork
 	if s := o.Sandbox(); s != nil && len(s.IPs) > 0 {
 		st.ip = s.IPs[0]
 	}
@@ -85,16 +85,16 @@ func (st *podState) add(c *v1.Container, init bool) {
 		}
 		pc.c = c
 		if pc.target != nil {
-			pc.target.renew(c)
+			pc.target.setSpec(c)
 		}
 		return
 	}
 	st.containers = append(st.containers, probedContainer{c: c, init: init})
 }
 
-// renew releases an older spec. The probes of a pod cannot change, but each
+// setSpec releases an older spec. The probes of a pod cannot change, but each
 // update is a new object.
-func (t *target) renew(c *v1.Container) {
+func (t *target) setSpec(c *v1.Container) {
 	t.c = c
 	for k := range kinds {
 		if spec := k.specOf(c); spec != nil && t.checks[k] != nil {
@@ -119,16 +119,16 @@ func (st *podState) snapshot() map[string]Result {
 	return st.results
 }
 
-// follow starts or stops the probes of one container according to the
+// syncContainer starts or stops the probes of one container according to the
 // observation.
-func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observed, now time.Time) {
-	running := runningOf(o, pc.c.Name)
+func (m *Manager) syncContainer(st *podState, pc *probedContainer, o *container.Observed, now time.Time) {
+	running := findRunning(o, pc.c.Name)
 	if t := pc.target; t != nil {
-		if running == nil && lost(o, t.id) || running != nil && running.ID == t.id {
+		if running == nil && isStateUnknown(o, t.id) || running != nil && running.ID == t.id {
 			return
 		}
-		m.end(t)
-		m.touch()
+		m.stopTarget(t)
+		m.markChanged()
 		pc.target, st.results = nil, nil
 	}
 	if running == nil {
@@ -136,39 +136,39 @@ func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observe
 	}
 	t := newTarget(st, pc, running.ID, now)
 	pc.target, st.results = t, nil
-	m.touch()
-	saved, adopted := m.take(st.pod.UID, running.ID), !st.seen
+	m.markChanged()
+	saved, adopted := m.takeRestored(st.pod.UID, running.ID), !st.seen
 	switch {
 	case saved != nil:
 		t.resume(saved, now, m.Uptime())
 	case adopted:
-		t.adopt(now, running.StartedAt, remembered(st.pod, running.ID), pc.init && overtaken(o, running))
+		t.adopt(now, running.StartedAt, apiContainerStatus(st.pod, running.ID), pc.init && hasLaterContainer(o, running))
 	}
 	for _, c := range t.checks {
 		if c == nil {
 			continue
 		}
-		c.off = c.off || st.terminating && c.kind != readiness
+		c.stopped = c.stopped || st.terminating && c.kind != readiness
 		switch {
 		case saved != nil && !c.due.IsZero(): // resume has set it
 		case saved != nil, adopted:
-			c.due = c.phase(now)
+			c.due = c.firstAdoptedRun(now)
 		default:
-			c.due = t.begun.Add(c.first(c.kind))
+			c.due = t.begun.Add(c.firstRunAfter(c.kind))
 		}
 		if c.runs() {
-			m.push(c)
+			m.enqueue(c)
 		}
 	}
 }
 
 // runs reports whether the check has to run in the current state.
 func (c *check) runs() bool {
-	return !c.off && (c.kind == startup || c.of.result.Started)
+	return !c.stopped && (c.kind == startup || c.target.result.Started)
 }
 
-// runningOf returns the running container of a name, or nil.
-func runningOf(o *container.Observed, name string) *container.Container {
+// findRunning returns the running container of a name, or nil.
+func findRunning(o *container.Observed, name string) *container.Container {
 	if o == nil {
 		return nil
 	}
@@ -180,8 +180,8 @@ func runningOf(o *container.Observed, name string) *container.Container {
 	return nil
 }
 
-// lost reports whether the runtime has the container in the state unknown.
-func lost(o *container.Observed, id string) bool {
+// isStateUnknown reports whether the runtime has the container in the state unknown.
+func isStateUnknown(o *container.Observed, id string) bool {
 	if o == nil {
 		return false
 	}
@@ -193,9 +193,9 @@ func lost(o *container.Observed, id string) bool {
 	return false
 }
 
-// quiet stops the liveness and startup probes of a pod and drops their failures,
+// stopRestartProbes stops the liveness and startup probes of a pod and drops their failures,
 // so that none restarts a container.
-func (m *Manager) quiet(st *podState) {
+func (m *Manager) stopRestartProbes(st *podState) {
 	if st.terminating {
 		return
 	}
@@ -208,12 +208,12 @@ func (m *Manager) quiet(st *podState) {
 		m.stop(t.checks[startup])
 		m.stop(t.checks[liveness])
 		t.result.Failed, st.results = nil, nil
-		m.touch()
+		m.markChanged()
 	}
 }
 
-// end stops all probes of a container.
-func (m *Manager) end(t *target) {
+// stopTarget stops all probes of a container.
+func (m *Manager) stopTarget(t *target) {
 	if t == nil {
 		return
 	}
@@ -227,7 +227,7 @@ func (m *Manager) stop(c *check) {
 	if c == nil {
 		return
 	}
-	c.off = true
+	c.stopped = true
 	m.queue.remove(c)
 	if c.cancel != nil {
 		c.cancel()

@@ -59,8 +59,8 @@ type Result struct {
 	Failed *Failure
 }
 
-// Actions runs the action of a probe. *handler.Runner implements it.
-type Actions interface {
+// ActionRunner runs the action of a probe. *handler.Runner implements it.
+type ActionRunner interface {
 	Probe(ctx context.Context, h *v1.ProbeHandler, t handler.Target, timeout time.Duration) (handler.Result, error)
 }
 
@@ -70,22 +70,22 @@ type Config struct {
 	// Exec runs commands in containers. It is not used if Actions is set.
 	Exec handler.Exec
 	// Actions runs the probes; nil means a handler.Runner with Exec.
-	Actions Actions
-	// Changed is called after a probe changed the Results of a pod, from any
+	Actions ActionRunner
+	// ResultChanged is called after a probe changed the Results of a pod, from any
 	// goroutine. It must not block.
-	Changed func(types.UID)
+	ResultChanged func(types.UID)
 	// HostIPs returns the node's addresses, for pods with hostNetwork. It must
 	// not block. nil means no addresses.
 	HostIPs func() []string
-	// Saved is the state that an earlier process of the agent passed last to
+	// SavedState is the state that an earlier process of the agent passed last to
 	// Save; empty means none. State that cannot be decoded is dropped with a
 	// warning.
-	Saved []byte
-	// Save atomically replaces the saved state, which has at most MaxSaved
+	SavedState []byte
+	// SaveState atomically replaces the saved state, which has at most MaxSaved
 	// bytes. It is called when the state of a container changes, not when a
 	// probe only confirms it. Calls do not overlap. nil means that no state is
 	// saved.
-	Save func([]byte) error
+	SaveState func([]byte) error
 	// BootID is the kernel's boot ID. The saved state of another boot is
 	// ignored.
 	BootID string
@@ -109,17 +109,17 @@ type Manager struct {
 	armed time.Time
 	wake  chan struct{} // one slot: check the queue again
 
-	// earlier is the saved state, by ID, of containers that have not been
+	// restored is the saved state, by ID, of containers that have not been
 	// observed yet. It is dropped at expires.
-	earlier map[string]*savedContainer
-	expires time.Time
+	restored map[string]*savedContainer
+	expires  time.Time
 	// version counts the changes of the state.
 	version uint64
 	unsaved chan struct{} // one slot: the state has changed
 
-	storing sync.Mutex // locked before mu
-	stored  uint64     // the version that was saved
-	failing bool       // the last save failed
+	persistMu        sync.Mutex // locked before mu
+	persistedVersion uint64     // the version that was saved
+	persistFailed    bool       // the last save failed
 }
 
 // New returns a Manager. It starts no probes and no goroutines.
@@ -131,8 +131,8 @@ func New(cfg Config) *Manager {
 		cfg.Uptime = uptime
 	}
 	m := &Manager{Config: cfg, pods: make(map[types.UID]*podState), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1)}
-	m.adoptable(cfg.Saved)
-	m.Saved = nil
+	m.loadState(cfg.SavedState)
+	m.SavedState = nil
 	return m
 }
 
@@ -140,7 +140,7 @@ func New(cfg Config) *Manager {
 // The caller calls it after each observation, before Results. Observe retains
 // the pod and does not change its arguments.
 func (m *Manager) Observe(p *v1.Pod, o *container.Observed) {
-	if !probed(p) {
+	if !podHasProbes(p) {
 		return
 	}
 	now := time.Now()
@@ -150,13 +150,13 @@ func (m *Manager) Observe(p *v1.Pod, o *container.Observed) {
 	newer := st.pod != p
 	st.update(p, o)
 	if newer && st.seen {
-		m.recall(st, now)
+		m.applyAPIStatus(st, now)
 	}
 	if p.DeletionTimestamp != nil {
-		m.quiet(st)
+		m.stopRestartProbes(st)
 	}
 	for i := range st.containers {
-		m.follow(st, &st.containers[i], o, now)
+		m.syncContainer(st, &st.containers[i], o, now)
 	}
 	st.seen = true
 }
@@ -173,17 +173,17 @@ func (m *Manager) Results(uid types.UID) map[string]Result {
 	return st.snapshot()
 }
 
-// Terminating stops the liveness and startup probes of a pod, because none of its
+// StopLivenessAndStartup stops the liveness and startup probes of a pod, because none of its
 // containers is restarted any more. The readiness probes continue, so that a
 // Service drops a container that stops serving.
-func (m *Manager) Terminating(uid types.UID) {
+func (m *Manager) StopLivenessAndStartup(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.quiet(m.stateOf(uid))
+	m.stopRestartProbes(m.stateOf(uid))
 }
 
-// Forget stops all probes of a pod and drops their results.
-func (m *Manager) Forget(uid types.UID) {
+// RemovePod stops all probes of a pod and drops their results.
+func (m *Manager) RemovePod(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.pods[uid]
@@ -191,10 +191,10 @@ func (m *Manager) Forget(uid types.UID) {
 		return
 	}
 	for i := range st.containers {
-		m.end(st.containers[i].target)
+		m.stopTarget(st.containers[i].target)
 	}
 	delete(m.pods, uid)
-	m.touch()
+	m.markChanged()
 }
 
 // stateOf returns the state of a pod. It creates the state if there is none.

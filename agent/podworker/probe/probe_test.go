@@ -237,7 +237,7 @@ func TestCannotRun(t *testing.T) {
 // TestTerminating checks that only readiness goes on in a pod that ends.
 func TestTerminating(t *testing.T) {
 	ends := map[string]func(l *lab, p *v1.Pod){
-		"told": func(l *lab, p *v1.Pod) { l.Terminating(p.UID) },
+		"told": func(l *lab, p *v1.Pod) { l.StopLivenessAndStartup(p.UID) },
 		"deleted": func(l *lab, p *v1.Pod) {
 			deleted := p.DeepCopy()
 			deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
@@ -267,7 +267,7 @@ func TestTerminating(t *testing.T) {
 				if n := len(l.exec.of("r")); n != 2 || l.Results("uid") != nil {
 					t.Errorf("%d readiness runs and %v after the container's end", n, l.Results("uid"))
 				}
-				l.Forget("uid")
+				l.RemovePod("uid")
 				if len(l.pods) != 0 || len(l.queue.byDue) != 0 {
 					t.Error("something is left of a forgotten pod")
 				}
@@ -354,20 +354,20 @@ func TestMessages(t *testing.T) {
 		{"warning", handler.Result{Status: handler.Warning, Output: "hm"}, nil, "ProbeWarning: Liveness probe warning: hm"},
 		{"broken body", handler.Result{Status: handler.Failure}, errors.New("oh"), "Unhealthy: Liveness probe errored and resulted in failure state: oh"},
 		{"not UTF-8", handler.Result{Status: handler.Failure, Output: "a\xffb"}, nil, "Unhealthy: Liveness probe failed: a\uFFFDb"},
-		{"too long", handler.Result{Status: handler.Failure, Output: long}, nil, "Unhealthy: " + cut("Liveness probe failed: "+long)},
+		{"too long", handler.Result{Status: handler.Failure, Output: long}, nil, "Unhealthy: " + truncateMessage("Liveness probe failed: "+long)},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			inLab(t, func(l *lab) {
 				p := podOf(func(c *v1.Container) { c.LivenessProbe = execProbe("l") })
-				l.tell(&flight{check: &check{kind: liveness}, pod: p}, tc.result, tc.err)
+				l.recordEvent(&checkRun{check: &check{kind: liveness}, pod: p}, tc.result, tc.err)
 				if diff := cmp.Diff([]string{tc.want}, l.messages()); diff != "" {
 					t.Errorf("events (-want +got):\n%s", diff)
 				}
 			})
 		})
 	}
-	if n := len(cut(long)); n > maxMessage+3 {
+	if n := len(truncateMessage(long)); n > maxMessage+3 {
 		t.Errorf("a cut message has %d bytes", n)
 	}
 }

@@ -34,7 +34,7 @@ const saveAfter = time.Second
 // the state and returns the cause of ctx. Only one Run may be active at a time.
 func (m *Manager) Run(ctx context.Context) error {
 	var flights sync.WaitGroup
-	defer m.store()
+	defer m.persist()
 	defer flights.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -52,10 +52,10 @@ func (m *Manager) Run(ctx context.Context) error {
 			continue
 		case <-unsaved:
 			unsaved = nil
-			m.store()
+			m.persist()
 			continue
 		}
-		if wait, more := m.launch(ctx, &flights); more {
+		if wait, more := m.startDue(ctx, &flights); more {
 			timer.Reset(wait)
 		} else {
 			timer.Stop()
@@ -63,9 +63,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// launch starts the checks that are due. It returns the time until the next one,
+// startDue starts the checks that are due. It returns the time until the next one,
 // and whether there is one.
-func (m *Manager) launch(ctx context.Context, flights *sync.WaitGroup) (wait time.Duration, more bool) {
+func (m *Manager) startDue(ctx context.Context, flights *sync.WaitGroup) (wait time.Duration, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -77,16 +77,16 @@ func (m *Manager) launch(ctx context.Context, flights *sync.WaitGroup) (wait tim
 		m.queue.remove(c)
 		var limited context.Context
 		limited, c.cancel = context.WithCancel(ctx)
-		f := flight{check: c, started: now, pod: c.of.pod.pod, spec: c.spec, host: c.of.pod.host}
-		f.target = handler.Target{ContainerID: c.of.id, Container: c.of.c, IP: c.of.pod.ip}
-		flights.Go(func() { m.fly(limited, &f) })
+		f := checkRun{check: c, started: now, pod: c.target.pod.pod, spec: c.spec, hostNetwork: c.target.pod.hostNetwork}
+		f.target = handler.Target{ContainerID: c.target.id, Container: c.target.c, IP: c.target.pod.ip}
+		flights.Go(func() { m.runCheck(limited, &f) })
 	}
 	m.armed = time.Time{}
 	return 0, false
 }
 
-// push queues a check, and wakes Run if the check is due before the timer.
-func (m *Manager) push(c *check) {
+// enqueue queues a check, and wakes Run if the check is due before the timer.
+func (m *Manager) enqueue(c *check) {
 	m.queue.add(c)
 	if !m.armed.IsZero() && !c.due.Before(m.armed) {
 		return
@@ -98,20 +98,20 @@ func (m *Manager) push(c *check) {
 	}
 }
 
-// flight is one run of a check in flight. It has copies of the pod's fields that
+// checkRun is one run of a check in flight. It has copies of the pod's fields that
 // it needs, because it runs without the manager's lock.
-type flight struct {
-	check   *check
-	started time.Time
-	pod     *v1.Pod
-	spec    *v1.Probe
-	host    bool
-	target  handler.Target
+type checkRun struct {
+	check       *check
+	started     time.Time
+	pod         *v1.Pod
+	spec        *v1.Probe
+	hostNetwork bool
+	target      handler.Target
 }
 
-// fly runs a check once and handles its result.
-func (m *Manager) fly(ctx context.Context, f *flight) {
-	if f.host && m.HostIPs != nil {
+// runCheck runs a check once and handles its result.
+func (m *Manager) runCheck(ctx context.Context, f *checkRun) {
+	if f.hostNetwork && m.HostIPs != nil {
 		f.target.IP = ""
 		if ips := m.HostIPs(); len(ips) > 0 {
 			f.target.IP = ips[0]
@@ -125,52 +125,52 @@ func (m *Manager) fly(ctx context.Context, f *flight) {
 			break
 		}
 	}
-	counts, changed := m.land(ctx, f, result, err)
+	counts, changed := m.handleResult(ctx, f, result, err)
 	if !counts {
 		return
 	}
-	m.tell(f, result, err)
+	m.recordEvent(f, result, err)
 	if changed {
-		m.store()
+		m.persist()
 		ref := pod.RefOf(f.pod)
 		m.Log.Debug("container probe result changed", "pod", ref.String(), "podUID", ref.UID,
 			"container", f.target.Container.Name, "probe", f.check.kind.String(), "result", result.Status.String())
-		m.Changed(f.pod.UID)
+		m.ResultChanged(f.pod.UID)
 	}
 }
 
-// land counts the result of a run, unless the run was cancelled, and queues the
+// handleResult counts the result of a run, unless the run was cancelled, and queues the
 // next run. counts reports whether the result counts, changed whether it changed
 // the container's Result.
-func (m *Manager) land(ctx context.Context, f *flight, result handler.Result, err error) (counts, changed bool) {
+func (m *Manager) handleResult(ctx context.Context, f *checkRun, result handler.Result, err error) (counts, changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := f.check
 	gone := ctx.Err() != nil
 	c.cancel()
 	c.cancel = nil
-	if gone || c.off {
+	if gone || c.stopped {
 		return false, false
 	}
 	if err == nil {
 		ok := result.Status == handler.Success || result.Status == handler.Warning
 		c.tally.count(ok, time.Since(f.started))
-		last, run := c.last, min(c.run, c.threshold(c.last))
-		changed = c.learn(ok)
-		if changed || last != c.last || run != min(c.run, c.threshold(c.last)) {
-			m.touch()
+		last, run := c.lastOK, min(c.streak, c.threshold(c.lastOK))
+		changed = c.recordResult(ok)
+		if changed || last != c.lastOK || run != min(c.streak, c.threshold(c.lastOK)) {
+			m.markChanged()
 		}
 	}
 	if changed {
-		c.of.pod.results = nil
+		c.target.pod.results = nil
 	}
 	now := time.Now()
 	if c.runs() {
 		c.next(now)
-		m.push(c)
+		m.enqueue(c)
 	}
-	if changed && c.kind == startup && c.of.result.Started {
-		m.release(c.of, now)
+	if changed && c.kind == startup && c.target.result.Started {
+		m.startWaiting(c.target, now)
 	}
 	return true, changed
 }
@@ -181,7 +181,7 @@ func (m *Manager) land(ctx context.Context, f *flight, result handler.Result, er
 func (c *check) next(now time.Time) {
 	if c.spread {
 		c.spread = false
-		c.due = now.Add(fraction(c.period))
+		c.due = now.Add(randomFraction(c.period))
 		return
 	}
 	if due := c.due.Add(c.period); due.After(now) {
@@ -191,39 +191,39 @@ func (c *check) next(now time.Time) {
 	c.due = c.due.Add(now.Sub(c.due) / c.period * c.period)
 }
 
-// release queues the probes that waited for the startup probe: readiness as soon
+// startWaiting queues the probes that waited for the startup probe: readiness as soon
 // as its delay allows, liveness at the next multiple of its period.
-func (m *Manager) release(t *target, now time.Time) {
+func (m *Manager) startWaiting(t *target, now time.Time) {
 	if c := t.checks[readiness]; c != nil && c.runs() {
-		c.due = t.begun.Add(c.first(readiness))
+		c.due = t.begun.Add(c.firstRunAfter(readiness))
 		if c.due.Before(now) {
 			c.due = now
 		}
-		m.push(c)
+		m.enqueue(c)
 	}
 	if c := t.checks[liveness]; c != nil && c.runs() {
-		c.due = after(t.begun.Add(c.first(liveness)), c.period, now)
-		m.push(c)
+		c.due = nextTick(t.begun.Add(c.firstRunAfter(liveness)), c.period, now)
+		m.enqueue(c)
 	}
 }
 
-// tell records an event if a run failed, ended with a warning or could not be
+// recordEvent records an event if a run failed, ended with a warning or could not be
 // run.
-func (m *Manager) tell(f *flight, result handler.Result, err error) {
+func (m *Manager) recordEvent(f *checkRun, result handler.Result, err error) {
 	ref := pod.RefOf(f.pod)
 	kind := f.check.kind.String()
 	switch {
 	case err != nil:
-		m.Events.Warning(ref, reasonUnhealthy, cut(kind+" probe errored and resulted in "+result.Status.String()+" state: "+err.Error()))
+		m.Events.Warning(ref, reasonUnhealthy, truncateMessage(kind+" probe errored and resulted in "+result.Status.String()+" state: "+err.Error()))
 	case result.Status == handler.Warning:
-		m.Events.Warning(ref, reasonWarning, cut(kind+" probe warning: "+result.Output))
+		m.Events.Warning(ref, reasonWarning, truncateMessage(kind+" probe warning: "+result.Output))
 	case result.Status == handler.Failure:
-		m.Events.Warning(ref, reasonUnhealthy, cut(kind+" probe failed: "+result.Output))
+		m.Events.Warning(ref, reasonUnhealthy, truncateMessage(kind+" probe failed: "+result.Output))
 	}
 }
 
-// cut shortens text to maxMessage bytes and makes it valid UTF-8.
-func cut(text string) string {
+// truncateMessage shortens text to maxMessage bytes and makes it valid UTF-8.
+func truncateMessage(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage-3] + "..."
 	}

@@ -131,8 +131,8 @@ func kindOf(name string) kind {
 	return kinds
 }
 
-// adoptable loads the state that an earlier process of the agent saved.
-func (m *Manager) adoptable(data []byte) {
+// loadState loads the state that an earlier process of the agent saved.
+func (m *Manager) loadState(data []byte) {
 	if len(data) == 0 {
 		return
 	}
@@ -146,20 +146,20 @@ func (m *Manager) adoptable(data []byte) {
 		return // none of its containers runs any more
 	}
 	m.expires = time.Now().Add(keepEarlier)
-	m.earlier = make(map[string]*savedContainer, len(s.Containers))
+	m.restored = make(map[string]*savedContainer, len(s.Containers))
 	for i := range s.Containers {
-		m.earlier[s.Containers[i].ID] = &s.Containers[i]
+		m.restored[s.Containers[i].ID] = &s.Containers[i]
 	}
 }
 
-// take removes and returns the saved state of a container; nil if there is none.
+// takeRestored removes and returns the saved state of a container; nil if there is none.
 // The caller holds the lock.
-func (m *Manager) take(uid types.UID, id string) *savedContainer {
-	s := m.earlier[id]
+func (m *Manager) takeRestored(uid types.UID, id string) *savedContainer {
+	s := m.restored[id]
 	if s == nil || s.Pod != uid {
 		return nil
 	}
-	delete(m.earlier, id)
+	delete(m.restored, id)
 	return s
 }
 
@@ -189,11 +189,11 @@ func (t *target) resume(s *savedContainer, now time.Time, uptime time.Duration) 
 		if c == nil {
 			continue
 		}
-		c.last, c.run = saved.Last, saved.Run
-		c.off = saved.Off || k == startup && s.Started
+		c.lastOK, c.streak = saved.Last, saved.Run
+		c.stopped = saved.Off || k == startup && s.Started
 		// The check keeps its period's phase. The saved time may be old: a probe
 		// that only confirms a result is not saved.
-		c.due = after(at(saved.Due), c.period, now)
+		c.due = nextTick(at(saved.Due), c.period, now)
 		if latest := now.Add(max(c.period, c.delay)); c.due.After(latest) {
 			c.due = latest // a valid due time is never later
 		}
@@ -220,7 +220,7 @@ func (t *target) save(now time.Time, uptime time.Duration) savedContainer {
 			continue
 		}
 		out.Checks = append(out.Checks, savedCheck{
-			Kind: kind(k).String(), Last: c.last, Run: min(c.run, c.threshold(c.last)), Off: c.off, Due: since(c.due),
+			Kind: kind(k).String(), Last: c.lastOK, Run: min(c.streak, c.threshold(c.lastOK)), Off: c.stopped, Due: since(c.due),
 		})
 	}
 	return out
@@ -239,9 +239,9 @@ func (m *Manager) encode() ([]byte, error) {
 		}
 	}
 	if now.After(m.expires) {
-		m.earlier = nil
+		m.restored = nil
 	}
-	for _, c := range m.earlier {
+	for _, c := range m.restored {
 		s.Containers = append(s.Containers, *c)
 	}
 	m.mu.Unlock()
@@ -253,11 +253,11 @@ func (m *Manager) encode() ([]byte, error) {
 	return data, err
 }
 
-// touch marks the state as changed since the last save. The caller holds the
+// markChanged marks the state as changed since the last save. The caller holds the
 // lock.
-func (m *Manager) touch() {
+func (m *Manager) markChanged() {
 	m.version++
-	if m.Save == nil {
+	if m.SaveState == nil {
 		return
 	}
 	select {
@@ -266,18 +266,18 @@ func (m *Manager) touch() {
 	}
 }
 
-// store saves the current state. It blocks while another save is in progress, and
+// persist saves the current state. It blocks while another save is in progress, and
 // does nothing if that save included the caller's changes.
-func (m *Manager) store() {
-	if m.Save == nil {
+func (m *Manager) persist() {
+	if m.SaveState == nil {
 		return
 	}
 	m.mu.Lock()
 	want := m.version
 	m.mu.Unlock()
-	m.storing.Lock()
-	defer m.storing.Unlock()
-	if m.stored >= want {
+	m.persistMu.Lock()
+	defer m.persistMu.Unlock()
+	if m.persistedVersion >= want {
 		return
 	}
 	m.mu.Lock()
@@ -285,15 +285,15 @@ func (m *Manager) store() {
 	m.mu.Unlock()
 	data, err := m.encode()
 	if err == nil {
-		err = m.Save(data)
+		err = m.SaveState(data)
 	}
 	if err != nil {
-		if !m.failing {
+		if !m.persistFailed {
 			m.Log.Warn("cannot save probe state", "error", err,
 				"remedy", "free space in the folder; until then a restart of the agent may change which pods are ready")
 		}
-		m.failing = true
+		m.persistFailed = true
 		return
 	}
-	m.stored, m.failing = has, false
+	m.persistedVersion, m.persistFailed = has, false
 }

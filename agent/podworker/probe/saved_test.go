@@ -189,7 +189,7 @@ func TestSavesAreFew(t *testing.T) {
 		l.Observe(p, running(l.begun, "web", "c1"))
 		l.has("c1", true, true, "")
 		// What is gone is not kept for ever.
-		l.Forget(p.UID)
+		l.RemovePod(p.UID)
 		l.pass(2 * second)
 		if s, err := decodeSaved(l.savedNow()); err != nil || len(s.Containers) != 0 {
 			t.Errorf("saved after the pod is gone: %s, %v", l.saved, err)

@@ -23,7 +23,7 @@ const StateFile = "probes.json"
 // restart of the agent.
 func OpenState(dir string, log *slog.Logger) (saved []byte, save func([]byte) error) {
 	path := filepath.Join(dir, StateFile)
-	switch inMemory, err := onMemory(filepath.Dir(path)); {
+	switch inMemory, err := isMemoryFS(filepath.Dir(path)); {
 	case err != nil:
 		log.Warn("cannot keep probe state", "path", path, "error", err)
 		return nil, nil
@@ -39,9 +39,9 @@ func OpenState(dir string, log *slog.Logger) (saved []byte, save func([]byte) er
 	return saved, func(data []byte) error { return identity.Replace(path, data, 0o600) }
 }
 
-// onMemory reports whether a folder is on a tmpfs or ramfs. If the folder does
+// isMemoryFS reports whether a folder is on a tmpfs or ramfs. If the folder does
 // not exist, it checks the nearest parent that does.
-func onMemory(folder string) (bool, error) {
+func isMemoryFS(folder string) (bool, error) {
 	for {
 		var st unix.Statfs_t
 		err := unix.Statfs(folder, &st)

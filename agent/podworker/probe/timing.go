@@ -55,39 +55,39 @@ type timing struct {
 func timingOf(p *v1.Probe) timing {
 	return timing{
 		delay:     time.Duration(max(p.InitialDelaySeconds, 0)) * time.Second,
-		period:    time.Duration(or(p.PeriodSeconds, 10)) * time.Second,
-		timeout:   time.Duration(or(p.TimeoutSeconds, 1)) * time.Second,
-		successes: int(or(p.SuccessThreshold, 1)),
-		failures:  int(or(p.FailureThreshold, 3)),
+		period:    time.Duration(orDefault(p.PeriodSeconds, 10)) * time.Second,
+		timeout:   time.Duration(orDefault(p.TimeoutSeconds, 1)) * time.Second,
+		successes: int(orDefault(p.SuccessThreshold, 1)),
+		failures:  int(orDefault(p.FailureThreshold, 3)),
 	}
 }
 
-func or(n, fallback int32) int32 {
+func orDefault(n, fallback int32) int32 {
 	if n <= 0 {
 		return fallback
 	}
 	return n
 }
 
-// startupHurry is the maximum time from a container's start to the first run of a
+// maxFirstStartup is the maximum time from a container's start to the first run of a
 // startup probe without a delay. It is short because the readiness probe waits
 // for the startup probe.
-const startupHurry = time.Second
+const maxFirstStartup = time.Second
 
-// first returns the time from the container's start to the first run of a probe.
-func (t *timing) first(k kind) time.Duration {
+// firstRunAfter returns the time from the container's start to the first run of a probe.
+func (t *timing) firstRunAfter(k kind) time.Duration {
 	switch {
 	case t.delay > 0 || k == readiness:
 		return t.delay
 	case k == startup:
-		return min(t.period, startupHurry)
+		return min(t.period, maxFirstStartup)
 	}
 	return t.period
 }
 
-// span returns the time from the container's start after which its startup probe
+// startupDecidedAfter returns the time from the container's start after which its startup probe
 // must have succeeded or failed.
-func (t *timing) span() time.Duration {
+func (t *timing) startupDecidedAfter() time.Duration {
 	const limit = 365 * 24 * time.Hour
 	if t.period > limit/time.Duration(t.failures) {
 		return limit
@@ -95,9 +95,9 @@ func (t *timing) span() time.Duration {
 	return t.delay + t.period*time.Duration(t.failures)
 }
 
-// after returns the first of base, base+period, base+2*period, ... that is not
+// nextTick returns the first of base, base+period, base+2*period, ... that is not
 // before now.
-func after(base time.Time, period time.Duration, now time.Time) time.Time {
+func nextTick(base time.Time, period time.Duration, now time.Time) time.Time {
 	late := now.Sub(base)
 	if late <= 0 {
 		return base

@@ -31,12 +31,12 @@ const housekeepingPeriod = 5 * time.Minute
 type Config struct {
 	// Updates is the merged stream of the sources. Seen notifies their mux that
 	// an update arrived here, which marks its source as ready.
-	Updates <-chan source.Update
-	Seen    func(source string)
-	// Reconciled is called with the API server's status of a pod whose spec has
+	Updates  <-chan source.Update
+	MarkSeen func(source string)
+	// OnStatusReconciled is called with the API server's status of a pod whose spec has
 	// not changed and that has no readiness gates. It must not block, and may
 	// be nil.
-	Reconciled func(*v1.Pod)
+	OnStatusReconciled func(*v1.Pod)
 	// Ready reports whether every source is ready. Nothing is cleaned up
 	// before.
 	Ready func() bool
@@ -45,10 +45,10 @@ type Config struct {
 	Changes   <-chan types.UID
 	Snapshots <-chan []pleg.Pod
 
-	Workers *podworker.Set
-	// Leftovers lists the UIDs of pods that have something on disk. It may
+	Workers *podworker.Workers
+	// ListOrphans lists the UIDs of pods that have something on disk. It may
 	// block on the disk, and may be nil.
-	Leftovers func() ([]types.UID, error)
+	ListOrphans func() ([]types.UID, error)
 
 	Log *slog.Logger
 }
@@ -59,15 +59,15 @@ type Loop struct {
 	alive chan struct{}
 	// steps counts what the loop has dispatched.
 	steps atomic.Uint64
-	// listed receives the UIDs of one call of Leftovers. Only one call runs at
+	// orphans receives the UIDs of one call of Leftovers. Only one call runs at
 	// a time.
-	listed  chan []types.UID
+	orphans chan []types.UID
 	listing bool
 }
 
 // New returns a loop. It starts nothing.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, alive: make(chan struct{}), listed: make(chan []types.UID, 1)}
+	return &Loop{cfg: cfg, alive: make(chan struct{}), orphans: make(chan []types.UID, 1)}
 }
 
 // Run dispatches until ctx ends. Then it waits for the workers, which leave
@@ -87,11 +87,11 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.cfg.Workers.Wake(uid)
 		case pods := <-l.cfg.Snapshots:
 			l.adopt(ctx, pods)
-		case uids := <-l.listed:
+		case uids := <-l.orphans:
 			l.listing = false
-			l.removeLeftovers(ctx, uids)
+			l.removeOrphans(ctx, uids)
 		case <-timer.C:
-			l.findLeftovers()
+			l.listOrphans()
 			timer.Reset(jitter(housekeepingPeriod))
 		case l.alive <- struct{}{}:
 		}
@@ -112,14 +112,14 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 			// This agent has reported most such changes itself. Only the
 			// conditions of readiness gates come from others.
 			if len(p.Spec.ReadinessGates) > 0 {
-				l.cfg.Workers.Submit(ctx, p)
-			} else if l.cfg.Reconciled != nil {
-				l.cfg.Reconciled(p)
+				l.cfg.Workers.UpdatePod(ctx, p)
+			} else if l.cfg.OnStatusReconciled != nil {
+				l.cfg.OnStatusReconciled(p)
 			}
 		case source.ADD, source.UPDATE, source.DELETE, source.RESTORE:
-			l.cfg.Workers.Submit(ctx, p)
+			l.cfg.Workers.UpdatePod(ctx, p)
 		case source.REMOVE:
-			l.cfg.Workers.Remove(ctx, pod.RefOf(p))
+			l.cfg.Workers.RemovePod(ctx, pod.RefOf(p))
 		default:
 			l.cfg.Log.Error("drop update with unknown operation", "op", u.Op, "pod", pod.RefOf(p).String())
 		}
@@ -128,11 +128,11 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		return
 	}
 	wasReady := l.cfg.Ready()
-	l.cfg.Seen(u.Source)
+	l.cfg.MarkSeen(u.Source)
 	if !wasReady && l.cfg.Ready() {
 		l.cfg.Log.Info("all pod sources are ready")
-		l.removeUnclaimed(ctx)
-		l.findLeftovers()
+		l.terminateOrphans(ctx)
+		l.listOrphans()
 	}
 }
 
@@ -143,7 +143,7 @@ func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
 		return pods
 	}
 	rank := func(p *v1.Pod) int {
-		if l.cfg.Workers.Adopted(p.UID) {
+		if l.cfg.Workers.IsAdopted(p.UID) {
 			return 0
 		}
 		return 1
@@ -155,50 +155,50 @@ func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
 
 // adopt passes the pods that the runtime has to the workers.
 func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
-	found := make([]podworker.Found, len(pods))
+	found := make([]podworker.RuntimePod, len(pods))
 	for i, p := range pods {
-		found[i] = podworker.Found{Ref: p.Ref, Grace: p.Grace, Running: p.Running}
+		found[i] = podworker.RuntimePod{Ref: p.Ref, Grace: p.GracePeriod, Running: p.Running}
 	}
-	l.cfg.Workers.Adopt(ctx, found)
-	l.removeUnclaimed(ctx)
+	l.cfg.Workers.AdoptRunning(ctx, found)
+	l.terminateOrphans(ctx)
 }
 
-// removeUnclaimed terminates the running pods that no source has.
-func (l *Loop) removeUnclaimed(ctx context.Context) {
+// terminateOrphans terminates the running pods that no source has.
+func (l *Loop) terminateOrphans(ctx context.Context) {
 	if !l.cfg.Ready() {
 		return
 	}
-	for _, ref := range l.cfg.Workers.Unclaimed() {
+	for _, ref := range l.cfg.Workers.AdoptedPods() {
 		l.cfg.Log.Info("terminate orphaned pod", "pod", ref.String(), "podUID", ref.UID)
-		l.cfg.Workers.Remove(ctx, ref)
+		l.cfg.Workers.RemovePod(ctx, ref)
 	}
 }
 
-// findLeftovers lists orphaned data on disk in a separate goroutine, so that
+// listOrphans lists orphaned data on disk in a separate goroutine, so that
 // the loop never waits for a disk. The result of a listing that hangs is
 // processed when it arrives.
-func (l *Loop) findLeftovers() {
-	if l.cfg.Leftovers == nil || l.listing || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
+func (l *Loop) listOrphans() {
+	if l.cfg.ListOrphans == nil || l.listing || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
 		return
 	}
 	l.listing = true
 	go func() {
-		uids, err := l.cfg.Leftovers()
+		uids, err := l.cfg.ListOrphans()
 		if err != nil {
 			l.cfg.Log.Warn("cannot list orphaned pod data", "error", err)
 		}
-		l.listed <- uids
+		l.orphans <- uids
 	}()
 }
 
-// removeLeftovers removes the data on disk of pods without a worker. A pod that
+// removeOrphans removes the data on disk of pods without a worker. A pod that
 // came since the listing has a worker by now.
-func (l *Loop) removeLeftovers(ctx context.Context, uids []types.UID) {
-	known := l.cfg.Workers.Known()
+func (l *Loop) removeOrphans(ctx context.Context, uids []types.UID) {
+	known := l.cfg.Workers.States()
 	for _, uid := range uids {
 		if _, ok := known[uid]; !ok {
 			l.cfg.Log.Info("remove orphaned pod data", "podUID", uid)
-			l.cfg.Workers.Remove(ctx, pod.Ref{UID: uid})
+			l.cfg.Workers.RemovePod(ctx, pod.Ref{UID: uid})
 		}
 	}
 }

@@ -40,9 +40,9 @@ func (r *recorder) has(call string) bool {
 	return slices.Contains(r.calls, call)
 }
 
-func (r *recorder) Submitted(*v1.Pod) {}
-func (r *recorder) Removed(pod.Ref)   {}
-func (r *recorder) Adopted([]pod.Ref) {}
+func (r *recorder) OnPodAdded(*v1.Pod)         {}
+func (r *recorder) OnPodRemoved(pod.Ref)       {}
+func (r *recorder) OnPodsDiscovered([]pod.Ref) {}
 func (r *recorder) Sync(_ context.Context, p *v1.Pod) (podworker.Result, error) {
 	r.note("sync", p.UID)
 	return podworker.Result{}, nil
@@ -77,9 +77,9 @@ func newRig(t *testing.T) *rig {
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	r.loop = New(Config{
-		Updates: r.updates, Seen: func(string) { r.ready = true }, Ready: func() bool { return r.ready },
-		Changes: r.changes, Snapshots: r.snapshots, Workers: podworker.NewSet(r.recorder, log),
-		Leftovers: func() ([]types.UID, error) {
+		Updates: r.updates, MarkSeen: func(string) { r.ready = true }, Ready: func() bool { return r.ready },
+		Changes: r.changes, Snapshots: r.snapshots, Workers: podworker.NewWorkers(r.recorder, log),
+		ListOrphans: func() ([]types.UID, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.leftovers, nil
@@ -135,7 +135,7 @@ func TestDispatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.leave("disk", "a")
-		r.snapshots <- []pleg.Pod{{Ref: pod.Ref{UID: "orphan", Name: "o", Namespace: "default"}, Grace: -1}}
+		r.snapshots <- []pleg.Pod{{Ref: pod.Ref{UID: "orphan", Name: "o", Namespace: "default"}, GracePeriod: -1}}
 		time.Sleep(time.Hour)
 		if r.has("terminate orphan") || r.has("terminate disk") {
 			t.Fatal("something was cleaned up before the sources were ready")
@@ -195,7 +195,7 @@ func TestDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		answers, listings := make(chan []types.UID), 0
-		r.loop.cfg.Leftovers = func() ([]types.UID, error) { listings++; return <-answers, nil }
+		r.loop.cfg.ListOrphans = func() ([]types.UID, error) { listings++; return <-answers, nil }
 		r.snapshots <- nil
 		r.updates <- source.Update{Op: source.ADD, Source: "file", Pods: []*v1.Pod{named("a")}}
 		for range 3 {

@@ -10,11 +10,11 @@ import (
 // bindFD bind-mounts an open file at target, with flags such as MS_RDONLY. If the
 // agent is killed between the two system calls, the next call of restrict adds
 // the missing flags.
-func (v *Volumes) bindFD(fd int, target string, flags uintptr) error {
+func (v *Manager) bindFD(fd int, target string, flags uintptr) error {
 	if err := v.mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind-mount at %s: %w", target, err)
 	}
-	return v.restrict(target, flags)
+	return v.addMountFlags(target, flags)
 }
 
 // statfsFlags are the flags of a bind mount in mount(2), and in statfs(2).
@@ -37,9 +37,9 @@ func isReadOnly(path string) bool {
 	return unix.Statfs(path, &st) != nil || int64(st.Flags)&1 != 0
 }
 
-// restrict adds flags to a bind mount and keeps its others. It does not remount if
+// addMountFlags adds flags to a bind mount and keeps its others. It does not remount if
 // all flags are set already.
-func (v *Volumes) restrict(target string, flags uintptr) error {
+func (v *Manager) addMountFlags(target string, flags uintptr) error {
 	if flags == 0 {
 		return nil
 	}

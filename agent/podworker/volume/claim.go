@@ -30,7 +30,7 @@ func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVol
 	var path string
 	switch {
 	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock:
-		return &Unsupported{Kind: "persistentVolumeClaim with volumeMode Block"}
+		return &UnsupportedError{Kind: "persistentVolumeClaim with volumeMode Block"}
 	case pv.Spec.HostPath != nil:
 		s.plugin = pluginHostPath
 		path, err = hostPath(pv.Spec.HostPath)
@@ -38,7 +38,7 @@ func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVol
 		s.plugin = pluginLocal
 		path, err = s.local(ctx, pv, readOnly)
 	default:
-		return &Unsupported{Kind: "persistentVolumeClaim bound to " + kindOf(&pv.Spec.PersistentVolumeSource)}
+		return &UnsupportedError{Kind: "persistentVolumeClaim bound to " + kindOf(&pv.Spec.PersistentVolumeSource)}
 	}
 	if err != nil {
 		return fmt.Errorf("PersistentVolume %q: %w", pv.Name, err)
@@ -46,7 +46,7 @@ func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVol
 	if gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 32); err == nil && gid >= 0 && !slices.Contains(s.result.Groups, gid) {
 		s.result.Groups = append(s.result.Groups, gid)
 	}
-	return s.at(path, nil)(name, readOnly)
+	return s.recordPath(path, nil)(name, readOnly)
 }
 
 // bound returns the PersistentVolume of a claim. Claim and volume must refer to
@@ -111,7 +111,7 @@ func (s *setup) local(ctx context.Context, pv *v1.PersistentVolume, readOnly boo
 	if err != nil {
 		return "", err
 	}
-	if err := s.makeDir(rel, func() error { return s.pods.Chmod(rel, private) }); err != nil {
+	if err := s.makeDir(rel, func() error { return s.pods.Chmod(rel, privateDirMode) }); err != nil {
 		return "", err
 	}
 	path := s.path(rel)
@@ -120,7 +120,7 @@ func (s *setup) local(ctx context.Context, pv *v1.PersistentVolume, readOnly boo
 		return "", err
 	}
 	if mounted {
-		return path, s.v.restrict(path, flags)
+		return path, s.v.addMountFlags(path, flags)
 	}
 	dir, err := openLocal(pv.Spec.Local.Path)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *setup) local(ctx context.Context, pv *v1.PersistentVolume, readOnly boo
 	}
 	defer unix.Close(dir)
 	if group, ok := s.fsGroup(); ok && flags&unix.MS_RDONLY == 0 {
-		if err := s.own(ctx, pv, dir, group); err != nil {
+		if err := s.setVolumeGroup(ctx, pv, dir, group); err != nil {
 			return "", err
 		}
 	}
@@ -138,7 +138,7 @@ func (s *setup) local(ctx context.Context, pv *v1.PersistentVolume, readOnly boo
 // openLocal opens the directory of a local volume. It follows symbolic links,
 // because the path is set by the operator.
 func openLocal(path string) (int, error) {
-	if err := plainPath(path); err != nil {
+	if err := checkHostPath(path); err != nil {
 		return -1, fmt.Errorf("local.path: %w", err)
 	}
 	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -148,16 +148,16 @@ func openLocal(path string) (int, error) {
 	case errors.Is(err, unix.ENOTDIR):
 		var st unix.Stat_t
 		if unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
-			return -1, &Unsupported{Kind: "local on a block device"}
+			return -1, &UnsupportedError{Kind: "local on a block device"}
 		}
 		return -1, fmt.Errorf("local.path %q is not a directory", path)
 	}
 	return -1, fmt.Errorf("open local.path %q: %w", path, err)
 }
 
-// own sets the group of a local volume's files, unless another pod uses the
+// setVolumeGroup sets the group of a local volume's files, unless another pod uses the
 // volume.
-func (s *setup) own(ctx context.Context, pv *v1.PersistentVolume, dir, group int) error {
+func (s *setup) setVolumeGroup(ctx context.Context, pv *v1.PersistentVolume, dir, group int) error {
 	shared, err := s.v.mountedElsewhere(s.uid, pv.Name)
 	if err != nil || shared {
 		return err
@@ -166,7 +166,7 @@ func (s *setup) own(ctx context.Context, pv *v1.PersistentVolume, dir, group int
 	if policy := s.pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
 		rootMismatch = *policy == v1.FSGroupChangeOnRootMismatch
 	}
-	if err := setOwner(ctx, dir, group, rootMismatch); err != nil {
+	if err := setTreeGroup(ctx, dir, group, rootMismatch); err != nil {
 		return fmt.Errorf("set fsGroup %d: %w", group, err)
 	}
 	return nil

@@ -237,14 +237,14 @@ func TestOwnershipPolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer unix.Close(fd)
-			if err := setOwner(t.Context(), fd, 77, tc.rootMismatch); err != nil {
+			if err := setTreeGroup(t.Context(), fd, 77, tc.rootMismatch); err != nil {
 				t.Fatal(err)
 			}
 			if got := ownerOf(t, dir+"/file"); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 			before := inodes(t, dir)
-			if err := setOwner(t.Context(), fd, 77, tc.rootMismatch); err != nil {
+			if err := setTreeGroup(t.Context(), fd, 77, tc.rootMismatch); err != nil {
 				t.Fatal(err)
 			}
 			if fmt.Sprint(before) != fmt.Sprint(inodes(t, dir)) {
@@ -380,7 +380,7 @@ func TestOwnershipRace(t *testing.T) {
 	}()
 	rounds := 0
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); rounds++ {
-		if err := setOwner(t.Context(), fd, 1+rounds%2, false); err != nil {
+		if err := setTreeGroup(t.Context(), fd, 1+rounds%2, false); err != nil {
 			t.Error(err)
 			break
 		}

@@ -40,11 +40,11 @@ func (w *writer) compare(current string, files payload) (same, visible bool) {
 // allVisible reports whether the volume's directory has a name for each top-level
 // name of the payload, and nothing that may be a leftover.
 func (w *writer) allVisible(dir int, current string, files payload) bool {
-	missing, good := tops(files), true
+	missing, good := topLevelCount(files), true
 	err := w.entries(dir, func(name []byte, kind byte) error {
 		switch {
 		case string(name) == dataLink, string(name) == current:
-		case has(files, name):
+		case hasPath(files, name):
 			missing--
 		case bytes.HasPrefix(name, []byte("..")), kind == unix.DT_LNK, kind == unix.DT_UNKNOWN:
 			good = false // perhaps a leftover: the caller checks it
@@ -54,8 +54,8 @@ func (w *writer) allVisible(dir int, current string, files payload) bool {
 	return err == nil && good && missing == 0
 }
 
-// tops returns the number of top-level names of the files.
-func tops(files payload) int {
+// topLevelCount returns the number of top-level names of the files.
+func topLevelCount(files payload) int {
 	n := 0
 	var dirs map[string]struct{}
 	for path := range files {
@@ -78,7 +78,7 @@ const maxNesting = unix.PathMax / 2
 // count returns the number of files in an open directory, at all levels.
 func (w *writer) count(dir, level int) (int, error) {
 	if level > maxNesting {
-		return 0, errDeep
+		return 0, errTooDeep
 	}
 	n := 0
 	var below []string
@@ -176,8 +176,8 @@ func (w *writer) sameContent(fd int, want []byte) bool {
 	}
 }
 
-// has reports whether the payload has a file of this name or below it.
-func has(files payload, name []byte) bool {
+// hasPath reports whether the payload has a file of this name or below it.
+func hasPath(files payload, name []byte) bool {
 	if _, ok := files[string(name)]; ok {
 		return true
 	}
@@ -189,8 +189,8 @@ func has(files payload, name []byte) bool {
 	return false
 }
 
-// isOurs reports whether a name is a link that the writer created.
-func (w *writer) isOurs(name string) bool {
+// isWriterLink reports whether a name is a link that the writer created.
+func (w *writer) isWriterLink(name string) bool {
 	target, err := w.dir.Readlink(name)
 	return err == nil && target == filepath.Join(dataLink, name)
 }

@@ -329,7 +329,7 @@ func TestUnsupportedVolumes(t *testing.T) {
 		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
 	root := t.TempDir()
 	_, err := New(root).Setup(t.Context(), p, Input{})
-	var bad *Unsupported
+	var bad *UnsupportedError
 	if !errors.As(err, &bad) || bad.Kind != "nfs" {
 		t.Errorf("got %v", err)
 	}
@@ -360,7 +360,7 @@ func TestRefresh(t *testing.T) {
 		{"the clock is wrong", time.Hour, -100000 * time.Hour, 10 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := renewal(now, now.Add(tc.left), tc.life).Sub(now); got != tc.renewal {
+			if got := renewalTime(now, now.Add(tc.left), tc.life).Sub(now); got != tc.renewal {
 				t.Errorf("got %v, want %v", got, tc.renewal)
 			}
 		})

@@ -106,7 +106,7 @@ func (s *setup) ownedBy(asked *int32, mode fs.FileMode) []string {
 
 // tmpfsSize returns the smaller of MemoryLimit and the volume's sizeLimit in
 // bytes, or 0 if neither is set.
-func (v *Volumes) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
+func (v *Manager) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 	var size int64
 	if v.MemoryLimit != nil {
 		size = max(v.MemoryLimit(p), 0)

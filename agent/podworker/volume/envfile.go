@@ -18,7 +18,7 @@ const maxEnvFile = 64 << 10
 // the pod, for a fileKeyRef. It follows symbolic links as in the container, with
 // the volume as their root. It returns an error if the file is not regular or is
 // larger than 64 KiB. The error of a missing file is fs.ErrNotExist.
-func (v *Volumes) ReadEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
+func (v *Manager) ReadEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	data, err := v.readEnvFile(p, volume, path)
 	if err != nil {
 		return nil, fmt.Errorf("read file %q of volume %q: %w", path, volume, err)
@@ -26,7 +26,7 @@ func (v *Volumes) ReadEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	return data, nil
 }
 
-func (v *Volumes) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
+func (v *Manager) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func hasEmptyDir(p *v1.Pod, name string) bool {
 }
 
 // openVolume opens the directory of a pod's volume.
-func (v *Volumes) openVolume(uid, plugin, name string) (int, error) {
-	if err := errors.Join(component(uid), component(name)); err != nil {
+func (v *Manager) openVolume(uid, plugin, name string) (int, error) {
+	if err := errors.Join(checkComponent(uid), checkComponent(name)); err != nil {
 		return -1, err
 	}
 	pods, err := unix.Open(filepath.Join(v.root, dirPods), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -20,16 +20,16 @@ const messageMode fs.FileMode = 0o666
 // TerminationMessage creates an empty file for one start of a container, which is
 // mounted at its terminationMessagePath, and returns its path. Each call creates
 // another file. DropMessages and Teardown delete them.
-func (v *Volumes) TerminationMessage(uid types.UID, container string) (string, error) {
+func (v *Manager) TerminationMessage(uid types.UID, container string) (string, error) {
 	path, err := v.terminationMessage(string(uid), container)
 	if err != nil {
-		return "", fmt.Errorf("create termination message file of container %q: %w", container, v.advise(err))
+		return "", fmt.Errorf("create termination message file of container %q: %w", container, v.withRemedy(err))
 	}
 	return path, nil
 }
 
-func (v *Volumes) terminationMessage(uid, container string) (string, error) {
-	if err := errors.Join(component(uid), component(container)); err != nil {
+func (v *Manager) terminationMessage(uid, container string) (string, error) {
+	if err := errors.Join(checkComponent(uid), checkComponent(container)); err != nil {
 		return "", err
 	}
 	pods, err := v.pods()
@@ -38,7 +38,7 @@ func (v *Volumes) terminationMessage(uid, container string) (string, error) {
 	}
 	defer pods.Close()
 	dir := filepath.Join(uid, dirContainers, container)
-	if err := pods.MkdirAll(dir, private); err != nil {
+	if err := pods.MkdirAll(dir, privateDirMode); err != nil {
 		return "", err
 	}
 	for {
@@ -58,11 +58,11 @@ func (v *Volumes) terminationMessage(uid, container string) (string, error) {
 	}
 }
 
-// DropMessages deletes the termination messages of a container, except those at
+// RemoveTerminationMessages deletes the termination messages of a container, except those at
 // the paths in keep, which belong to containers that the runtime still has.
 // Otherwise a crash loop would leave a file for each start.
-func (v *Volumes) DropMessages(uid types.UID, container string, keep []string) error {
-	if err := errors.Join(component(string(uid)), component(container)); err != nil {
+func (v *Manager) RemoveTerminationMessages(uid types.UID, container string, keep []string) error {
+	if err := errors.Join(checkComponent(string(uid)), checkComponent(container)); err != nil {
 		return err
 	}
 	dir := filepath.Join(v.root, dirPods, string(uid), dirContainers, container)
@@ -86,16 +86,16 @@ func (v *Volumes) DropMessages(uid types.UID, container string, keep []string) e
 // WriteHosts writes the pod's /etc/hosts, which is mounted in its containers, and
 // returns its path. It writes in place, so that running containers see the new
 // content. It does not write if the content is equal.
-func (v *Volumes) WriteHosts(uid types.UID, content []byte) (string, error) {
+func (v *Manager) WriteHosts(uid types.UID, content []byte) (string, error) {
 	path, err := v.writeHosts(string(uid), content)
 	if err != nil {
-		return "", fmt.Errorf("write hosts file: %w", v.advise(err))
+		return "", fmt.Errorf("write hosts file: %w", v.withRemedy(err))
 	}
 	return path, nil
 }
 
-func (v *Volumes) writeHosts(uid string, content []byte) (string, error) {
-	if err := component(uid); err != nil {
+func (v *Manager) writeHosts(uid string, content []byte) (string, error) {
+	if err := checkComponent(uid); err != nil {
 		return "", err
 	}
 	pods, err := v.pods()
@@ -103,7 +103,7 @@ func (v *Volumes) writeHosts(uid string, content []byte) (string, error) {
 		return "", err
 	}
 	defer pods.Close()
-	if err := pods.MkdirAll(uid, private); err != nil {
+	if err := pods.MkdirAll(uid, privateDirMode); err != nil {
 		return "", err
 	}
 	rel := filepath.Join(uid, fileHosts)

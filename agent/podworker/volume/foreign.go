@@ -48,7 +48,7 @@ type Foreign struct {
 	// Mounted reports whether something is mounted there.
 	Mounted bool
 
-	keep []string // paths that stay, relative to the pod's directory
+	keepPaths []string // paths that stay, relative to the pod's directory
 }
 
 // String returns the volume in the form used in messages.
@@ -68,8 +68,8 @@ func (f *Foreign) String() string {
 
 // Foreign lists the foreign volumes in a pod's directory. It reads the mount
 // table and enters no foreign file system.
-func (v *Volumes) Foreign(uid types.UID) ([]Foreign, error) {
-	s, err := newSurvey("", v.root, v.mountinfo)
+func (v *Manager) Foreign(uid types.UID) ([]Foreign, error) {
+	s, err := newForeignScan("", v.root, v.mountinfo)
 	if err != nil || s == nil {
 		return nil, err
 	}
@@ -77,13 +77,13 @@ func (v *Volumes) Foreign(uid types.UID) ([]Foreign, error) {
 }
 
 // AllForeign lists the foreign volumes of all pods' directories.
-func (v *Volumes) AllForeign() ([]Foreign, error) { return FindForeign("", v.root, v.mountinfo) }
+func (v *Manager) AllForeign() ([]Foreign, error) { return FindForeign("", v.root, v.mountinfo) }
 
 // FindForeign lists the foreign volumes of all pods below the agent's root
 // directory. prefix is empty, or the directory of a captured file system; the
 // paths in its mount table do not include the prefix.
 func FindForeign(prefix, rootDir, mountinfo string) ([]Foreign, error) {
-	s, err := newSurvey(prefix, rootDir, mountinfo)
+	s, err := newForeignScan(prefix, rootDir, mountinfo)
 	if err != nil || s == nil {
 		return nil, err
 	}
@@ -123,10 +123,10 @@ func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
 	return paths, err
 }
 
-// ForeignLeft reports whether a foreign volume is left on this node: in a pod's
+// HasForeign reports whether a foreign volume is left on this node: in a pod's
 // directory, mounted below the plugins' directory, or recorded there as staged.
 // It returns an error if it cannot read one of these.
-func (v *Volumes) ForeignLeft() (bool, error) {
+func (v *Manager) HasForeign() (bool, error) {
 	found, err := v.AllForeign()
 	if err != nil || len(found) > 0 {
 		return len(found) > 0, err
@@ -162,9 +162,9 @@ func (v *Volumes) ForeignLeft() (bool, error) {
 	return false, nil
 }
 
-// Todo returns a message with the foreign volumes of one pod that has ended, and
+// ActionRequired returns a message with the foreign volumes of one pod that has ended, and
 // the action required from the operator.
-func (v *Volumes) Todo(uid types.UID, all []Foreign) string {
+func (v *Manager) ActionRequired(uid types.UID, all []Foreign) string {
 	texts := make([]string, len(all))
 	for i := range all {
 		texts[i] = all[i].String()
@@ -177,17 +177,17 @@ func (v *Volumes) Todo(uid types.UID, all []Foreign) string {
 // errFound stops a walk.
 var errFound = errors.New("found")
 
-// survey is a snapshot of the mount table for one search for foreign volumes.
-type survey struct {
-	disk    string       // the parent of all pods' directories
-	pods    string       // the same as a path of the mount table
-	mounts  []mountPoint // below pods
-	devices []string     // of foreign file systems
+// foreignScan is a snapshot of the mount table for one search for foreign volumes.
+type foreignScan struct {
+	podsDir       string       // the parent of all pods' directories
+	podsMountPath string       // the same as a path of the mount table
+	mounts        []mountPoint // below pods
+	devices       []string     // of foreign file systems
 }
 
-// newSurvey reads the mount table. It returns nil if there are no pods'
+// newForeignScan reads the mount table. It returns nil if there are no pods'
 // directories.
-func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
+func newForeignScan(prefix, rootDir, mountinfo string) (*foreignScan, error) {
 	root := rootDir
 	if prefix == "" {
 		// The mount table has no symbolic links in its paths.
@@ -200,17 +200,17 @@ func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
 		}
 		root = real
 	}
-	s := &survey{disk: filepath.Join(prefix, root, dirPods), pods: filepath.Join(root, dirPods)}
+	s := &foreignScan{podsDir: filepath.Join(prefix, root, dirPods), podsMountPath: filepath.Join(root, dirPods)}
 	if prefix == "" {
-		real, err := filepath.EvalSymlinks(s.pods)
+		real, err := filepath.EvalSymlinks(s.podsMountPath)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		s.disk, s.pods = real, real
-	} else if _, err := os.Stat(s.disk); errors.Is(err, fs.ErrNotExist) {
+		s.podsDir, s.podsMountPath = real, real
+	} else if _, err := os.Stat(s.podsDir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	all, err := readMounts(mountinfo, "/")
@@ -222,9 +222,9 @@ func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
 		switch {
 		case strings.HasPrefix(m.path, staged):
 			s.devices = append(s.devices, m.device)
-		case strings.HasPrefix(m.path, s.pods+"/"):
+		case strings.HasPrefix(m.path, s.podsMountPath+"/"):
 			s.mounts = append(s.mounts, m)
-			if pluginOf(strings.TrimPrefix(m.path, s.pods+"/")) != "" {
+			if pluginOf(strings.TrimPrefix(m.path, s.podsMountPath+"/")) != "" {
 				s.devices = append(s.devices, m.device)
 			}
 		}
@@ -232,8 +232,8 @@ func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
 	// A volume can be a directory on the node's own disk, whose device does not
 	// identify it.
 	var own unix.Stat_t
-	if err := unix.Stat(s.disk, &own); err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: s.disk, Err: err}
+	if err := unix.Stat(s.podsDir, &own); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: s.podsDir, Err: err}
 	}
 	device := fmt.Sprintf("%d:%d", unix.Major(uint64(own.Dev)), unix.Minor(uint64(own.Dev))) //nolint:unconvert // 32 bits on some machines
 	s.devices = slices.DeleteFunc(s.devices, func(d string) bool { return d == device })
@@ -241,24 +241,24 @@ func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
 }
 
 // podNames returns the names of the pods' directories.
-func (s *survey) podNames() []string {
-	entries, err := os.ReadDir(s.disk)
+func (s *foreignScan) podNames() []string {
+	entries, err := os.ReadDir(s.podsDir)
 	if err != nil {
 		return nil // the directory is missing
 	}
 	var out []string
 	for _, e := range entries {
-		if e.IsDir() && component(e.Name()) == nil {
+		if e.IsDir() && checkComponent(e.Name()) == nil {
 			out = append(out, e.Name())
 		}
 	}
 	return out
 }
 
-// settled reports whether a pod's directory has nothing left but foreign volumes,
+// onlyForeignLeft reports whether a pod's directory has nothing left but foreign volumes,
 // so that nothing more can be deleted.
-func (s *survey) settled(uid string) bool {
-	dir, err := os.Open(filepath.Join(s.disk, uid))
+func (s *foreignScan) onlyForeignLeft(uid string) bool {
+	dir, err := os.Open(filepath.Join(s.podsDir, uid))
 	if err != nil {
 		return false
 	}
@@ -269,7 +269,7 @@ func (s *survey) settled(uid string) bool {
 		}
 	}
 	foreign, err := s.pod(uid)
-	return err == nil && len(foreign) > 0 && holdsOnly(dir, ".", keepOf(foreign))
+	return err == nil && len(foreign) > 0 && holdsOnly(dir, ".", keepTreeOf(foreign))
 }
 
 // pluginOf returns the foreign plugin to which a path belongs, or an empty
@@ -286,10 +286,10 @@ func pluginOf(rel string) string {
 	return ""
 }
 
-// below reports whether something is mounted at a path in a pod's directory or
+// mountedBelow reports whether something is mounted at a path in a pod's directory or
 // below it.
-func (s *survey) below(uid, rel string) bool {
-	return slices.ContainsFunc(s.mounts, func(m mountPoint) bool { return within(m.path, filepath.Join(s.pods, uid, rel)) })
+func (s *foreignScan) mountedBelow(uid, rel string) bool {
+	return slices.ContainsFunc(s.mounts, func(m mountPoint) bool { return within(m.path, filepath.Join(s.podsMountPath, uid, rel)) })
 }
 
 // within reports whether path is dir or below it.
@@ -299,12 +299,12 @@ func within(path, dir string) bool {
 
 // pod lists the foreign volumes of one pod. The volumes of a plugin are in the
 // order of their names.
-func (s *survey) pod(uid string) ([]Foreign, error) {
-	if err := component(uid); err != nil {
+func (s *foreignScan) pod(uid string) ([]Foreign, error) {
+	if err := checkComponent(uid); err != nil {
 		return nil, err
 	}
-	fd, err := unix.Open(filepath.Join(s.disk, uid), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if isAny(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP) {
+	fd, err := unix.Open(filepath.Join(s.podsDir, uid), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errorIsAny(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP) {
 		return nil, nil
 	}
 	if err != nil {
@@ -320,12 +320,12 @@ func (s *survey) pod(uid string) ([]Foreign, error) {
 			}
 			for _, name := range names(dir, filepath.Join(sub, plugin)) {
 				rel := filepath.Join(sub, plugin, name)
-				f := Foreign{Pod: types.UID(uid), Plugin: plugin, Name: name, Mounted: s.below(uid, rel)}
+				f := Foreign{Pod: types.UID(uid), Plugin: plugin, Name: name, Mounted: s.mountedBelow(uid, rel)}
 				if f.Mounted || sub != dirPodPlugins && holdsFiles(dir, rel, 0) {
-					f.keep = append(f.keep, rel)
+					f.keepPaths = append(f.keepPaths, rel)
 					f.Driver = driverOf(dir, rel)
 				}
-				out = add(out, &f)
+				out = mergeForeign(out, &f)
 			}
 		}
 	}
@@ -333,28 +333,28 @@ func (s *survey) pod(uid string) ([]Foreign, error) {
 		rel := filepath.Join(dirSubPaths, name)
 		at := slices.IndexFunc(out, func(f Foreign) bool { return f.Name == name })
 		foreign := slices.ContainsFunc(s.mounts, func(m mountPoint) bool {
-			return within(m.path, filepath.Join(s.pods, uid, rel)) && (at >= 0 || slices.Contains(s.devices, m.device))
+			return within(m.path, filepath.Join(s.podsMountPath, uid, rel)) && (at >= 0 || slices.Contains(s.devices, m.device))
 		})
 		switch {
 		case !foreign:
 		case at >= 0:
-			out[at].keep = append(out[at].keep, rel)
+			out[at].keepPaths = append(out[at].keepPaths, rel)
 			out[at].Mounted = true
 		default:
-			out = append(out, Foreign{Pod: types.UID(uid), Name: name, Mounted: true, keep: []string{rel}})
+			out = append(out, Foreign{Pod: types.UID(uid), Name: name, Mounted: true, keepPaths: []string{rel}})
 		}
 	}
 	// The other volumes have only empty directories left.
-	return slices.DeleteFunc(out, func(f Foreign) bool { return len(f.keep) == 0 }), nil
+	return slices.DeleteFunc(out, func(f Foreign) bool { return len(f.keepPaths) == 0 }), nil
 }
 
-// add merges f into the entry of the same volume, or appends it.
-func add(all []Foreign, f *Foreign) []Foreign {
+// mergeForeign merges f into the entry of the same volume, or appends it.
+func mergeForeign(all []Foreign, f *Foreign) []Foreign {
 	at := slices.IndexFunc(all, func(had Foreign) bool { return had.Plugin == f.Plugin && had.Name == f.Name })
 	if at < 0 {
 		return append(all, *f)
 	}
-	all[at].keep = append(all[at].keep, f.keep...)
+	all[at].keepPaths = append(all[at].keepPaths, f.keepPaths...)
 	all[at].Mounted = all[at].Mounted || f.Mounted
 	if all[at].Driver == "" {
 		all[at].Driver = f.Driver
@@ -432,7 +432,7 @@ func driverOf(dir *os.File, rel string) string {
 		}
 		err = json.NewDecoder(io.LimitReader(f, maxRecord)).Decode(&record)
 		_ = f.Close() // nothing was written
-		if err == nil && component(record.DriverName) == nil {
+		if err == nil && checkComponent(record.DriverName) == nil {
 			return record.DriverName
 		}
 	}

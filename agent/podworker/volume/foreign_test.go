@@ -116,7 +116,7 @@ func exist(t *testing.T, root string, want bool, names ...string) {
 }
 
 // foreignMounts are those of the mount table that are not this agent's.
-func foreignMounts(t *testing.T, v *Volumes, root string) (out []string) {
+func foreignMounts(t *testing.T, v *Manager, root string) (out []string) {
 	t.Helper()
 	mounts, err := v.mountsBelow(root)
 	if err != nil {
@@ -313,7 +313,7 @@ func TestNFSWithoutAServer(t *testing.T) {
 	mountAt(t, root+"/pods/u/volumes/kubernetes.io~nfs/share")
 	put(t, root+"/pods/u/etc-hosts", "x")
 	v := New(root)
-	v.serverWait = time.Millisecond
+	v.serverTimeout = time.Millisecond
 	var calls atomic.Int32
 	hang := make(chan struct{})
 	defer close(hang)
@@ -387,14 +387,14 @@ func TestForeignLeft(t *testing.T) {
 		}
 		v := New(root)
 		v.mountinfo = root + "/table"
-		if got, err := v.ForeignLeft(); err != nil || got != tt.want {
+		if got, err := v.HasForeign(); err != nil || got != tt.want {
 			t.Errorf("%s: %v, %v", tt.name, got, err)
 		}
 	}
 	v := New(t.TempDir())
 	put(t, v.root+"/pods/u/x", "")
 	v.mountinfo = "/none"
-	if left, err := v.ForeignLeft(); err == nil {
+	if left, err := v.HasForeign(); err == nil {
 		t.Errorf("without a mount table: %v", left)
 	}
 }

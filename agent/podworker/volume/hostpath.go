@@ -17,7 +17,7 @@ import (
 // the path is set by the operator.
 func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	path := source.Path
-	if err := plainPath(path); err != nil {
+	if err := checkHostPath(path); err != nil {
 		return "", fmt.Errorf("hostPath.path: %w", err)
 	}
 	want := v1.HostPathUnset
@@ -27,14 +27,14 @@ func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	if want == v1.HostPathUnset {
 		return path, nil
 	}
-	if err := makeIfMissing(path, want); err != nil {
+	if err := createIfMissing(path, want); err != nil {
 		return "", fmt.Errorf("create hostPath: %w", err)
 	}
 	return path, checkType(path, want)
 }
 
-// plainPath returns an error unless path is absolute and has no ".." component.
-func plainPath(path string) error {
+// checkHostPath returns an error unless path is absolute and has no ".." component.
+func checkHostPath(path string) error {
 	if !filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") || strings.IndexByte(path, 0) >= 0 {
 		return fmt.Errorf("%q must be absolute and must not contain '..'", path)
 	}
@@ -51,7 +51,7 @@ func checkType(path string, want v1.HostPathType) error {
 		return fmt.Errorf("hostPath type check failed: type %s: %w", want, err)
 	}
 	if got := info.Mode(); got.Type() != is {
-		return fmt.Errorf("hostPath type check failed: %s is a %s, the type is %s", path, kind(got), want)
+		return fmt.Errorf("hostPath type check failed: %s is a %s, the type is %s", path, fileTypeName(got), want)
 	}
 	return nil
 }
@@ -67,8 +67,8 @@ var fileTypes = map[v1.HostPathType]fs.FileMode{
 	v1.HostPathBlockDev:          fs.ModeDevice,
 }
 
-// makeIfMissing creates a missing directory or file for the OrCreate types.
-func makeIfMissing(path string, want v1.HostPathType) error {
+// createIfMissing creates a missing directory or file for the OrCreate types.
+func createIfMissing(path string, want v1.HostPathType) error {
 	if want != v1.HostPathDirectoryOrCreate && want != v1.HostPathFileOrCreate {
 		return nil
 	}
@@ -93,8 +93,8 @@ func makeFile(path string, mode fs.FileMode) error {
 	return f.Close()
 }
 
-// kind returns the name of a file's type for messages.
-func kind(mode fs.FileMode) string {
+// fileTypeName returns the name of a file's type for messages.
+func fileTypeName(mode fs.FileMode) string {
 	if name, ok := kinds[mode.Type()]; ok {
 		return name
 	}

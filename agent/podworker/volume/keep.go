@@ -15,10 +15,10 @@ import (
 // means everything below.
 type keepTree map[string]keepTree
 
-func keepOf(all []Foreign) keepTree {
+func keepTreeOf(all []Foreign) keepTree {
 	tree := keepTree{}
 	for i := range all {
-		for _, rel := range all[i].keep {
+		for _, rel := range all[i].keepPaths {
 			at := tree
 			for name := range strings.SplitSeq(rel, "/") {
 				if at[name] == nil {

@@ -14,7 +14,7 @@ import (
 
 // tmpfs mounts a tmpfs at path, unless it is mounted already: the mount outlives
 // the agent.
-func (v *Volumes) tmpfs(path string, options []string) error {
+func (v *Manager) tmpfs(path string, options []string) error {
 	// The content must not be swapped to a disk. Linux before 6.4 does not have
 	// the option.
 	err := v.mountOnce(path, "tmpfs", append(options[:len(options):len(options)], "noswap"))
@@ -24,12 +24,12 @@ func (v *Volumes) tmpfs(path string, options []string) error {
 	return err
 }
 
-// magics are the statfs(2) types of the file systems that are mounted for
+// statfsTypes are the statfs(2) types of the file systems that are mounted for
 // volumes.
-var magics = map[string]int64{"tmpfs": unix.TMPFS_MAGIC, "hugetlbfs": unix.HUGETLBFS_MAGIC}
+var statfsTypes = map[string]int64{"tmpfs": unix.TMPFS_MAGIC, "hugetlbfs": unix.HUGETLBFS_MAGIC}
 
 // mountOnce mounts a file system at path, unless one of its type is mounted there.
-func (v *Volumes) mountOnce(path, fstype string, options []string) error {
+func (v *Manager) mountOnce(path, fstype string, options []string) error {
 	mounted, err := v.mounted(path)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (v *Volumes) mountOnce(path, fstype string, options []string) error {
 		if err := unix.Statfs(path, &st); err != nil {
 			return &fs.PathError{Op: "statfs", Path: path, Err: err}
 		}
-		if int64(uint32(st.Type)) != magics[fstype] {
+		if int64(uint32(st.Type)) != statfsTypes[fstype] {
 			return fmt.Errorf("unexpected file system of type %#x mounted at %s, want %s", uint32(st.Type), path, fstype)
 		}
 		return nil

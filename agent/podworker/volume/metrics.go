@@ -44,7 +44,7 @@ func Plugin(source *v1.VolumeSource) string {
 }
 
 // observe records the duration and result of the setup or update of a volume.
-func (v *Volumes) observe(plugin string, took time.Duration, err error) {
+func (v *Manager) observe(plugin string, took time.Duration, err error) {
 	status := "success"
 	if err != nil {
 		status = "fail-unknown"
@@ -53,13 +53,13 @@ func (v *Volumes) observe(plugin string, took time.Duration, err error) {
 	labels := metrics.AppendLabel(room[:0], "migrated", "false")
 	labels = metrics.AppendLabel(labels, "operation_name", "volume_mount")
 	labels = metrics.AppendLabel(labels, "status", status)
-	v.took.Observe(metrics.AppendLabel(labels, "volume_plugin", plugin), took, err)
+	v.setupTimings.Observe(metrics.AppendLabel(labels, "volume_plugin", plugin), took, err)
 }
 
 // WriteMetrics writes the durations of volume setups under the kubelet's metric
 // name. It does not write the removal of volumes, because all volumes of a pod are
 // removed together.
-func (v *Volumes) WriteMetrics(out *metrics.Stream) {
+func (v *Manager) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindHistogram, "storage_operation_duration_seconds", "Duration of volume operations in seconds.")
-	out.Timings(v.took)
+	out.TimingVec(v.setupTimings)
 }

@@ -20,7 +20,7 @@ type mountPoint struct {
 
 // mountsBelow lists the mounts at and below dir, in the order of mounting. dir
 // must not contain symbolic links.
-func (v *Volumes) mountsBelow(dir string) ([]mountPoint, error) {
+func (v *Manager) mountsBelow(dir string) ([]mountPoint, error) {
 	return readMounts(v.mountinfo, dir)
 }
 
@@ -87,7 +87,7 @@ func octal(s []byte) (byte, bool) {
 
 // mounted reports whether path itself is a mount point. It uses statx(2) (Linux
 // 5.8), and reads the mount table on older kernels.
-func (v *Volumes) mounted(path string) (bool, error) {
+func (v *Manager) mounted(path string) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
 	if errors.Is(err, unix.ENOENT) {
@@ -103,7 +103,7 @@ func (v *Volumes) mounted(path string) (bool, error) {
 }
 
 // inTable reports whether the mount table has the path.
-func (v *Volumes) inTable(path string) (bool, error) {
+func (v *Manager) inTable(path string) (bool, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
 		return false, err
@@ -114,7 +114,7 @@ func (v *Volumes) inTable(path string) (bool, error) {
 }
 
 // mountedElsewhere reports whether another pod has the local volume mounted.
-func (v *Volumes) mountedElsewhere(uid, name string) (bool, error) {
+func (v *Manager) mountedElsewhere(uid, name string) (bool, error) {
 	pods, err := filepath.EvalSymlinks(filepath.Join(v.root, dirPods))
 	if err != nil {
 		return false, err

@@ -14,11 +14,11 @@ const (
 	groupDirBits  = unix.S_ISGID | 0o770
 )
 
-// setOwner sets the group of all files in an open directory and lets the group
+// setTreeGroup sets the group of all files in an open directory and lets the group
 // read and write them. The directory itself is last. If rootMismatch is set and
 // the directory has the group and mode already, setOwner does nothing. It changes
 // symbolic links, but does not follow them, and does not enter mounts below.
-func setOwner(ctx context.Context, dir, group int, rootMismatch bool) error {
+func setTreeGroup(ctx context.Context, dir, group int, rootMismatch bool) error {
 	var st unix.Statx_t
 	if err := unix.Statx(dir, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
 		return err
@@ -27,7 +27,7 @@ func setOwner(ctx context.Context, dir, group int, rootMismatch bool) error {
 		return nil
 	}
 	return walk(ctx, dir, func(dir int, name string, st *unix.Statx_t) error {
-		if err := giveTo(dir, name, group, st); err != nil {
+		if err := setFileGroup(dir, name, group, st); err != nil {
 			if name == "" {
 				return err
 			}
@@ -37,9 +37,9 @@ func setOwner(ctx context.Context, dir, group int, rootMismatch bool) error {
 	})
 }
 
-// giveTo sets one file's group and mode, unless they are set already. It opens the
+// setFileGroup sets one file's group and mode, unless they are set already. It opens the
 // file by its inode (O_PATH), so that a container cannot swap it in between.
-func giveTo(dir int, name string, group int, st *unix.Statx_t) error {
+func setFileGroup(dir int, name string, group int, st *unix.Statx_t) error {
 	kind := uint32(st.Mode) & unix.S_IFMT
 	bits := uint32(groupFileBits)
 	if kind == unix.S_IFDIR {
@@ -77,7 +77,7 @@ func giveTo(dir int, name string, group int, st *unix.Statx_t) error {
 }
 
 func ignoreGone(err error) error {
-	if isAny(err, unix.ENOENT, unix.ELOOP) {
+	if errorIsAny(err, unix.ENOENT, unix.ELOOP) {
 		return nil
 	}
 	return err

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindPlace bind-mounts an open file at a path relative to the parent of all pods'
+// bindSubPath bind-mounts an open file at a path relative to the parent of all pods'
 // directories. It replaces a mount of another file there.
-func (v *Volumes) bindPlace(found int, rel string, readOnly bool) error {
+func (v *Manager) bindSubPath(found int, rel string, readOnly bool) error {
 	pods, err := v.pods()
 	if err != nil {
 		return err
 	}
 	defer pods.Close()
-	if err := pods.MkdirAll(filepath.Dir(rel), private); err != nil {
+	if err := pods.MkdirAll(filepath.Dir(rel), privateDirMode); err != nil {
 		return err
 	}
 	place := filepath.Join(v.root, dirPods, rel)
@@ -41,20 +41,20 @@ func (v *Volumes) bindPlace(found int, rel string, readOnly bool) error {
 			return err
 		}
 		if have.Dev == want.Dev && have.Ino == want.Ino && (readOnly || !isReadOnly(place)) {
-			return v.restrict(place, flags)
+			return v.addMountFlags(place, flags)
 		}
-		if err := v.unmountLazily(place); err != nil {
+		if err := v.unmountOrDetach(place); err != nil {
 			return err
 		}
 	}
-	if err := placeFor(rel, pods, want.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+	if err := makeMountPoint(rel, pods, want.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return err
 	}
 	return v.bindFD(found, place, flags)
 }
 
-// placeFor creates a mount point for a directory or a file.
-func placeFor(rel string, pods *os.Root, dir bool) error {
+// makeMountPoint creates a mount point for a directory or a file.
+func makeMountPoint(rel string, pods *os.Root, dir bool) error {
 	info, err := pods.Lstat(rel)
 	if err == nil && info.IsDir() != dir {
 		// The mount point of another file type; it is empty.
@@ -69,7 +69,7 @@ func placeFor(rel string, pods *os.Root, dir bool) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case dir:
-		return pods.Mkdir(rel, private)
+		return pods.Mkdir(rel, privateDirMode)
 	}
 	f, err := pods.OpenFile(rel, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {

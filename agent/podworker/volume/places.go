@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
-// Places returns the paths of the pod's volumes whose disk usage can be measured,
+// UsagePaths returns the paths of the pod's volumes whose disk usage can be measured,
 // whether or not they are set up, and of the pod's other files. As under a
 // kubelet, it omits volumes without a directory of the pod: image volumes, and
 // hostPath, also through a claim.
@@ -19,9 +19,9 @@ import (
 // namespace is bound to, or an empty string. Places calls it only if the pod's
 // directories do not identify the claim's volume, because there are several; nil
 // finds none. If the pod has claims, Places blocks on the disk and on bound.
-func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (volumes []diskusage.Volume, other []diskusage.Place) {
+func (v *Manager) UsagePaths(p *v1.Pod, bound func(claim string) (volume string)) (volumes []diskusage.Volume, other []diskusage.Place) {
 	uid := string(p.UID)
-	if component(uid) != nil {
+	if checkComponent(uid) != nil {
 		return nil, nil
 	}
 	root := filepath.Join(v.root, dirPods)
@@ -47,7 +47,7 @@ func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (v
 			volume.Claim = source.PersistentVolumeClaim.ClaimName
 			plugin, name, volume.Mounted = dirLocal, claims.volume(volume.Claim, bound), true
 		}
-		if plugin == "" || component(name) != nil {
+		if plugin == "" || checkComponent(name) != nil {
 			continue
 		}
 		volume.Place = diskusage.Place{Root: root, Path: filepath.Join(uid, dirVolumes, plugin, name)}
@@ -64,7 +64,7 @@ type claimDirs struct {
 	claims, dirs []string
 }
 
-func (v *Volumes) claims(p *v1.Pod) (c claimDirs) {
+func (v *Manager) claims(p *v1.Pod) (c claimDirs) {
 	for i := range p.Spec.Volumes {
 		if claim := p.Spec.Volumes[i].PersistentVolumeClaim; claim != nil && !slices.Contains(c.claims, claim.ClaimName) {
 			c.claims = append(c.claims, claim.ClaimName)

@@ -77,7 +77,7 @@ func TestPlaces(t *testing.T) {
 			for i := range tc.want {
 				tc.want[i].Root = root + "/pods"
 			}
-			volumes, other := New(root).Places(podWith("u", tc.volumes...), tc.bound)
+			volumes, other := New(root).UsagePaths(podWith("u", tc.volumes...), tc.bound)
 			if diff := cmp.Diff(tc.want, volumes); diff != "" {
 				t.Error(diff)
 			}
@@ -86,7 +86,7 @@ func TestPlaces(t *testing.T) {
 			}
 		})
 	}
-	if volumes, other := New(t.TempDir()).Places(podWith("../u", empty("a")), nil); volumes != nil || other != nil {
+	if volumes, other := New(t.TempDir()).UsagePaths(podWith("../u", empty("a")), nil); volumes != nil || other != nil {
 		t.Errorf("a UID that leads elsewhere: %v, %v", volumes, other)
 	}
 }
@@ -100,7 +100,7 @@ func TestPlacesAreMeasured(t *testing.T) {
 	if _, err := v.WriteHosts(p.UID, []byte("127.0.0.1 localhost\n")); err != nil {
 		t.Fatal(err)
 	}
-	volumes, other := v.Places(p, nil)
+	volumes, other := v.UsagePaths(p, nil)
 	for place, want := range map[diskusage.Place]uint64{volumes[0].Place: 2, other[0]: 1} {
 		var w diskusage.Walk
 		_, done, err := new(diskusage.Walker).Measure(&w, place, 100, func() bool { return false })
@@ -120,7 +120,7 @@ func TestTerminationMessageCounts(t *testing.T) {
 	}
 	p := &v1.Pod{}
 	p.UID = "u"
-	_, other := v.Places(p, nil)
+	_, other := v.UsagePaths(p, nil)
 	for _, place := range other {
 		if strings.HasPrefix(path, filepath.Join(place.Root, place.Path)+"/") {
 			return

@@ -115,7 +115,7 @@ func (w *writer) write(files payload) error {
 	for _, path := range w.nested {
 		// If a file or link of the payload is there, the runtime reports the
 		// error.
-		if err := w.dir.MkdirAll(path, dataDirMode); err != nil && !isAny(err, unix.EEXIST, unix.ENOTDIR, unix.ELOOP) {
+		if err := w.dir.MkdirAll(path, dataDirMode); err != nil && !errorIsAny(err, unix.EEXIST, unix.ENOTDIR, unix.ELOOP) {
 			return fmt.Errorf("create nested mount point %q: %w", path, err)
 		}
 	}
@@ -123,7 +123,7 @@ func (w *writer) write(files payload) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if isStamp(current) {
+	if isTimestampDir(current) {
 		switch same, visible := w.compare(current, files); {
 		case same && visible:
 			return nil
@@ -131,7 +131,7 @@ func (w *writer) write(files payload) error {
 			current = ""
 		}
 	}
-	if !isStamp(current) {
+	if !isTimestampDir(current) {
 		if current, err = w.publish(files); err != nil {
 			return err
 		}
@@ -156,9 +156,9 @@ func (w *writer) names() ([]string, error) {
 	return names, errors.Join(err, d.Close())
 }
 
-// isStamp reports whether a name is one of the writer's timestamped directories.
-func isStamp(name string) bool {
-	return strings.HasPrefix(name, "..2") && component(name) == nil
+// isTimestampDir reports whether a name is one of the writer's timestamped directories.
+func isTimestampDir(name string) bool {
+	return strings.HasPrefix(name, "..2") && checkComponent(name) == nil
 }
 
 // modeOf returns a file's mode, with the bits that an fsGroup adds.
@@ -264,9 +264,9 @@ func (w *writer) clean(names []string, current string, files payload) error {
 		case name == dataLink, name == current:
 		case name == dataTemp:
 			err = w.dir.Remove(name)
-		case isStamp(name):
+		case isTimestampDir(name):
 			err = w.dir.RemoveAll(name)
-		case !has(files, []byte(name)) && w.isOurs(name):
+		case !hasPath(files, []byte(name)) && w.isWriterLink(name):
 			err = w.dir.Remove(name)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -276,6 +276,6 @@ func (w *writer) clean(names []string, current string, files payload) error {
 	return nil
 }
 
-func isAny(err error, of ...error) bool {
+func errorIsAny(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }

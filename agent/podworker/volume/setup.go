@@ -54,13 +54,13 @@ type Result struct {
 	Refresh time.Time
 }
 
-// Unsupported is the error for a volume type that is not implemented.
-type Unsupported struct {
+// UnsupportedError is the error for a volume type that is not implemented.
+type UnsupportedError struct {
 	// Kind is the name of the field, such as "nfs".
 	Kind string
 }
 
-func (e *Unsupported) Error() string {
+func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("volumes of kind %s are not supported", e.Kind)
 }
 
@@ -70,7 +70,7 @@ func (e *Unsupported) Error() string {
 // error has the errors of all failed volumes, each with the volume's name and,
 // if there is one, a remedy; the Result is nil then. errors.As finds an
 // *Unsupported in the error. When ctx ends, Setup returns its cause.
-func (v *Volumes) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, error) {
+func (v *Manager) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, error) {
 	volumes := p.Spec.Volumes
 	s := &setup{v: v, pod: p, in: in, uid: string(p.UID), result: &Result{Paths: make(map[string]string, len(volumes))}}
 	defer s.close()
@@ -79,7 +79,7 @@ func (v *Volumes) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, erro
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		err := s.one(ctx, &volumes[i])
+		err := s.setUpVolume(ctx, &volumes[i])
 		switch {
 		case err == nil:
 		case all == nil:
@@ -96,7 +96,7 @@ func (v *Volumes) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, erro
 
 // setup is one call of Setup.
 type setup struct {
-	v      *Volumes
+	v      *Manager
 	pod    *v1.Pod
 	uid    string
 	in     Input
@@ -112,7 +112,7 @@ func (s *setup) close() {
 	}
 }
 
-func (s *setup) one(ctx context.Context, volume *v1.Volume) error {
+func (s *setup) setUpVolume(ctx context.Context, volume *v1.Volume) error {
 	_, twice := s.result.Paths[volume.Name]
 	if _, image := s.result.Images[volume.Name]; twice || image {
 		return fmt.Errorf("set up volume %q: duplicate volume name", volume.Name)
@@ -124,7 +124,7 @@ func (s *setup) one(ctx context.Context, volume *v1.Volume) error {
 		s.v.observe(s.plugin, time.Since(begun), err)
 	}
 	if err != nil {
-		return fmt.Errorf("set up volume %q: %w", volume.Name, s.v.advise(err))
+		return fmt.Errorf("set up volume %q: %w", volume.Name, s.v.withRemedy(err))
 	}
 	return nil
 }
@@ -133,11 +133,11 @@ func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 	name := volume.Name
 	switch source := &volume.VolumeSource; {
 	case source.EmptyDir != nil:
-		return s.at(s.emptyDir(name, source.EmptyDir))(name, false)
+		return s.recordPath(s.emptyDir(name, source.EmptyDir))(name, false)
 	case source.HostPath != nil:
-		return s.at(hostPath(source.HostPath))(name, false)
+		return s.recordPath(hostPath(source.HostPath))(name, false)
 	case source.ConfigMap != nil, source.Secret != nil, source.DownwardAPI != nil, source.Projected != nil:
-		return s.at(s.config(ctx, volume))(name, true)
+		return s.recordPath(s.config(ctx, volume))(name, true)
 	case source.PersistentVolumeClaim != nil:
 		return s.claim(ctx, name, source.PersistentVolumeClaim)
 	case source.Image != nil:
@@ -148,14 +148,14 @@ func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 		s.readOnly(name)
 		return nil
 	case *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
-		return s.at(s.emptyDir(name, &v1.EmptyDirVolumeSource{}))(name, false)
+		return s.recordPath(s.emptyDir(name, &v1.EmptyDirVolumeSource{}))(name, false)
 	default:
-		return &Unsupported{Kind: kindOf(source)}
+		return &UnsupportedError{Kind: kindOf(source)}
 	}
 }
 
-// at returns a function that records the path of a volume, or returns err.
-func (s *setup) at(path string, err error) func(name string, readOnly bool) error {
+// recordPath returns a function that records the path of a volume, or returns err.
+func (s *setup) recordPath(path string, err error) func(name string, readOnly bool) error {
 	return func(name string, readOnly bool) error {
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func kindOf[T any](source *T) string {
 // dir creates the directory volumes/<plugin> of the pod. It returns the path of
 // the volume in it, relative to the parent of all pods' directories.
 func (s *setup) dir(plugin, name string) (string, error) {
-	if err := errors.Join(component(s.uid), component(name)); err != nil {
+	if err := errors.Join(checkComponent(s.uid), checkComponent(name)); err != nil {
 		return "", err
 	}
 	if s.pods == nil {
@@ -203,7 +203,7 @@ func (s *setup) dir(plugin, name string) (string, error) {
 	}
 	parent := filepath.Join(s.uid, dirVolumes, plugin)
 	if _, err := s.pods.Lstat(parent); err != nil {
-		if err := s.pods.MkdirAll(parent, private); err != nil {
+		if err := s.pods.MkdirAll(parent, privateDirMode); err != nil {
 			return "", fmt.Errorf("create directory: %w", err)
 		}
 	}
@@ -235,7 +235,7 @@ func (s *setup) makeDir(rel string, finish func() error) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is a %s, not a directory: remove it", s.path(rel), kind(info.Mode()))
+		return fmt.Errorf("%s is a %s, not a directory: remove it", s.path(rel), fileTypeName(info.Mode()))
 	}
 	if info.Mode().Perm() == 0 {
 		return finish()

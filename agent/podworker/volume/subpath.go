@@ -23,16 +23,16 @@ var errEscape = errors.New("path escapes the volume")
 // the kubelet's layout. Symbolic links are followed if they stay in the volume.
 // SubPath is idempotent: if the subPath is another file by now, it replaces the
 // mount. Release and Teardown remove the mount.
-func (v *Volumes) SubPath(ctx context.Context, p *v1.Pod, volumeName, volumePath, subPath string, index int, container string, readOnly bool) (string, error) {
+func (v *Manager) SubPath(ctx context.Context, p *v1.Pod, volumeName, volumePath, subPath string, index int, container string, readOnly bool) (string, error) {
 	place, err := v.subPath(ctx, string(p.UID), volumeName, volumePath, subPath, index, container, readOnly)
 	if err != nil {
-		return "", fmt.Errorf("prepare subPath %q for volumeMount %q of container %q: %w", subPath, volumeName, container, v.advise(err))
+		return "", fmt.Errorf("prepare subPath %q for volumeMount %q of container %q: %w", subPath, volumeName, container, v.withRemedy(err))
 	}
 	return place, nil
 }
 
-func (v *Volumes) subPath(ctx context.Context, uid, volume, volumePath, subPath string, index int, container string, readOnly bool) (string, error) {
-	if err := errors.Join(component(uid), component(volume), component(container), checkSubPath(subPath)); err != nil {
+func (v *Manager) subPath(ctx context.Context, uid, volume, volumePath, subPath string, index int, container string, readOnly bool) (string, error) {
+	if err := errors.Join(checkComponent(uid), checkComponent(volume), checkComponent(container), checkSubPath(subPath)); err != nil {
 		return "", err
 	}
 	if index < 0 {
@@ -49,7 +49,7 @@ func (v *Volumes) subPath(ctx context.Context, uid, volume, volumePath, subPath 
 	}
 	defer unix.Close(found)
 	rel := filepath.Join(uid, dirSubPaths, volume, container, strconv.Itoa(index))
-	if err := v.bindPlace(found, rel, readOnly); err != nil {
+	if err := v.bindSubPath(found, rel, readOnly); err != nil {
 		return "", err
 	}
 	return filepath.Join(v.root, dirPods, rel), nil
@@ -106,7 +106,7 @@ func find(root int, volumePath, subPath string) (int, error) {
 		return -1, errEscape
 	}
 	fd, err = openat2(root, rel, unix.O_PATH|unix.O_CLOEXEC, beneath|unix.RESOLVE_NO_SYMLINKS)
-	if isAny(err, unix.EXDEV, unix.ELOOP) {
+	if errorIsAny(err, unix.EXDEV, unix.ELOOP) {
 		return -1, errEscape // swapped since it was resolved
 	}
 	return fd, err
@@ -136,7 +136,7 @@ func makeBelow(ctx context.Context, root int, subPath string) (int, error) {
 		}
 		_ = unix.Close(dir)
 		switch {
-		case isAny(err, unix.EXDEV):
+		case errorIsAny(err, unix.EXDEV):
 			return -1, errEscape
 		case err != nil:
 			return -1, err

@@ -16,13 +16,13 @@ import (
 )
 
 // place calls SubPath for the container "c" at index 0.
-func place(t *testing.T, v *Volumes, p *v1.Pod, path, subPath string) (string, error) {
+func place(t *testing.T, v *Manager, p *v1.Pod, path, subPath string) (string, error) {
 	t.Helper()
 	return v.SubPath(t.Context(), p, "a", path, subPath, 0, "c", false)
 }
 
 // withVolume is a pod with an emptyDir volume that is set up.
-func withVolume(t *testing.T) (v *Volumes, p *v1.Pod, path string) {
+func withVolume(t *testing.T) (v *Manager, p *v1.Pod, path string) {
 	t.Helper()
 	mountTmpfs(t, 0, "") // skips where mounting is not allowed
 	root := t.TempDir()
@@ -281,9 +281,9 @@ func TestSubPathRace(t *testing.T) {
 // TestSubPathGoesWithThePod: teardown removes subPath mounts that are in use, are
 // nested, or whose directory is gone.
 func TestSubPathGoesWithThePod(t *testing.T) {
-	for name, end := range map[string]func(v *Volumes) error{
-		"teardown": func(v *Volumes) error { return v.Teardown(context.Background(), "u") },
-		"release":  func(v *Volumes) error { return v.Release(context.Background(), "u") },
+	for name, end := range map[string]func(v *Manager) error{
+		"teardown": func(v *Manager) error { return v.Teardown(context.Background(), "u") },
+		"release":  func(v *Manager) error { return v.Release(context.Background(), "u") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, p, path := withVolume(t)

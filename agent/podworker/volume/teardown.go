@@ -21,9 +21,9 @@ import (
 // it. It does not touch the content of hostPath volumes. If a part fails, it
 // deletes the rest and returns the error; the caller tries again. It stops when
 // ctx ends.
-func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
-	if err := v.takeDown(ctx, string(uid)); err != nil {
-		return fmt.Errorf("tear down directory of pod %q: %w", uid, v.advise(err))
+func (v *Manager) Teardown(ctx context.Context, uid types.UID) error {
+	if err := v.teardown(ctx, string(uid)); err != nil {
+		return fmt.Errorf("tear down directory of pod %q: %w", uid, v.withRemedy(err))
 	}
 	return nil
 }
@@ -31,17 +31,17 @@ func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
 // Release unmounts and deletes the volumes and subPath mounts of a pod that has
 // ended. The termination messages remain until Teardown. Otherwise it behaves
 // like Teardown.
-func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
-	if err := v.takeDown(ctx, string(uid), dirSubPaths, dirVolumes); err != nil {
-		return fmt.Errorf("release volumes of pod %q: %w", uid, v.advise(err))
+func (v *Manager) Release(ctx context.Context, uid types.UID) error {
+	if err := v.teardown(ctx, string(uid), dirSubPaths, dirVolumes); err != nil {
+		return fmt.Errorf("release volumes of pod %q: %w", uid, v.withRemedy(err))
 	}
 	return nil
 }
 
-// takeDown unmounts everything in the pod's directory and deletes the directory,
+// teardown unmounts everything in the pod's directory and deletes the directory,
 // or only the given directories in it. Foreign volumes stay.
-func (v *Volumes) takeDown(ctx context.Context, uid string, only ...string) error {
-	if err := component(uid); err != nil {
+func (v *Manager) teardown(ctx context.Context, uid string, only ...string) error {
+	if err := checkComponent(uid); err != nil {
 		return err
 	}
 	// The mount table has no symbolic links in its paths.
@@ -74,13 +74,13 @@ func (v *Volumes) takeDown(ctx context.Context, uid string, only ...string) erro
 	}
 	own := os.NewFile(uintptr(fd), uid)
 	defer own.Close()
-	return errors.Join(unmounted, removeExcept(ctx, own, keepOf(foreign), only...))
+	return errors.Join(unmounted, removeExcept(ctx, own, keepTreeOf(foreign), only...))
 }
 
 // unmountBelow unmounts the mounts in a pod's directory, the last one first. It
 // repeats until none is left, because one mount may hide another. Foreign mounts
 // stay.
-func (v *Volumes) unmountBelow(ctx context.Context, pods, uid string) error {
+func (v *Manager) unmountBelow(ctx context.Context, pods, uid string) error {
 	busy := make(map[string]bool) // NFS mounts that cannot be unmounted now
 	for {
 		mounts, err := v.ownMounts(pods, uid, busy)
@@ -95,10 +95,10 @@ func (v *Volumes) unmountBelow(ctx context.Context, pods, uid string) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			err := v.takeOff(m)
+			err := v.unmountOne(m)
 			switch {
 			case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // already unmounted
-			case m.plain:
+			case m.neverDetach:
 				busy[m.path] = true
 			case errors.Is(err, unix.EBUSY):
 				errs = append(errs, fmt.Errorf("unmount %s: %w: in use by a process", m.path, err))
@@ -123,12 +123,12 @@ func (v *Volumes) unmountBelow(ctx context.Context, pods, uid string) error {
 // detached while it is in use.
 type ownMount struct {
 	mountPoint
-	plain bool
+	neverDetach bool
 }
 
 // ownMounts returns the mounts in a pod's directory that may be unmounted, in the
 // order of mounting: those of this agent, and the NFS mounts not in busy.
-func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount, error) {
+func (v *Manager) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount, error) {
 	mounts, err := v.mountsBelow(filepath.Join(pods, uid))
 	if err != nil || len(mounts) == 0 {
 		return nil, err
@@ -139,7 +139,7 @@ func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 	}
 	var kept, plain []string
 	for i := range foreign {
-		for _, rel := range foreign[i].keep {
+		for _, rel := range foreign[i].keepPaths {
 			path := filepath.Join(pods, uid, rel)
 			if foreign[i].Plugin == dirNFS {
 				plain = append(plain, path)
@@ -165,39 +165,39 @@ func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 // UnmountIdle unmounts the unused NFS volumes of pods that have nothing left but
 // foreign volumes. It waits at most wait for each volume. It returns no error:
 // AllForeign lists the volumes that remain.
-func (v *Volumes) UnmountIdle(wait time.Duration) {
-	s, err := newSurvey("", v.root, v.mountinfo)
+func (v *Manager) UnmountIdle(wait time.Duration) {
+	s, err := newForeignScan("", v.root, v.mountinfo)
 	if err != nil || s == nil {
 		return // Orphans returns the same error
 	}
 	for _, name := range s.podNames() {
-		if !s.settled(name) {
+		if !s.onlyForeignLeft(name) {
 			continue
 		}
-		mounts, err := v.ownMounts(s.pods, name, nil)
+		mounts, err := v.ownMounts(s.podsMountPath, name, nil)
 		if err != nil {
 			continue
 		}
 		for _, m := range slices.Backward(mounts) {
-			if m.plain {
-				_ = v.unmountPlainly(m.path, wait) // stays mounted while in use
+			if m.neverDetach {
+				_ = v.unmountWithTimeout(m.path, wait) // stays mounted while in use
 			}
 		}
 	}
 }
 
-// serverWait is the timeout for the server of a network volume during teardown.
-const serverWait = 10 * time.Second
+// serverTimeout is the timeout for the server of a network volume during teardown.
+const serverTimeout = 10 * time.Second
 
-// errSilent means that the server of a network volume does not respond.
-var errSilent = errors.New("server does not respond")
+// errServerTimeout means that the server of a network volume does not respond.
+var errServerTimeout = errors.New("server does not respond")
 
-// unmountPlainly unmounts a network volume unless it is in use. If the system
+// unmountWithTimeout unmounts a network volume unless it is in use. If the system
 // call takes longer than wait, unmountPlainly returns errSilent and the call
 // continues; no second call is made for the path until it returns.
-func (v *Volumes) unmountPlainly(path string, wait time.Duration) error {
+func (v *Manager) unmountWithTimeout(path string, wait time.Duration) error {
 	if _, runs := v.unmounting.LoadOrStore(path, nil); runs {
-		return errSilent
+		return errServerTimeout
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -211,17 +211,17 @@ func (v *Volumes) unmountPlainly(path string, wait time.Duration) error {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return errSilent
+		return errServerTimeout
 	}
 }
 
-// takeOff unmounts one mount. If a bind mount is busy, takeOff detaches it
+// unmountOne unmounts one mount. If a bind mount is busy, takeOff detaches it
 // (MNT_DETACH). It does not detach a busy mount that holds data in memory, but
 // returns EBUSY: its memory is freed only when its last user ends, and the caller
 // has to know that.
-func (v *Volumes) takeOff(m ownMount) error {
-	if m.plain {
-		return v.unmountPlainly(m.path, v.serverWait)
+func (v *Manager) unmountOne(m ownMount) error {
+	if m.neverDetach {
+		return v.unmountWithTimeout(m.path, v.serverTimeout)
 	}
 	err := v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
 	holdsData := m.fstype == "tmpfs" || m.fstype == "hugetlbfs"
@@ -231,8 +231,8 @@ func (v *Volumes) takeOff(m ownMount) error {
 	return err
 }
 
-// unmountLazily unmounts a bind mount, and detaches it if it is busy.
-func (v *Volumes) unmountLazily(path string) error {
+// unmountOrDetach unmounts a bind mount, and detaches it if it is busy.
+func (v *Manager) unmountOrDetach(path string) error {
 	err := v.unmount(path, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
 		err = v.unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)

@@ -33,13 +33,13 @@ func (c *collector) token(ctx context.Context, source *v1.ServiceAccountTokenPro
 	if err != nil {
 		return fmt.Errorf("request token of service account %q: %w", c.pod.Spec.ServiceAccountName, err)
 	}
-	c.refreshBy(renewal(time.Now(), expires, life))
-	return c.private(source.Path, []byte(token))
+	c.refreshBy(renewalTime(time.Now(), expires, life))
+	return c.putPrivate(source.Path, []byte(token))
 }
 
-// renewal returns the time at which a token is requested again: when a fifth of
+// renewalTime returns the time at which a token is requested again: when a fifth of
 // its lifetime is left or it is a day old.
-func renewal(now, expires time.Time, life time.Duration) time.Time {
+func renewalTime(now, expires time.Time, life time.Duration) time.Time {
 	at := expires.Add(-life / 5)
 	if day := expires.Add(maxTokenAge - life); day.Before(at) {
 		at = day
@@ -71,12 +71,12 @@ func (c *collector) trustBundle(ctx context.Context, source *v1.ClusterTrustBund
 	if err != nil {
 		return fmt.Errorf("read ClusterTrustBundle: %w", err)
 	}
-	return c.private(source.Path, []byte(pem))
+	return c.putPrivate(source.Path, []byte(pem))
 }
 
-// private adds a file that belongs to the pod's single user, if there is one. With
+// putPrivate adds a file that belongs to the pod's single user, if there is one. With
 // an fsGroup the group may read it too.
-func (c *collector) private(path string, data []byte) error {
+func (c *collector) putPrivate(path string, data []byte) error {
 	mode := c.mode
 	user, one := userOf(c.pod)
 	if _, group := c.fsGroup(); one || group {

@@ -42,50 +42,50 @@ const (
 	dirContainers = "containers"
 	fileHosts     = "etc-hosts"
 
-	// private is the mode of these directories. It denies access to the node's
+	// privateDirMode is the mode of these directories. It denies access to the node's
 	// other users, because some volumes are writable by all users.
-	private fs.FileMode = 0o750
+	privateDirMode fs.FileMode = 0o750
 )
 
-// Volumes creates and removes the pods' directories. Its methods block on the
+// Manager creates and removes the pods' directories. Its methods block on the
 // disk. Calls for different pods may be concurrent; calls for one pod must come
 // from its pod worker.
-type Volumes struct {
+type Manager struct {
 	// MemoryLimit returns the memory in bytes that a pod can use. It limits the
 	// size of each emptyDir volume in memory. If it is nil or returns 0, the
 	// kernel's default of half the memory applies. Set it before the first call.
 	MemoryLimit func(p *v1.Pod) int64
 
-	root      string
-	mountinfo string
-	took      *metrics.Timings // durations of volume setups
+	root         string
+	mountinfo    string
+	setupTimings *metrics.TimingVec // durations of volume setups
 
 	// The system calls, replaced in tests.
 	mount   func(source, target, fstype string, flags uintptr, data string) error
 	unmount func(target string, flags int) error
 
-	serverWait time.Duration
-	unmounting sync.Map // paths of network volumes with an unmount in progress
+	serverTimeout time.Duration
+	unmounting    sync.Map // paths of network volumes with an unmount in progress
 }
 
 // New returns a Volumes for the agent's root directory, such as
 // /var/lib/kubelet. It does not access the disk.
-func New(rootDir string) *Volumes {
-	return &Volumes{
-		root:      rootDir,
-		mountinfo: "/proc/self/mountinfo",
-		took:      metrics.NewTimings(operationBounds),
-		mount:     unix.Mount,
-		unmount:   unix.Unmount,
+func New(rootDir string) *Manager {
+	return &Manager{
+		root:         rootDir,
+		mountinfo:    "/proc/self/mountinfo",
+		setupTimings: metrics.NewTimingVec(operationBounds),
+		mount:        unix.Mount,
+		unmount:      unix.Unmount,
 
-		serverWait: serverWait,
+		serverTimeout: serverTimeout,
 	}
 }
 
 // Orphans lists the UIDs of all pods that have a directory; the caller knows
 // which of them are desired. It omits pods whose directory has nothing left but
 // foreign volumes.
-func (v *Volumes) Orphans() ([]types.UID, error) {
+func (v *Manager) Orphans() ([]types.UID, error) {
 	entries, err := os.ReadDir(filepath.Join(v.root, dirPods))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -93,13 +93,13 @@ func (v *Volumes) Orphans() ([]types.UID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
-	s, err := newSurvey("", v.root, v.mountinfo)
+	s, err := newForeignScan("", v.root, v.mountinfo)
 	if err != nil {
 		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
 	var uids []types.UID
 	for _, e := range entries {
-		if e.IsDir() && component(e.Name()) == nil && (s == nil || !s.settled(e.Name())) {
+		if e.IsDir() && checkComponent(e.Name()) == nil && (s == nil || !s.onlyForeignLeft(e.Name())) {
 			uids = append(uids, types.UID(e.Name()))
 		}
 	}
@@ -108,25 +108,25 @@ func (v *Volumes) Orphans() ([]types.UID, error) {
 
 // pods opens the parent of all pods' directories, and creates it if it is
 // missing.
-func (v *Volumes) pods() (*os.Root, error) {
+func (v *Manager) pods() (*os.Root, error) {
 	dir := filepath.Join(v.root, dirPods)
-	if err := os.MkdirAll(dir, private); err != nil {
+	if err := os.MkdirAll(dir, privateDirMode); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	return os.OpenRoot(dir)
 }
 
-// component returns an error unless name is a single valid path component, other
+// checkComponent returns an error unless name is a single valid path component, other
 // than "." and "..".
-func component(name string) error {
+func checkComponent(name string) error {
 	if name == "" || name == "." || name == ".." || len(name) > unix.NAME_MAX || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("%q is not a valid directory name", name)
 	}
 	return nil
 }
 
-// advise adds a remedy to an error of the disk.
-func (v *Volumes) advise(err error) error {
+// withRemedy adds a remedy to an error of the disk.
+func (v *Manager) withRemedy(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return fmt.Errorf("%w: free space or inodes on the file system that holds it", err)

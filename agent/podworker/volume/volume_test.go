@@ -197,7 +197,7 @@ func TestAdvice(t *testing.T) {
 		unix.ENOSPC: "free space", unix.EDQUOT: "free space",
 		unix.EROFS: "--root-dir", unix.EPERM: "root", unix.EIO: "",
 	} {
-		err := v.advise(&fs.PathError{Op: "mkdir", Path: "/x", Err: errno})
+		err := v.withRemedy(&fs.PathError{Op: "mkdir", Path: "/x", Err: errno})
 		if !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

@@ -22,8 +22,8 @@ const (
 	maxLevels = 1 << 16
 )
 
-// errDeep means that a tree has more levels than a payload can have.
-var errDeep = errors.New("directory tree is too deep")
+// errTooDeep means that a tree has more levels than a payload can have.
+var errTooDeep = errors.New("directory tree is too deep")
 
 // errMoved means that a walk cannot return to the parent directory.
 var errMoved = errors.New("directory was moved during the walk")
@@ -166,7 +166,7 @@ func (w *walker) visit(dir int, name string) (entered bool, err error) {
 	switch {
 	case err == nil:
 		return true, nil
-	case isAny(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, errMounted):
+	case errorIsAny(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, errMounted):
 		return false, nil // removed, replaced, or a mount point
 	}
 	return false, fmt.Errorf("%q: %w", name, err)
@@ -190,7 +190,7 @@ func (w *walker) leave() error {
 	w.closed = w.closed[:len(w.closed)-1]
 	fd, err := openat2(top.fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 	w.pop()
-	if isAny(err, unix.ENOENT, unix.ESTALE, errMounted) {
+	if errorIsAny(err, unix.ENOENT, unix.ESTALE, errMounted) {
 		return errMoved
 	}
 	if err != nil {

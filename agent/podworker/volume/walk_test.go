@@ -139,7 +139,7 @@ func TestOwnershipOfADeepTree(t *testing.T) {
 	}
 	dir := t.TempDir()
 	nest(t, dir, 600)
-	if err := setOwner(t.Context(), openDir(t, dir), 77, false); err != nil {
+	if err := setTreeGroup(t.Context(), openDir(t, dir), 77, false); err != nil {
 		t.Fatal(err)
 	}
 	err := walk(t.Context(), openDir(t, dir), func(_ int, name string, st *unix.Statx_t) error {

@@ -37,7 +37,7 @@ func ofEachKind(t *testing.T, data string) (*v1.Pod, Input) {
 }
 
 // subPaths asks for a subPath of each volume.
-func subPaths(t *testing.T, v *Volumes, p *v1.Pod, paths map[string]string) map[string]string {
+func subPaths(t *testing.T, v *Manager, p *v1.Pod, paths map[string]string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for name, subPath := range map[string]string{
@@ -57,7 +57,7 @@ func subPaths(t *testing.T, v *Volumes, p *v1.Pod, paths map[string]string) map[
 
 // powerCut removes what does not survive a power cut: all mounts, and data in
 // memory.
-func powerCut(t *testing.T, v *Volumes) {
+func powerCut(t *testing.T, v *Manager) {
 	t.Helper()
 	for {
 		mounts, err := v.mountsBelow(v.root)

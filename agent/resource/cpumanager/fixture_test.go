@@ -146,7 +146,7 @@ func (b *board) runs(m *Manager, p *v1.Pod) {
 	for i := range p.Spec.Containers {
 		name := p.Spec.Containers[i].Name
 		id := p.Name + "-" + name
-		b.on[id], runs[name] = m.For(p.UID, name), id
+		b.on[id], runs[name] = m.CPUSet(p.UID, name), id
 		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{
 			Name: name, ContainerID: "containerd://" + id, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 		})

@@ -62,8 +62,8 @@ type Manager struct {
 	settings settings
 	// quota means that CPU quotas also apply to containers with exclusive CPUs (the
 	// gate DisableCPUQuotaWithExclusiveCPUs is off).
-	quota bool
-	sign  chan struct{}
+	quota     bool
+	triggered chan struct{}
 
 	restoring sync.Mutex // taken before mu
 	mu        sync.Mutex
@@ -71,12 +71,12 @@ type Manager struct {
 	saved     string         // content of the file
 	unsaved   bool           // the file is out of date
 
-	asked, refused atomic.Uint64 // numbers of pods
+	requested, rejected atomic.Uint64 // numbers of pods
 
 	// Only Run touches these.
-	on      map[string]policy.Set // by the ID of a running container
-	failed  map[string]int        // failed updates by container ID
-	waiting bool                  // a retry of the failed updates is scheduled
+	cpusets        map[string]policy.Set // by the ID of a running container
+	failed         map[string]int        // failed updates by container ID
+	retryScheduled bool                  // a retry of the failed updates is scheduled
 }
 
 // New returns the Manager for the configuration, or nil for the policy none. It
@@ -89,7 +89,7 @@ func New(c Config) (*Manager, error) {
 	if c.Root == "" {
 		c.Root = DefaultRoot
 	}
-	s, err := read(c.Kubelet, c.Root)
+	s, err := readSettings(c.Kubelet, c.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,8 @@ func New(c Config) (*Manager, error) {
 	}
 	gate, set := c.Kubelet.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]
 	return &Manager{
-		cfg: c, settings: s, quota: set && !gate, sign: make(chan struct{}, 1),
-		on: make(map[string]policy.Set), failed: make(map[string]int),
+		cfg: c, settings: s, quota: set && !gate, triggered: make(chan struct{}, 1),
+		cpusets: make(map[string]policy.Set), failed: make(map[string]int),
 	}, nil
 }
 
@@ -118,34 +118,34 @@ func (m *Manager) Allocate(ctx context.Context, p *v1.Pod) error {
 	if m == nil {
 		return nil
 	}
-	if err := m.ready(ctx); err != nil {
+	if err := m.ensureRestored(ctx); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	asks, lacks := m.lacks(p)
+	asks, lacks := m.needsCPUs(p)
 	if !asks || !lacks && !m.unsaved {
 		return nil
 	}
 	if lacks {
-		m.asked.Add(1)
+		m.requested.Add(1)
 		if err := m.policy.AllocatePod(p); err != nil {
-			m.refused.Add(1)
-			return refusal(err)
+			m.rejected.Add(1)
+			return admissionError(err)
 		}
 	}
 	if err := m.save(); err != nil {
 		return fmt.Errorf("save CPU state before the pod starts: %w", err)
 	}
-	m.look()
+	m.trigger()
 	return nil
 }
 
-// lacks reports whether a container of the pod requests exclusive CPUs, and whether
+// needsCPUs reports whether a container of the pod requests exclusive CPUs, and whether
 // one of these has none yet. The caller must hold the lock.
-func (m *Manager) lacks(p *v1.Pod) (asks, lacks bool) {
+func (m *Manager) needsCPUs(p *v1.Pod) (asks, lacks bool) {
 	for c, kind := range pod.Containers(&p.Spec) {
-		if kind == pod.Ephemeral || policy.Asked(p, c) == 0 {
+		if kind == pod.Ephemeral || policy.RequestedCPUs(p, c) == 0 {
 			continue
 		}
 		asks = true
@@ -156,14 +156,14 @@ func (m *Manager) lacks(p *v1.Pod) (asks, lacks bool) {
 	return asks, false
 }
 
-// refusal formats an error of the policy as the kubelet does
+// admissionError formats an error of the policy as the kubelet does
 // (pkg/kubelet/cm/admission/errors.go).
-func refusal(err error) error {
-	r := new(policy.Refusal)
+func admissionError(err error) error {
+	r := new(policy.AdmissionError)
 	if !errors.As(err, &r) || r.Reason != policy.ReasonUnexpected {
 		return err
 	}
-	return &policy.Refusal{Reason: r.Reason, Message: "Allocate failed due to " + r.Message + ", which is unexpected"}
+	return &policy.AdmissionError{Reason: r.Reason, Message: "Allocate failed due to " + r.Message + ", which is unexpected"}
 }
 
 // Release frees the CPUs of the pod's containers. No container of the pod may be
@@ -180,12 +180,12 @@ func (m *Manager) Release(uid types.UID) {
 	if err := m.save(); err != nil {
 		m.cfg.Log.Warn("cannot save CPU state of removed pod", "podUID", uid, "error", err)
 	}
-	m.look()
+	m.trigger()
 }
 
-// For returns the CPUs that a container must run on, in the kernel's list format, or
+// CPUSet returns the CPUs that a container must run on, in the kernel's list format, or
 // "" for no restriction.
-func (m *Manager) For(uid types.UID, container string) string {
+func (m *Manager) CPUSet(uid types.UID, container string) string {
 	if m == nil {
 		return ""
 	}
@@ -197,10 +197,10 @@ func (m *Manager) For(uid types.UID, container string) string {
 	return m.policy.CPUs(uid, container).String()
 }
 
-// Unbounded reports whether no CPU quota applies to the container because it has
+// IgnoresQuota reports whether no CPU quota applies to the container because it has
 // exclusive CPUs. With the container name "" it reports whether no quota applies to
 // the pod because any of its containers has exclusive CPUs.
-func (m *Manager) Unbounded(uid types.UID, container string) bool {
+func (m *Manager) IgnoresQuota(uid types.UID, container string) bool {
 	if m == nil || m.quota {
 		return false
 	}
@@ -210,16 +210,16 @@ func (m *Manager) Unbounded(uid types.UID, container string) bool {
 		return false
 	}
 	if container == "" {
-		return m.policy.Holds(uid)
+		return m.policy.HasExclusive(uid)
 	}
 	_, alone := m.policy.Exclusive(uid, container)
 	return alone
 }
 
-// look triggers a check by Run.
-func (m *Manager) look() {
+// trigger triggers a check by Run.
+func (m *Manager) trigger() {
 	select {
-	case m.sign <- struct{}{}:
+	case m.triggered <- struct{}{}:
 	default:
 	}
 }

@@ -59,7 +59,7 @@ func TestSharedContainersMakeRoom(t *testing.T) {
 		b.want(map[string]string{"shared-a": "0-3"})
 
 		b.allocate(m, alone)
-		if !m.Unbounded(alone.UID, "a") || !m.Unbounded(alone.UID, "") || m.Unbounded(shared.UID, "a") || m.Unbounded(shared.UID, "") {
+		if !m.IgnoresQuota(alone.UID, "a") || !m.IgnoresQuota(alone.UID, "") || m.IgnoresQuota(shared.UID, "a") || m.IgnoresQuota(shared.UID, "") {
 			t.Error("a quota holds for the wrong ones")
 		}
 		synctest.Wait()
@@ -70,7 +70,7 @@ func TestSharedContainersMakeRoom(t *testing.T) {
 
 		if err := m.Allocate(t.Context(), b.wants("more", "2")); err == nil {
 			t.Error("two CPUs of one that is left")
-		} else if r := new(policy.Refusal); !errors.As(err, &r) || r.Reason != policy.ReasonUnexpected || !strings.HasPrefix(r.Message, "Allocate failed due to container \"a\"") || !strings.HasSuffix(r.Message, ", which is unexpected") {
+		} else if r := new(policy.AdmissionError); !errors.As(err, &r) || r.Reason != policy.ReasonUnexpected || !strings.HasPrefix(r.Message, "Allocate failed due to container \"a\"") || !strings.HasSuffix(r.Message, ", which is unexpected") {
 			t.Errorf("the refusal: %v", err)
 		}
 		updates := b.updated()
@@ -222,7 +222,7 @@ func TestAnAgentGoesOn(t *testing.T) {
 				b.allocate(m, waits)
 				b.changed()
 				synctest.Wait()
-				if got := m.For(waits.UID, "a"); got != "1" {
+				if got := m.CPUSet(waits.UID, "a"); got != "1" {
 					t.Errorf("the pod that waited has %s", got)
 				}
 			})
@@ -279,12 +279,12 @@ func TestTheRuntimeIsAway(t *testing.T) {
 	if err := m.Allocate(t.Context(), p); !errors.Is(err, container.ErrUnavailable) {
 		t.Fatalf("who runs where was not asked: %v", err)
 	}
-	if got := m.For(p.UID, "a"); got != "" {
+	if got := m.CPUSet(p.UID, "a"); got != "" {
 		t.Errorf("it has %s", got)
 	}
 	b.away = nil
 	b.allocate(m, p)
-	if got := m.For(p.UID, "a"); got != "1" {
+	if got := m.CPUSet(p.UID, "a"); got != "1" {
 		t.Errorf("it has %s", got)
 	}
 }

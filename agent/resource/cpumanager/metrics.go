@@ -9,9 +9,9 @@ func (m *Manager) WriteMetrics(out *metrics.Stream) {
 		return
 	}
 	out.Family(metrics.KindCounter, "kubelet_cpu_manager_pinning_requests_total", "Pods that requested exclusive CPUs.")
-	out.Sample(float64(m.asked.Load()))
+	out.Sample(float64(m.requested.Load()))
 	out.Family(metrics.KindCounter, "kubelet_cpu_manager_pinning_errors_total", "Pods whose request for exclusive CPUs was rejected.")
-	out.Sample(float64(m.refused.Load()))
+	out.Sample(float64(m.rejected.Load()))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.policy == nil {

@@ -23,7 +23,7 @@ const (
 // Run updates the cpusets of running containers until ctx ends, and returns its
 // cause. It sleeps while no pod changes.
 func (m *Manager) Run(ctx context.Context) error {
-	cancel := m.cfg.Notify(m.sign)
+	cancel := m.cfg.Notify(m.triggered)
 	defer cancel()
 	wait := retrySoon
 	retry := time.NewTimer(wait)
@@ -33,32 +33,32 @@ func (m *Manager) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-m.sign:
+		case <-m.triggered:
 		case <-retry.C:
-			m.waiting = false
+			m.retryScheduled = false
 		}
-		m.move(ctx)
+		m.reconcile(ctx)
 		switch {
 		case len(m.failed) == 0:
-			wait, m.waiting = retrySoon, false
+			wait, m.retryScheduled = retrySoon, false
 			retry.Stop()
-		case !m.waiting:
-			m.waiting = true
+		case !m.retryScheduled:
+			m.retryScheduled = true
 			retry.Reset(wait)
 			wait = min(2*wait, retryLater)
 		}
 	}
 }
 
-// who identifies a running container.
-type who struct {
+// containerKey identifies a running container.
+type containerKey struct {
 	uid  types.UID
 	name string
 }
 
-// move updates all running containers whose cpuset differs. It records failures in
+// reconcile updates all running containers whose cpuset differs. It records failures in
 // failed, and skips failed containers while a retry is scheduled.
-func (m *Manager) move(ctx context.Context) {
+func (m *Manager) reconcile(ctx context.Context) {
 	m.mu.Lock()
 	ready := m.policy != nil
 	m.mu.Unlock()
@@ -70,72 +70,72 @@ func (m *Manager) move(ctx context.Context) {
 	var running []policy.Container
 	for w, id := range ids {
 		runs[id] = true
-		if m.waiting && m.failed[id] > 0 {
+		if m.retryScheduled && m.failed[id] > 0 {
 			continue
 		}
-		on, known := m.on[id]
+		on, known := m.cpusets[id]
 		if !known {
 			var err error
-			if on, err = m.runsOn(ctx, w.uid, id); err != nil {
+			if on, err = m.cpusetOf(ctx, w.uid, id); err != nil {
 				m.fail(id, err)
 				continue
 			}
-			m.on[id] = on
+			m.cpusets[id] = on
 		}
 		running = append(running, policy.Container{PodUID: w.uid, Name: w.name, CPUs: on})
 	}
 	gone := func(id string) bool { return !runs[id] }
-	maps.DeleteFunc(m.on, func(id string, _ policy.Set) bool { return gone(id) })
+	maps.DeleteFunc(m.cpusets, func(id string, _ policy.Set) bool { return gone(id) })
 	maps.DeleteFunc(m.failed, func(id string, _ int) bool { return gone(id) })
 	m.mu.Lock()
 	changes := m.policy.Changes(running)
 	m.mu.Unlock()
 	for _, c := range changes {
-		w := who{c.PodUID, c.Name}
+		w := containerKey{c.PodUID, c.Name}
 		id := ids[w]
-		if err := m.put(ctx, c, id); err != nil {
+		if err := m.updateCpuset(ctx, c, id); err != nil {
 			m.fail(id, err)
 			continue
 		}
-		m.on[id] = c.CPUs
+		m.cpusets[id] = c.CPUs
 		delete(m.failed, id)
 	}
 }
 
 // running returns the IDs of all running containers.
-func (m *Manager) running() map[who]string {
-	ids := make(map[who]string)
+func (m *Manager) running() map[containerKey]string {
+	ids := make(map[containerKey]string)
 	for _, p := range m.cfg.Pods() {
 		for name, id := range p.Running {
-			ids[who{p.Pod.UID, name}] = id
+			ids[containerKey{p.Pod.UID, name}] = id
 		}
 	}
 	return ids
 }
 
-// put updates the cpuset of one container through the runtime, or writes its cgroup
+// updateCpuset updates the cpuset of one container through the runtime, or writes its cgroup
 // if the runtime cannot. On a kernel without swap accounting it writes the cgroup
 // first: there a container may have been resized directly in its cgroup, and an
 // update through the runtime would restore the old values.
-func (m *Manager) put(ctx context.Context, c policy.Container, id string) error {
+func (m *Manager) updateCpuset(ctx context.Context, c policy.Container, id string) error {
 	list := c.CPUs.String()
-	if node, ok := m.cfg.Node(); ok && !node.SwapAccounting && m.write(c.PodUID, id, list) {
+	if node, ok := m.cfg.Node(); ok && !node.SwapAccounting && m.writeCgroup(c.PodUID, id, list) {
 		return nil
 	}
 	err := m.cfg.Runtime.UpdateContainerResources(ctx, id, &runtimeapi.LinuxContainerResources{CpusetCpus: list})
 	if err == nil || errors.Is(err, container.ErrNotFound) || errors.Is(err, container.ErrUnavailable) {
 		return err
 	}
-	if !m.write(c.PodUID, id, list) {
+	if !m.writeCgroup(c.PodUID, id, list) {
 		return err
 	}
 	m.cfg.Log.Debug("runtime cannot update cpuset, wrote cgroup", "podUID", c.PodUID, "container", c.Name, "cpus", list, "error", err)
 	return nil
 }
 
-// write writes the cpuset of a container's cgroup, and reports whether it succeeded.
-func (m *Manager) write(uid types.UID, id, list string) (written bool) {
-	m.groups(uid, id, func(path string) bool {
+// writeCgroup writes the cpuset of a container's cgroup, and reports whether it succeeded.
+func (m *Manager) writeCgroup(uid types.UID, id, list string) (written bool) {
+	m.eachCgroup(uid, id, func(path string) bool {
 		written = m.cfg.Tree.SetCPUs(path, list) == nil
 		return written
 	})
@@ -144,7 +144,7 @@ func (m *Manager) write(uid types.UID, id, list string) (written bool) {
 
 // fail records a failed update. A container that no longer exists needs none.
 func (m *Manager) fail(id string, err error) {
-	delete(m.on, id)
+	delete(m.cpusets, id)
 	if errors.Is(err, container.ErrNotFound) {
 		delete(m.failed, id)
 		return

@@ -22,8 +22,8 @@ import (
 // reasonState is the reason of the node's event for an unusable state file.
 const reasonState = "CPUStateDiscarded"
 
-// ready restores the policy, once.
-func (m *Manager) ready(ctx context.Context) error {
+// ensureRestored restores the policy, once.
+func (m *Manager) ensureRestored(ctx context.Context) error {
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
 	m.mu.Lock()
@@ -32,7 +32,7 @@ func (m *Manager) ready(ctx context.Context) error {
 	if done {
 		return nil
 	}
-	live, err := m.live(ctx)
+	live, err := m.livePods(ctx)
 	if err != nil {
 		return fmt.Errorf("read cpusets of running containers: %w", err)
 	}
@@ -41,7 +41,7 @@ func (m *Manager) ready(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("restore CPU state: %w", err)
 	}
-	m.tell(&r)
+	m.logRestored(&r)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.policy = r.Policy
@@ -49,39 +49,39 @@ func (m *Manager) ready(ctx context.Context) error {
 		m.policy = nil
 		return fmt.Errorf("save CPU state: %w", err)
 	}
-	m.look()
+	m.trigger()
 	return nil
 }
 
-// tell logs the differences from the saved state.
-func (m *Manager) tell(r *policy.Restored) {
+// logRestored logs the differences from the saved state.
+func (m *Manager) logRestored(r *policy.Restored) {
 	for _, what := range r.Changed {
 		m.cfg.Log.Warn("CPU configuration has changed", "change", what)
 	}
 	for _, d := range r.Dropped {
-		m.cfg.Log.Info("dropped CPU assignment", "podUID", d.PodUID, "container", d.Name, "cpus", d.CPUs, "reason", d.Why)
+		m.cfg.Log.Info("dropped CPU assignment", "podUID", d.PodUID, "container", d.Name, "cpus", d.CPUs, "reason", d.Reason)
 	}
 	for _, c := range r.Adopted {
 		m.cfg.Log.Info("adopted CPU assignment of running container", "podUID", c.PodUID, "container", c.Name, "cpus", c.CPUs)
 	}
 }
 
-// live returns the pods that may hold CPUs: the desired pods that have not
+// livePods returns the pods that may hold CPUs: the desired pods that have not
 // terminated, and all pods with running containers.
-func (m *Manager) live(ctx context.Context) ([]policy.Live, error) {
+func (m *Manager) livePods(ctx context.Context) ([]policy.LivePod, error) {
 	running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 	containers, err := m.cfg.Runtime.ListContainers(ctx, running)
 	if err != nil {
 		return nil, err
 	}
-	var all []policy.Live
+	var all []policy.LivePod
 	at := make(map[types.UID]int)
 	add := func(uid types.UID, p *v1.Pod) int {
 		i, known := at[uid]
 		if !known {
 			i = len(all)
 			at[uid] = i
-			all = append(all, policy.Live{UID: uid, Pod: p, Running: make(map[string]policy.Set)})
+			all = append(all, policy.LivePod{UID: uid, Pod: p, Running: make(map[string]policy.Set)})
 		}
 		return i
 	}
@@ -95,7 +95,7 @@ func (m *Manager) live(ctx context.Context) ([]policy.Live, error) {
 		if uid == "" {
 			continue
 		}
-		set, err := m.runsOn(ctx, uid, c.GetId())
+		set, err := m.cpusetOf(ctx, uid, c.GetId())
 		if errors.Is(err, container.ErrNotFound) {
 			continue // it has exited
 		}
@@ -107,9 +107,9 @@ func (m *Manager) live(ctx context.Context) ([]policy.Live, error) {
 	return all, nil
 }
 
-// runsOn returns the cpuset of a container, from its cgroup or else from the runtime.
-func (m *Manager) runsOn(ctx context.Context, uid types.UID, id string) (policy.Set, error) {
-	list, err := m.inCgroup(uid, id)
+// cpusetOf returns the cpuset of a container, from its cgroup or else from the runtime.
+func (m *Manager) cpusetOf(ctx context.Context, uid types.UID, id string) (policy.Set, error) {
+	list, err := m.cgroupCpuset(uid, id)
 	if err != nil {
 		s, err := m.cfg.Runtime.ContainerStatus(ctx, id)
 		if err != nil {
@@ -124,18 +124,18 @@ func (m *Manager) runsOn(ctx context.Context, uid types.UID, id string) (policy.
 	return set, nil
 }
 
-// inCgroup returns cpuset.cpus of a container's cgroup.
-func (m *Manager) inCgroup(uid types.UID, id string) (list string, err error) {
+// cgroupCpuset returns cpuset.cpus of a container's cgroup.
+func (m *Manager) cgroupCpuset(uid types.UID, id string) (list string, err error) {
 	err = cgroups.ErrNotFound
-	m.groups(uid, id, func(path string) bool {
+	m.eachCgroup(uid, id, func(path string) bool {
 		list, err = m.cfg.Tree.CPUs(path)
 		return err == nil
 	})
 	return list, err
 }
 
-// groups calls try with each possible cgroup of the container until it returns true.
-func (m *Manager) groups(uid types.UID, id string, try func(path string) bool) {
+// eachCgroup calls try with each possible cgroup of the container until it returns true.
+func (m *Manager) eachCgroup(uid types.UID, id string, try func(path string) bool) {
 	node, ok := m.cfg.Node()
 	if m.cfg.Tree == nil || !ok {
 		return

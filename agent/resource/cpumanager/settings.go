@@ -49,9 +49,9 @@ type settings struct {
 	options  policy.Options
 }
 
-// read takes the settings from the validated configuration and from the machine,
+// readSettings takes the settings from the validated configuration and from the machine,
 // whose CPUs are in the sysfs directory root.
-func read(k *kubelet.KubeletConfiguration, root string) (settings, error) {
+func readSettings(k *kubelet.KubeletConfiguration, root string) (settings, error) {
 	var s settings
 	var err error
 	if s.options, err = policy.ParseOptions(k.CPUManagerPolicyOptions); err != nil {

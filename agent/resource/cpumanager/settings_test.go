@@ -19,7 +19,7 @@ func TestThePolicyNoneIsNothing(t *testing.T) {
 		t.Fatalf("%v, %v", m, err)
 	}
 	p := &v1.Pod{}
-	if err := m.Allocate(t.Context(), p); err != nil || m.For("u", "c") != "" || m.Unbounded("u", "") {
+	if err := m.Allocate(t.Context(), p); err != nil || m.CPUSet("u", "c") != "" || m.IgnoresQuota("u", "") {
 		t.Error("it does something")
 	}
 	m.Release("u")
@@ -60,7 +60,7 @@ func TestSettings(t *testing.T) {
 		"unreadable core":    {k: kubelet.KubeletConfiguration{ReservedSystemCPUs: "0"}, online: "0", siblings: map[int]string{0: "x"}, err: "core of CPU 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := read(&test.k, machine(t, test.online, test.siblings))
+			s, err := readSettings(&test.k, machine(t, test.online, test.siblings))
 			switch {
 			case test.err != "":
 				if err == nil || !strings.Contains(err.Error(), test.err) {

@@ -44,7 +44,7 @@ func BenchmarkMeter(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if old {
-					m.begun = m.begun.Add(-m.cfg.Fresh)
+					m.measuredAt = m.measuredAt.Add(-m.cfg.Fresh)
 				}
 				for i := range m.pods {
 					if _, err := m.Pod(b.Context(), m.pods[i].UID, []string{"c0", "c1"}); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // stats returns the usage of a place in the form of the API. It returns false if
 // nothing is known.
-func (c counted) stats() (statsapi.FsStats, bool) {
+func (c measured) stats() (statsapi.FsStats, bool) {
 	switch {
 	case c.tree != nil:
 		usage, at := c.tree.best()
@@ -24,8 +24,8 @@ func (c counted) stats() (statsapi.FsStats, bool) {
 	return c.system.stats(), true
 }
 
-// pointer is stats with nil for an unknown result.
-func (c counted) pointer() *statsapi.FsStats {
+// statsOrNil is stats with nil for an unknown result.
+func (c measured) statsOrNil() *statsapi.FsStats {
 	if s, ok := c.stats(); ok {
 		return &s
 	}
@@ -70,7 +70,7 @@ func (p *podState) usage(node *system, containers []string) PodUsage {
 		asked := false
 		for j, name := range containers {
 			if name == c.name {
-				out.Containers[j], asked = ContainerUsage{Rootfs: c.rootfs.pointer(), Logs: c.logs.pointer()}, true
+				out.Containers[j], asked = ContainerUsage{Rootfs: c.rootfs.statsOrNil(), Logs: c.logs.statsOrNil()}, true
 			}
 		}
 		if !asked {
@@ -105,7 +105,7 @@ type sum struct {
 	at time.Time
 }
 
-func (s *sum) add(c counted) {
+func (s *sum) add(c measured) {
 	if c.tree == nil {
 		return
 	}
@@ -126,7 +126,7 @@ func (k *known) claims() []Claim {
 		p := &k.pods[i]
 		for j := range p.volumes {
 			v := &p.volumes[j]
-			if v.claim == "" || told(out, p.namespace, v.claim) {
+			if v.claim == "" || containsClaim(out, p.namespace, v.claim) {
 				continue
 			}
 			if stats, ok := v.stats(); ok {
@@ -137,7 +137,7 @@ func (k *known) claims() []Claim {
 	return out
 }
 
-func told(claims []Claim, namespace, name string) bool {
+func containsClaim(claims []Claim, namespace, name string) bool {
 	for i := range claims {
 		if claims[i].Namespace == namespace && claims[i].Name == name {
 			return true
@@ -151,8 +151,8 @@ func told(claims []Claim, namespace, name string) bool {
 // has them.
 func (m *Meter) nodeUsage(ctx context.Context) NodeUsage {
 	var out NodeUsage
-	out.Fs = counted{system: m.known.node}.pointer()
-	m.askImages(ctx)
+	out.Fs = measured{system: m.known.node}.statsOrNil()
+	m.requestImageFs(ctx)
 	if i := &m.known.image; i.used != nil {
 		images := fsStats(i.system, i.used, i.inodes, i.at)
 		containers := images

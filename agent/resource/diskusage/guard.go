@@ -11,8 +11,8 @@ import (
 // one call per key runs at a time. A goroutine ends when the kernel responds, or with
 // the process.
 type guard struct {
-	mu     sync.Mutex
-	flying map[string]struct{}
+	mu       sync.Mutex
+	inFlight map[string]struct{}
 }
 
 // do reports whether f has completed. If not, f may still run, or was not started
@@ -41,18 +41,18 @@ func (g *guard) do(ctx context.Context, key string, wait time.Duration, f func()
 func (g *guard) begin(key string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, ok := g.flying[key]; ok {
+	if _, ok := g.inFlight[key]; ok {
 		return false
 	}
-	if g.flying == nil {
-		g.flying = map[string]struct{}{}
+	if g.inFlight == nil {
+		g.inFlight = map[string]struct{}{}
 	}
-	g.flying[key] = struct{}{}
+	g.inFlight[key] = struct{}{}
 	return true
 }
 
 func (g *guard) end(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.flying, key)
+	delete(g.inFlight, key)
 }

@@ -19,15 +19,15 @@ type image struct {
 	system *system
 }
 
-// askImages requests ImageFsInfo from the runtime, at most once per measurement.
+// requestImageFs requests ImageFsInfo from the runtime, at most once per measurement.
 // After an error the last result stays.
-func (m *Meter) askImages(ctx context.Context) {
+func (m *Meter) requestImageFs(ctx context.Context) {
 	i := &m.known.image
-	if m.cfg.ImageFs == nil || !i.asked.Before(m.begun) {
+	if m.cfg.ImageFs == nil || !i.asked.Before(m.measuredAt) {
 		return
 	}
 	i.asked = time.Now()
-	limited, cancel := context.WithTimeout(ctx, m.cfg.Patience)
+	limited, cancel := context.WithTimeout(ctx, m.cfg.RemoteTimeout)
 	defer cancel()
 	info, err := m.cfg.ImageFs(limited)
 	if err == nil {
@@ -62,8 +62,8 @@ func (m *Meter) setImages(ctx context.Context, info *runtimeapi.ImageFsInfoRespo
 	if err != nil {
 		return err
 	}
-	l := &look{Meter: m, table: table, roots: map[string]string{}, patient: time.Now().Add(m.cfg.Patience)}
-	i.path, i.system = path, l.system(l.real(path))
+	l := &measurement{Meter: m, table: table, roots: map[string]string{}, deadline: time.Now().Add(m.cfg.RemoteTimeout)}
+	i.path, i.system = path, l.system(l.resolveRoot(path))
 	if i.system.at.IsZero() {
 		l.stat(ctx, i.system)
 	}

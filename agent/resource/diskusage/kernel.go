@@ -51,12 +51,12 @@ func openat2(dir int, name *byte, flags, resolve uint64) (int, error) {
 	}
 }
 
-// gone reports whether err means that a name no longer exists or is not measured: it
+// isGone reports whether err means that a name no longer exists or is not measured: it
 // was removed or replaced meanwhile, or something is mounted on it.
-func gone(err error) bool {
+func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ESTALE)
 }
 
 // dot is the name of a directory in itself, above that of its parent, and nothing the
 // empty name of the open file.
-var dot, above, nothing = [...]byte{'.', 0}, [...]byte{'.', '.', 0}, [...]byte{0}
+var dot, dotdot, emptyName = [...]byte{'.', 0}, [...]byte{'.', '.', 0}, [...]byte{0}

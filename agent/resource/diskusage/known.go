@@ -6,12 +6,12 @@ import (
 
 // known is the state that is kept between requests.
 type known struct {
-	pods    []podState
-	trees   map[Place]*tree
-	systems map[string]*system // by mount point
-	node    *system
-	image   image
-	big     *tree // the tree with an unfinished walk, or nil
+	pods       []podState
+	trees      map[Place]*tree
+	systems    map[string]*system // by mount point
+	node       *system
+	image      image
+	unfinished *tree // the tree with an unfinished walk, or nil
 }
 
 // podState is the state of a pod's places.
@@ -19,23 +19,23 @@ type podState struct {
 	uid, namespace string
 	volumes        []volumeState
 	containers     []containerState
-	other          []counted
+	other          []measured
 }
 
 type volumeState struct {
 	name, claim string
 	ephemeral   bool
-	counted
+	measured
 }
 
 type containerState struct {
 	name         string
-	rootfs, logs counted
+	rootfs, logs measured
 }
 
-// counted is a place: a tree on a file system, or, if tree is nil, the whole file
+// measured is a place: a tree on a file system, or, if tree is nil, the whole file
 // system.
-type counted struct {
+type measured struct {
 	tree   *tree
 	system *system
 }
@@ -44,21 +44,21 @@ type counted struct {
 type system struct {
 	path  string
 	local bool
-	figures
+	fsInfo
 }
 
 // tree is a directory or file on a file system that it shares with others.
 type tree struct {
-	place   Place
-	system  *system
-	careful bool // there are mounts below it
+	place     Place
+	system    *system
+	hasMounts bool // there are mounts below it
 
-	at    time.Time // of usage; zero means never
-	usage Usage
-	big   bool // has more entries than Config.share
-	told  bool // the last error was logged
-	walk  *Walk
-	now   time.Time // of walk's last step
+	at     time.Time // of usage; zero means never
+	usage  Usage
+	big    bool // has more entries than Config.share
+	logged bool // the last error was logged
+	walk   *Walk
+	now    time.Time // of walk's last step
 }
 
 // best returns the best known usage of a tree and its time: that of the last complete

@@ -18,19 +18,19 @@ type bounds struct {
 	time    time.Duration
 }
 
-// look is one measurement of all places.
-type look struct {
+// measurement is one measurement of all places.
+type measurement struct {
 	*Meter
 	bounds
-	table   *mounts
-	before  known
-	roots   map[string]string // with symbolic links resolved
-	patient time.Time         // deadline for file systems that are not local
+	table    *mounts
+	before   known
+	roots    map[string]string // with symbolic links resolved
+	deadline time.Time         // deadline for file systems that are not local
 
 	// Reused for local file systems, one after the other.
-	st     unix.Statfs_t
-	walker Walker
-	spare  *Walk
+	st       unix.Statfs_t
+	walker   Walker
+	freeWalk *Walk
 }
 
 // measure measures all places.
@@ -43,9 +43,9 @@ func (m *Meter) measure(ctx context.Context, within bounds) error {
 	if err != nil {
 		return fmt.Errorf("measure disks: %w", err)
 	}
-	l := &look{Meter: m, bounds: within, table: table, before: m.known, roots: map[string]string{}}
-	m.begun = time.Now()
-	l.patient = m.begun.Add(m.cfg.Patience)
+	l := &measurement{Meter: m, bounds: within, table: table, before: m.known, roots: map[string]string{}}
+	m.measuredAt = time.Now()
+	l.deadline = m.measuredAt.Add(m.cfg.RemoteTimeout)
 	l.list(pods)
 	for _, s := range m.known.systems {
 		l.stat(ctx, s)
@@ -56,16 +56,16 @@ func (m *Meter) measure(ctx context.Context, within bounds) error {
 
 // list builds the list of places to measure, with their previous state. It drops
 // places that are gone.
-func (l *look) list(pods []Pod) {
+func (l *measurement) list(pods []Pod) {
 	k := &l.known
 	*k = known{
 		pods:    make([]podState, len(pods)),
 		trees:   make(map[Place]*tree, len(l.before.trees)),
 		systems: make(map[string]*system, len(l.before.systems)),
 	}
-	k.node = l.system(l.real(l.cfg.Node))
+	k.node = l.system(l.resolveRoot(l.cfg.Node))
 	if k.image = l.before.image; k.image.path != "" {
-		k.image.system = l.system(l.real(k.image.path))
+		k.image.system = l.system(l.resolveRoot(k.image.path))
 	}
 	for i := range pods {
 		p, s := &pods[i], &k.pods[i]
@@ -74,7 +74,7 @@ func (l *look) list(pods []Pod) {
 		for j := range p.Volumes {
 			v := &p.Volumes[j]
 			if c := l.volume(v); c.system != nil {
-				s.volumes = append(s.volumes, volumeState{name: v.Name, claim: v.Claim, ephemeral: v.Ephemeral, counted: c})
+				s.volumes = append(s.volumes, volumeState{name: v.Name, claim: v.Claim, ephemeral: v.Ephemeral, measured: c})
 			}
 		}
 		s.containers = make([]containerState, len(p.Containers))
@@ -92,9 +92,9 @@ func (l *look) list(pods []Pod) {
 			s.other = append(s.other, l.tree(place))
 		}
 	}
-	if big := l.before.big; big != nil {
+	if big := l.before.unfinished; big != nil {
 		if k.trees[big.place] == big {
-			k.big = big
+			k.unfinished = big
 		} else if big.walk != nil {
 			big.walk.Drop()
 		}
@@ -102,33 +102,33 @@ func (l *look) list(pods []Pod) {
 }
 
 // volume returns what to measure for a volume; its system is nil if there is none.
-func (l *look) volume(v *Volume) counted {
-	path := filepath.Join(l.real(v.Root), v.Path)
+func (l *measurement) volume(v *Volume) measured {
+	path := filepath.Join(l.resolveRoot(v.Root), v.Path)
 	if _, mounted := l.table.find(path); mounted {
-		return counted{system: l.system(path)}
+		return measured{system: l.system(path)}
 	}
 	if v.Mounted {
-		return counted{}
+		return measured{}
 	}
 	return l.tree(v.Place)
 }
 
-func (l *look) tree(p Place) counted {
+func (l *measurement) tree(p Place) measured {
 	t := l.known.trees[p]
 	if t == nil {
 		if t = l.before.trees[p]; t == nil {
 			t = &tree{place: p}
 		}
 		l.known.trees[p] = t
-		path := filepath.Join(l.real(p.Root), p.Path)
+		path := filepath.Join(l.resolveRoot(p.Root), p.Path)
 		t.system = l.system(path)
-		t.careful = l.table.below(path)
+		t.hasMounts = l.table.below(path)
 	}
-	return counted{t, t.system}
+	return measured{t, t.system}
 }
 
 // system returns the file system that a path is on.
-func (l *look) system(path string) *system {
+func (l *measurement) system(path string) *system {
 	m, ok := l.table.of(path)
 	if !ok {
 		m.path = path // the mount table has no /
@@ -144,8 +144,8 @@ func (l *look) system(path string) *system {
 	return s
 }
 
-// real returns a root with its symbolic links resolved, as in the mount table.
-func (l *look) real(root string) string {
+// resolveRoot returns a root with its symbolic links resolved, as in the mount table.
+func (l *measurement) resolveRoot(root string) string {
 	real, ok := l.roots[root]
 	if !ok {
 		var err error
@@ -159,32 +159,32 @@ func (l *look) real(root string) string {
 
 // stat measures a file system. If it does not respond in time, the previous values
 // stay.
-func (l *look) stat(ctx context.Context, s *system) {
+func (l *measurement) stat(ctx context.Context, s *system) {
 	if s.local {
 		l.set(s, &l.st, l.statfs(s.path, &l.st))
 		return
 	}
 	var st unix.Statfs_t
 	var err error
-	if l.answers(ctx, s, func() { err = l.statfs(s.path, &st) }) {
+	if l.runRemote(ctx, s, func() { err = l.statfs(s.path, &st) }) {
 		l.set(s, &st, err)
 	}
 }
 
 // set stores the result of statfs for a file system.
-func (l *look) set(s *system, st *unix.Statfs_t, err error) {
+func (l *measurement) set(s *system, st *unix.Statfs_t, err error) {
 	if err == nil {
-		s.figures = figuresOf(st, time.Now())
+		s.fsInfo = fsInfoOf(st, time.Now())
 		return
 	}
-	s.figures = figures{}
+	s.fsInfo = fsInfo{}
 	if !errors.Is(err, fs.ErrNotExist) {
 		l.cfg.Log.Warn("cannot measure file system", "error", err)
 	}
 }
 
-// answers runs f, which may hang because the file system is not local, and reports
+// runRemote runs f, which may hang because the file system is not local, and reports
 // whether it has completed.
-func (l *look) answers(ctx context.Context, s *system, f func()) bool {
-	return l.guard.do(ctx, s.path, time.Until(l.patient), f)
+func (l *measurement) runRemote(ctx context.Context, s *system, f func()) bool {
+	return l.guard.do(ctx, s.path, time.Until(l.deadline), f)
 }

@@ -28,9 +28,9 @@ type Config struct {
 	// 10,000 and 100 ms. An unfinished walk continues in the next interval.
 	Entries int
 	Time    time.Duration
-	// Patience is the timeout per measurement for file systems that are not local; 0
+	// RemoteTimeout is the timeout per measurement for file systems that are not local; 0
 	// means 1 s.
-	Patience time.Duration
+	RemoteTimeout time.Duration
 }
 
 // Meter measures on request. It keeps a few numbers for each place until the first
@@ -48,9 +48,9 @@ type Meter struct {
 	statfs    func(path string, into *unix.Statfs_t) error
 	endless   int // maximum number of entries of a walk
 
-	turn  chan struct{} // a lock of the fields below, held while it has an element
-	begun time.Time     // start of the last measurement
-	known known
+	sem        chan struct{} // a lock of the fields below, held while it has an element
+	measuredAt time.Time     // start of the last measurement
+	known      known
 
 	guard guard
 }
@@ -69,20 +69,20 @@ func New(cfg Config) (*Meter, error) {
 	if cfg.Time <= 0 {
 		cfg.Time = 100 * time.Millisecond
 	}
-	if cfg.Patience <= 0 {
-		cfg.Patience = time.Second
+	if cfg.RemoteTimeout <= 0 {
+		cfg.RemoteTimeout = time.Second
 	}
-	return &Meter{cfg: cfg, mountinfo: "/proc/self/mountinfo", statfs: statfs, endless: endless, turn: make(chan struct{}, 1)}, nil
+	return &Meter{cfg: cfg, mountinfo: "/proc/self/mountinfo", statfs: statfs, endless: endless, sem: make(chan struct{}, 1)}, nil
 }
 
 // Pod returns the usage of a pod, with its containers in the given order. The result
 // is empty for a pod that was added since the last measurement. Pod returns an error
 // if ctx ends or Config.Pods fails.
 func (m *Meter) Pod(ctx context.Context, uid string, containers []string) (PodUsage, error) {
-	if err := m.look(ctx); err != nil {
+	if err := m.refresh(ctx); err != nil {
 		return PodUsage{}, err
 	}
-	defer m.leave()
+	defer m.unlock()
 	for i := range m.known.pods {
 		if p := &m.known.pods[i]; p.uid == uid {
 			return p.usage(m.known.node, containers), nil
@@ -94,31 +94,31 @@ func (m *Meter) Pod(ctx context.Context, uid string, containers []string) (PodUs
 // Node returns the usage of the node's file systems. It returns an error as Pod does.
 // If the runtime does not respond, Node logs it and omits its part.
 func (m *Meter) Node(ctx context.Context) (NodeUsage, error) {
-	if err := m.look(ctx); err != nil {
+	if err := m.refresh(ctx); err != nil {
 		return NodeUsage{}, err
 	}
-	defer m.leave()
+	defer m.unlock()
 	return m.nodeUsage(ctx), nil
 }
 
 // Claims returns the usage of the file systems behind PersistentVolumeClaims, each
 // once. It returns an error as Pod does.
 func (m *Meter) Claims(ctx context.Context) ([]Claim, error) {
-	if err := m.look(ctx); err != nil {
+	if err := m.refresh(ctx); err != nil {
 		return nil, err
 	}
-	defer m.leave()
+	defer m.unlock()
 	return m.known.claims(), nil
 }
 
-// Thorough measures everything, with larger bounds than those of a request. It is for
+// MeasureFully measures everything, with larger bounds than those of a request. It is for
 // decisions: without earlier requests, the result of one request would be incomplete.
 // Thorough returns an error as Pod does. Its walks block for up to 3 s.
-func (m *Meter) Thorough(ctx context.Context) error {
-	if err := m.begin(ctx); err != nil {
+func (m *Meter) MeasureFully(ctx context.Context) error {
+	if err := m.lock(ctx); err != nil {
 		return err
 	}
-	defer m.leave()
+	defer m.unlock()
 	return m.measure(ctx, bounds{entries: thoroughEntries, time: thoroughTime})
 }
 
@@ -127,30 +127,30 @@ const (
 	thoroughTime    = 3 * time.Second
 )
 
-// look acquires the lock, and measures everything unless the last results are fresh.
+// refresh acquires the lock, and measures everything unless the last results are fresh.
 // The caller must call leave unless look returns an error.
-func (m *Meter) look(ctx context.Context) error {
-	if err := m.begin(ctx); err != nil {
+func (m *Meter) refresh(ctx context.Context) error {
+	if err := m.lock(ctx); err != nil {
 		return err
 	}
-	if !m.begun.IsZero() && time.Since(m.begun) < m.cfg.Fresh {
+	if !m.measuredAt.IsZero() && time.Since(m.measuredAt) < m.cfg.Fresh {
 		return nil
 	}
 	if err := m.measure(ctx, bounds{entries: m.cfg.Entries, time: m.cfg.Time}); err != nil {
-		m.leave()
+		m.unlock()
 		return err
 	}
 	return nil
 }
 
-// begin acquires the lock, or returns an error when ctx ends.
-func (m *Meter) begin(ctx context.Context) error {
+// lock acquires the lock, or returns an error when ctx ends.
+func (m *Meter) lock(ctx context.Context) error {
 	select {
-	case m.turn <- struct{}{}:
+	case m.sem <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("measure disks: wait for another request: %w", context.Cause(ctx))
 	}
 }
 
-func (m *Meter) leave() { <-m.turn }
+func (m *Meter) unlock() { <-m.sem }

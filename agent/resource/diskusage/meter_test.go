@@ -342,7 +342,7 @@ func TestHungMount(t *testing.T) {
 			if got := names(); got != "nas v other" {
 				t.Errorf("look %d: got %s", i, got)
 			}
-			if i == 0 != (time.Since(begun) == b.cfg.Patience) {
+			if i == 0 != (time.Since(begun) == b.cfg.RemoteTimeout) {
 				t.Errorf("look %d took %v", i, time.Since(begun))
 			}
 			if at := b.pod(t, "u").Volumes[0].Stats.Time.Time; !at.Equal(good) {
@@ -443,7 +443,7 @@ func TestWaitForTurn(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeoutCause(t.Context(), b.cfg.Patience/2, errors.New("the client went"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), b.cfg.RemoteTimeout/2, errors.New("the client went"))
 		defer cancel()
 		if _, err := b.Claims(ctx); err == nil || !strings.Contains(err.Error(), "the client went") {
 			t.Errorf("got %v", err)

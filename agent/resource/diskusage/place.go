@@ -18,22 +18,22 @@ type Place struct {
 func (p Place) open() (int, error) {
 	path, err := unix.ByteSliceFromString(p.Path)
 	if err != nil {
-		return -1, p.fault(err)
+		return -1, p.pathError(err)
 	}
 	root, err := unix.Open(p.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, p.fault(err)
+		return -1, p.pathError(err)
 	}
 	defer unix.Close(root)
 	// Mounts on the way, below the root, belong to the operator too.
 	fd, err := openat2(root, &path[0], unix.O_PATH|unix.O_NOFOLLOW, beneath&^unix.RESOLVE_NO_XDEV)
 	if err != nil {
-		return -1, p.fault(err)
+		return -1, p.pathError(err)
 	}
 	return fd, nil
 }
 
-func (p Place) fault(err error) error {
+func (p Place) pathError(err error) error {
 	return &fs.PathError{Op: "measure", Path: filepath.Join(p.Root, p.Path), Err: err}
 }
 
@@ -46,15 +46,15 @@ func (k *Walker) Measure(w *Walk, p Place, entries int, stop func() bool) (took 
 		return 0, true, err
 	}
 	defer unix.Close(fd)
-	if err := statx(fd, &nothing[0], &k.st); err != nil {
-		return 0, true, p.fault(err)
+	if err := statx(fd, &emptyName[0], &k.st); err != nil {
+		return 0, true, p.pathError(err)
 	}
 	switch k.st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		took, done = k.Step(w, fd, entries, stop)
 		return took, done, nil
 	case unix.S_IFLNK:
-		return 0, true, p.fault(errLink)
+		return 0, true, p.pathError(errLink)
 	}
 	if !w.done {
 		w.begun, w.done = true, true

@@ -29,7 +29,7 @@ func SpaceAt(path string) (Space, error) {
 	if err := statfs(path, &fs); err != nil {
 		return Space{}, fmt.Errorf("measure file system of %s: %w", path, err)
 	}
-	f := figuresOf(&fs, time.Time{})
+	f := fsInfoOf(&fs, time.Time{})
 	s := Space{
 		Device:    uint64(st.Dev), //nolint:unconvert // 32 bits wide on some architectures
 		Available: signed(f.available), Capacity: signed(f.capacity),

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// figures are the stats of a whole file system.
-type figures struct {
+// fsInfo are the stats of a whole file system.
+type fsInfo struct {
 	at                             time.Time // zero means never
 	available, capacity, used      uint64    // bytes
 	inodes, inodesFree, inodesUsed uint64
@@ -17,14 +17,14 @@ type figures struct {
 	hasInodes bool
 }
 
-// figuresOf converts the result of statfs(2).
-func figuresOf(st *unix.Statfs_t, at time.Time) figures {
+// fsInfoOf converts the result of statfs(2).
+func fsInfoOf(st *unix.Statfs_t, at time.Time) fsInfo {
 	unit := uint64(max(st.Frsize, 0))
 	if unit == 0 {
 		unit = uint64(max(st.Bsize, 0))
 	}
 	free := min(st.Bfree, st.Blocks)
-	return figures{
+	return fsInfo{
 		at:        at,
 		available: min(st.Bavail, free) * unit, capacity: st.Blocks * unit, used: (st.Blocks - free) * unit,
 		inodes: st.Files, inodesFree: min(st.Ffree, st.Files), inodesUsed: st.Files - min(st.Ffree, st.Files),

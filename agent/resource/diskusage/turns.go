@@ -21,8 +21,8 @@ const (
 // the big ones one after the other. An unfinished walk of a big tree continues at the
 // next measurement, before another big one starts. If there are big trees, a quarter
 // of the entries and of the time is reserved for them.
-func (l *look) walk(ctx context.Context) {
-	small, big := l.waiting()
+func (l *measurement) walk(ctx context.Context) {
+	small, big := l.queue()
 	left, whole := l.entries, l.cfg.share()
 	begun := time.Now()
 	end := begun.Add(l.time)
@@ -48,13 +48,13 @@ func (l *look) walk(ctx context.Context) {
 		}
 		left -= l.step(ctx, t, left, stop)
 	}
-	l.known.big = nil
+	l.known.unfinished = nil
 	for _, t := range big {
 		// At most one unfinished walk is kept.
 		switch {
 		case t.walk == nil:
-		case l.known.big == nil:
-			l.known.big = t
+		case l.known.unfinished == nil:
+			l.known.unfinished = t
 		default:
 			t.walk.Drop()
 			t.walk = nil
@@ -70,12 +70,12 @@ func until(ctx context.Context, end time.Time) func() bool {
 	return func() bool { return ctx.Err() != nil || !time.Now().Before(end) }
 }
 
-// waiting returns the trees, longest unmeasured first. The tree with an unfinished
+// queue returns the trees, longest unmeasured first. The tree with an unfinished
 // walk is the first of the big ones.
-func (l *look) waiting() (small, big []*tree) {
+func (l *measurement) queue() (small, big []*tree) {
 	small = make([]*tree, 0, len(l.known.trees))
 	for _, t := range l.known.trees {
-		if t.big || t == l.known.big {
+		if t.big || t == l.known.unfinished {
 			big = append(big, t)
 		} else {
 			small = append(small, t)
@@ -85,9 +85,9 @@ func (l *look) waiting() (small, big []*tree) {
 	slices.SortFunc(small, older)
 	slices.SortFunc(big, func(a, b *tree) int {
 		switch {
-		case a == l.known.big:
+		case a == l.known.unfinished:
 			return -1
-		case b == l.known.big:
+		case b == l.known.unfinished:
 			return 1
 		}
 		return older(a, b)
@@ -97,21 +97,21 @@ func (l *look) waiting() (small, big []*tree) {
 
 // step continues the walk of a tree, and returns the number of entries. It abandons a
 // walk that does not return in time.
-func (l *look) step(ctx context.Context, t *tree, entries int, stop func() bool) (took int) {
+func (l *measurement) step(ctx context.Context, t *tree, entries int, stop func() bool) (took int) {
 	walk := t.walk
 	t.walk = nil
 	if walk == nil {
-		if walk, l.spare = l.spare, nil; walk == nil {
+		if walk, l.freeWalk = l.freeWalk, nil; walk == nil {
 			walk = &Walk{}
 		}
 	}
-	walk.Careful = t.careful
+	walk.HasMounts = t.hasMounts
 	var done bool
 	var err error
 	if t.system.local {
 		took, done, err = l.walker.Measure(walk, t.place, entries, stop)
 	} else {
-		took, done, err = l.stepBeside(ctx, walk, t, entries, stop)
+		took, done, err = l.stepRemote(ctx, walk, t, entries, stop)
 	}
 	if errors.Is(err, errLate) {
 		return 0
@@ -122,7 +122,7 @@ func (l *look) step(ctx context.Context, t *tree, entries int, stop func() bool)
 		walk.Drop()
 		t.at, t.usage = time.Time{}, Usage{}
 		if !errors.Is(err, fs.ErrNotExist) {
-			l.tell(t, err)
+			l.logOnce(t, err)
 		}
 		return took + 1
 	case !done && walk.Entries() < l.endless:
@@ -134,27 +134,27 @@ func (l *look) step(ctx context.Context, t *tree, entries int, stop func() bool)
 	if !done {
 		err = errEndless
 	} else if err = walk.Err(); err == nil {
-		t.told = false
+		t.logged = false
 	}
 	if err != nil {
-		l.tell(t, err)
+		l.logOnce(t, err)
 	}
 	walk.Drop()
 	*walk = Walk{}
-	l.spare = walk
+	l.freeWalk = walk
 	return took
 }
 
 var errLate = errors.New("file system does not respond")
 
-// stepBeside is a step that may hang. If it does, it keeps the walk, and the caller
+// stepRemote is a step that may hang. If it does, it keeps the walk, and the caller
 // must not use it.
-func (l *look) stepBeside(ctx context.Context, walk *Walk, t *tree, entries int, stop func() bool) (int, bool, error) {
+func (l *measurement) stepRemote(ctx context.Context, walk *Walk, t *tree, entries int, stop func() bool) (int, bool, error) {
 	var took int
 	var done bool
 	var err error
 	place := t.place
-	if !l.answers(ctx, t.system, func() { took, done, err = new(Walker).Measure(walk, place, entries, stop) }) {
+	if !l.runRemote(ctx, t.system, func() { took, done, err = new(Walker).Measure(walk, place, entries, stop) }) {
 		return 0, false, errLate
 	}
 	return took, done, err
@@ -162,10 +162,10 @@ func (l *look) stepBeside(ctx context.Context, walk *Walk, t *tree, entries int,
 
 var errEndless = errors.New("too many files to count")
 
-// tell logs an error of a tree, once until a walk succeeds.
-func (l *look) tell(t *tree, err error) {
-	if !t.told {
-		t.told = true
+// logOnce logs an error of a tree, once until a walk succeeds.
+func (l *measurement) logOnce(t *tree, err error) {
+	if !t.logged {
+		t.logged = true
 		l.cfg.Log.Warn("cannot measure pod storage completely", "root", t.place.Root, "path", t.place.Path, "error", err)
 	}
 }

@@ -40,14 +40,14 @@ type Usage struct {
 // Files that are moved within the tree meanwhile may be counted twice or not at all.
 // Removed files are not counted.
 type Walk struct {
-	// Careful is for a tree with mounts below it. A stat of a mount point would query
+	// HasMounts is for a tree with mounts below it. A stat of a mount point would query
 	// the mounted file system, which may hang. It takes three system calls instead of
 	// one for each entry to avoid that.
-	Careful bool
+	HasMounts bool
 
-	levels  []level  // the upper ones, between two steps
-	below   []passed // the levels between the upper ones and the deepest
-	deepest passed   // the deepest level, between two steps, if held is set
+	levels  []level    // the upper ones, between two steps
+	below   []position // the levels between the upper ones and the deepest
+	deepest position   // the deepest level, between two steps, if held is set
 	held    *os.File
 	// lost means that the path to the last level of below must be found again; found
 	// is the number of levels found so far. The deepest level is the last of them.
@@ -73,16 +73,16 @@ const (
 
 // level is a directory on the path to the current position.
 type level struct {
-	passed
+	position
 	name []byte // in the level above, with a zero byte; nil for the tree's root
 }
 
-// passed is the position in a directory, from which to continue, and to find the
+// position is the position in a directory, from which to continue, and to find the
 // entered subdirectory again.
-type passed struct {
-	ino  uint64
-	from int64 // position of the last entry
-	at   int64 // position after it
+type position struct {
+	ino      uint64
+	entryPos int64 // position of the last entry
+	nextPos  int64 // position after it
 }
 
 // Usage returns the usage counted so far.
@@ -127,8 +127,8 @@ func (w *Walk) count(st *unix.Statx_t) {
 
 func isDir(st *unix.Statx_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// elsewhere reports whether a file belongs to another mount.
-func (w *Walk) elsewhere(st *unix.Statx_t) bool {
+// onOtherMount reports whether a file belongs to another mount.
+func (w *Walk) onOtherMount(st *unix.Statx_t) bool {
 	return w.mount != 0 && st.Mask&unix.STATX_MNT_ID != 0 && st.Mnt_id != w.mount
 }
 
@@ -142,7 +142,7 @@ type Walker struct {
 
 // openLevel is a directory that is being read.
 type openLevel struct {
-	passed
+	position
 	fd   int
 	buf  []byte // the whole buffer
 	rest []byte // the unread part
@@ -228,12 +228,12 @@ func (k *Walker) reopen(w *Walk) bool {
 			k.pop()
 			return false
 		}
-		if _, err := unix.Seek(top.fd, l.at, io.SeekStart); err != nil {
+		if _, err := unix.Seek(top.fd, l.nextPos, io.SeekStart); err != nil {
 			w.fail(err)
 			k.pop()
 			return false
 		}
-		top.passed = l.passed
+		top.position = l.position
 	}
 	return true
 }
@@ -251,7 +251,7 @@ func (k *Walker) resume(w *Walk) {
 		w.Drop()
 		return
 	}
-	k.top().passed = w.deepest
+	k.top().position = w.deepest
 	if !w.lost {
 		k.seek(w)
 	}
@@ -261,14 +261,14 @@ func (k *Walker) resume(w *Walk) {
 // before it is called again.
 func (k *Walker) next(w *Walk) bool {
 	if w.lost {
-		k.find(w)
+		k.findLevel(w)
 		return true
 	}
 	top := k.top()
 	e, rest, ok := nextEntry(top.rest)
 	if !ok {
 		n, err := unix.Getdents(top.fd, top.buf)
-		if err != nil && !gone(err) {
+		if err != nil && !isGone(err) {
 			w.fail(err)
 		}
 		if err != nil || n <= 0 {
@@ -281,26 +281,26 @@ func (k *Walker) next(w *Walk) bool {
 			return len(k.open) > 0
 		}
 	}
-	top.rest, top.name, top.from, top.at = rest, e.name, top.at, e.at
+	top.rest, top.name, top.entryPos, top.nextPos = rest, e.name, top.nextPos, e.at
 	if e.isDots() {
 		return true
 	}
 	w.entries++
-	switch err := k.look(w, top.fd, e.name); {
+	switch err := k.statEntry(w, top.fd, e.name); {
 	case err == nil:
-		if !w.elsewhere(&k.st) {
+		if !w.onOtherMount(&k.st) {
 			w.count(&k.st)
 			k.enter(w, top.fd, e.name)
 		}
-	case !gone(err):
+	case !isGone(err):
 		w.fail(fmt.Errorf("%q: %w", e.name[:len(e.name)-1], err))
 	}
 	return true
 }
 
-// look fills st with the stat of a name.
-func (k *Walker) look(w *Walk, dir int, name []byte) error {
-	if !w.Careful {
+// statEntry fills st with the stat of a name.
+func (k *Walker) statEntry(w *Walk, dir int, name []byte) error {
+	if !w.HasMounts {
 		return statx(dir, &name[0], &k.st)
 	}
 	fd, err := openat2(dir, &name[0], unix.O_PATH|unix.O_NOFOLLOW, beneath)
@@ -308,7 +308,7 @@ func (k *Walker) look(w *Walk, dir int, name []byte) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return statx(fd, &nothing[0], &k.st)
+	return statx(fd, &emptyName[0], &k.st)
 }
 
 // enter enters a name if it is a directory.
@@ -320,7 +320,7 @@ func (k *Walker) enter(w *Walk, dir int, name []byte) {
 		w.fail(ErrDeep)
 		return
 	}
-	if err := k.descend(w, dir, name); err != nil && !gone(err) {
+	if err := k.descend(w, dir, name); err != nil && !isGone(err) {
 		w.fail(fmt.Errorf("%q: %w", name[:len(name)-1], err))
 	}
 }
@@ -336,7 +336,7 @@ func (k *Walker) descend(w *Walk, dir int, name []byte) error {
 		return err
 	}
 	if len(k.open) > openLevels {
-		w.below = append(w.below, k.top().passed)
+		w.below = append(w.below, k.top().position)
 		k.pop()
 	}
 	k.add(fd)
@@ -351,12 +351,12 @@ func (k *Walker) leave(w *Walk) {
 		return
 	}
 	w.entries++ // it costs as much as an entry
-	fd, err := openat2(k.top().fd, &above[0], unix.O_RDONLY|unix.O_DIRECTORY, sameMount)
+	fd, err := openat2(k.top().fd, &dotdot[0], unix.O_RDONLY|unix.O_DIRECTORY, sameMount)
 	k.pop()
 	if err == nil && k.stat(fd) == nil {
 		if k.st.Ino == w.below[last].ino {
 			k.add(fd)
-			k.top().passed = w.below[last]
+			k.top().position = w.below[last]
 			w.below = w.below[:last]
 			k.seek(w)
 			return
@@ -368,11 +368,11 @@ func (k *Walker) leave(w *Walk) {
 	w.lost, w.found = true, 0
 }
 
-// find opens one more level of the path to the last level of below. If the path has
+// findLevel opens one more level of the path to the last level of below. If the path has
 // changed, the walk continues after that place.
-func (k *Walker) find(w *Walk) {
+func (k *Walker) findLevel(w *Walk) {
 	w.entries++ // it costs as much as an entry
-	if k.enterAgain(w) {
+	if k.reenter(w) {
 		if w.found++; w.found < len(w.below) {
 			return
 		}
@@ -383,11 +383,11 @@ func (k *Walker) find(w *Walk) {
 	k.seek(w)
 }
 
-// enterAgain opens the directory that was entered from the deepest open one, and
+// reenter opens the directory that was entered from the deepest open one, and
 // reports whether it still exists.
-func (k *Walker) enterAgain(w *Walk) bool {
+func (k *Walker) reenter(w *Walk) bool {
 	top, want := k.top(), w.below[w.found]
-	if _, err := unix.Seek(top.fd, top.from, io.SeekStart); err != nil {
+	if _, err := unix.Seek(top.fd, top.entryPos, io.SeekStart); err != nil {
 		return false
 	}
 	n, err := unix.Getdents(top.fd, top.buf)
@@ -396,7 +396,7 @@ func (k *Walker) enterAgain(w *Walk) bool {
 	}
 	// If it stays open, it is read later from after the entry.
 	top.rest = nil
-	if _, err := unix.Seek(top.fd, top.at, io.SeekStart); err != nil {
+	if _, err := unix.Seek(top.fd, top.nextPos, io.SeekStart); err != nil {
 		return false
 	}
 	e, _, ok := nextEntry(top.buf[:n])
@@ -415,7 +415,7 @@ func (k *Walker) enterAgain(w *Walk) bool {
 		k.pop()
 	}
 	k.add(fd)
-	k.top().passed = want
+	k.top().position = want
 	return true
 }
 
@@ -423,7 +423,7 @@ func (k *Walker) enterAgain(w *Walk) bool {
 func (k *Walker) seek(w *Walk) {
 	top := k.top()
 	top.rest = nil
-	if _, err := unix.Seek(top.fd, top.at, io.SeekStart); err != nil {
+	if _, err := unix.Seek(top.fd, top.nextPos, io.SeekStart); err != nil {
 		w.fail(err)
 		k.leave(w)
 	}
@@ -440,7 +440,7 @@ func (k *Walker) push(fd int) error {
 
 // stat fills st with the stat of an open file. It closes the file on error.
 func (k *Walker) stat(fd int) error {
-	err := statx(fd, &nothing[0], &k.st)
+	err := statx(fd, &emptyName[0], &k.st)
 	if err != nil {
 		_ = unix.Close(fd)
 	}
@@ -455,18 +455,18 @@ func (k *Walker) add(fd int) {
 	} else {
 		buf = make([]byte, listBuffer)
 	}
-	k.open = append(k.open, openLevel{passed: passed{ino: k.st.Ino}, fd: fd, buf: buf})
+	k.open = append(k.open, openLevel{position: position{ino: k.st.Ino}, fd: fd, buf: buf})
 }
 
 func (k *Walker) top() *openLevel { return &k.open[len(k.open)-1] }
 
 func (k *Walker) pop() {
 	_ = unix.Close(k.top().fd)
-	k.forget()
+	k.release()
 }
 
-// forget removes the deepest open directory without closing it.
-func (k *Walker) forget() {
+// release removes the deepest open directory without closing it.
+func (k *Walker) release() {
 	k.free = append(k.free, k.top().buf)
 	k.open = k.open[:len(k.open)-1]
 }
@@ -474,14 +474,14 @@ func (k *Walker) forget() {
 // suspend saves the current position.
 func (k *Walker) suspend(w *Walk) {
 	if len(k.open) > openLevels {
-		w.deepest, w.held = k.top().passed, os.NewFile(uintptr(k.top().fd), "directory of a walk")
-		k.forget()
+		w.deepest, w.held = k.top().position, os.NewFile(uintptr(k.top().fd), "directory of a walk")
+		k.release()
 	}
 	w.levels = w.levels[:0]
 	var name []byte
 	for i := range k.open {
 		l := &k.open[i]
-		w.levels = append(w.levels, level{name: name, passed: l.passed})
+		w.levels = append(w.levels, level{name: name, position: l.position})
 		if i+1 < len(k.open) {
 			name = append([]byte(nil), l.name...)
 		}

@@ -159,7 +159,7 @@ func TestWalk(t *testing.T) {
 				}
 				want := Usage{blocks(t, paths...), tc.inodes}
 				for _, entries := range []int{1, 2, 7, math.MaxInt} {
-					w := Walk{Careful: careful}
+					w := Walk{HasMounts: careful}
 					whole(t, &w, Place{root, "pods/u/v"}, entries)
 					if got := w.Usage(); got != want || w.Err() != nil {
 						t.Errorf("in steps of %d: %+v, %v, want %+v", entries, got, w.Err(), want)

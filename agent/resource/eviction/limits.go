@@ -9,12 +9,12 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// limitsLook is how often the local storage of pods with a limit is measured. It is
+// localStoragePeriod is how often the local storage of pods with a limit is measured. It is
 // polled because files grow without any event.
-const limitsLook = 30 * time.Second
+const localStoragePeriod = 30 * time.Second
 
-// LimitsConfig configures Limits.
-type LimitsConfig struct {
+// LocalStorageConfig configures Limits.
+type LocalStorageConfig struct {
 	// Layout returns the arrangement of the node's file systems. ok is false while it
 	// is not known; then no pod is measured.
 	Layout func() (l policy.Layout, ok bool)
@@ -23,22 +23,24 @@ type LimitsConfig struct {
 	Pods func(context.Context) []policy.Pod
 	// Evict is as in Config; its result is ignored.
 	Evict func(*v1.Pod, policy.Eviction) (gone <-chan struct{})
-	// Looked is called after each check. It must not block.
-	Looked func()
+	// AfterCheck is called after each check. It must not block.
+	AfterCheck func()
 }
 
-// Limits evicts pods that exceed their limits on local storage.
-type Limits struct {
-	LimitsConfig
+// LocalStorage evicts pods that exceed their limits on local storage.
+type LocalStorage struct {
+	LocalStorageConfig
 	arrived chan struct{} // one slot
 }
 
-// NewLimits returns Limits for Run. It checks nothing yet.
-func NewLimits(c LimitsConfig) *Limits { return &Limits{c, make(chan struct{}, 1)} }
+// NewLocalStorage returns Limits for Run. It checks nothing yet.
+func NewLocalStorage(c LocalStorageConfig) *LocalStorage {
+	return &LocalStorage{c, make(chan struct{}, 1)}
+}
 
-// Arrived is called for each added pod. It does not block.
-func (l *Limits) Arrived(p *v1.Pod) {
-	if policy.Limited(p) {
+// PodAdded is called for each added pod. It does not block.
+func (l *LocalStorage) PodAdded(p *v1.Pod) {
+	if policy.HasLimit(p) {
 		select {
 		case l.arrived <- struct{}{}:
 		default:
@@ -48,8 +50,8 @@ func (l *Limits) Arrived(p *v1.Pod) {
 
 // Run checks the pods every limitsLook until ctx ends, and returns the cause of ctx.
 // It sleeps while no pod has a limit.
-func (l *Limits) Run(ctx context.Context) error {
-	timer := time.NewTimer(limitsLook)
+func (l *LocalStorage) Run(ctx context.Context) error {
+	timer := time.NewTimer(localStoragePeriod)
 	timer.Stop()
 	defer timer.Stop()
 	waits := false
@@ -60,19 +62,19 @@ func (l *Limits) Run(ctx context.Context) error {
 		case <-l.arrived:
 			if !waits {
 				waits = true
-				timer.Reset(limitsLook)
+				timer.Reset(localStoragePeriod)
 			}
 		case <-timer.C:
-			if waits = l.look(ctx); waits {
-				timer.Reset(limitsLook)
+			if waits = l.evictOverLimit(ctx); waits {
+				timer.Reset(localStoragePeriod)
 			}
 		}
 	}
 }
 
-// look evicts the pods that exceed a limit, and reports whether any pod is left to
+// evictOverLimit evicts the pods that exceed a limit, and reports whether any pod is left to
 // check.
-func (l *Limits) look(ctx context.Context) (left bool) {
+func (l *LocalStorage) evictOverLimit(ctx context.Context) (left bool) {
 	layout, ok := l.Layout()
 	if !ok {
 		return true
@@ -83,6 +85,6 @@ func (l *Limits) look(ctx context.Context) (left bool) {
 			l.Evict(pods[i].Pod, e)
 		}
 	}
-	l.Looked()
+	l.AfterCheck()
 	return len(pods) > 0
 }

@@ -25,7 +25,7 @@ func TestLimits(t *testing.T) {
 		var used int64
 		var evicted []string
 		looks, known := 0, true
-		l := NewLimits(LimitsConfig{
+		l := NewLocalStorage(LocalStorageConfig{
 			Layout: func() (policy.Layout, bool) { mu.Lock(); defer mu.Unlock(); return policy.OneFs, known },
 			Pods: func(context.Context) (out []policy.Pod) {
 				mu.Lock()
@@ -44,12 +44,12 @@ func TestLimits(t *testing.T) {
 				evicted, there = append(evicted, p.Name), nil
 				return nil
 			},
-			Looked: func() { mu.Lock(); defer mu.Unlock(); looks++ },
+			AfterCheck: func() { mu.Lock(); defer mu.Unlock(); looks++ },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- l.Run(ctx) }()
-		l.Arrived(&v1.Pod{})
+		l.PodAdded(&v1.Pod{})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if looks != 0 {
@@ -57,8 +57,8 @@ func TestLimits(t *testing.T) {
 		}
 		set := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
 		set(func() { known, there = false, []*v1.Pod{limited} })
-		l.Arrived(limited)
-		l.Arrived(limited)
+		l.PodAdded(limited)
+		l.PodAdded(limited)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if looks != 0 {
@@ -73,7 +73,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%d looks in five minutes, evicted %v", looks, evicted)
 		}
 		set(func() { used++ })
-		time.Sleep(limitsLook)
+		time.Sleep(localStoragePeriod)
 		synctest.Wait()
 		if len(evicted) != 1 {
 			t.Errorf("over its limit, evicted %v", evicted)

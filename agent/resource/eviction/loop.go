@@ -25,20 +25,20 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// untilGone bounds the wait for an evicted pod after its grace period. It equals
+// podCleanupTimeout bounds the wait for an evicted pod after its grace period. It equals
 // upstream's podCleanupTimeout (pkg/kubelet/eviction/eviction_manager.go).
-const untilGone = 30 * time.Second
+const podCleanupTimeout = 30 * time.Second
 
-// overdue is how long a pod may exceed its grace period before it is killed without
+// killDelay is how long a pod may exceed its grace period before it is killed without
 // the runtime. The runtime needs memory itself and may stall on it longer than other
 // pods survive. overdue exceeds the 2 s of the grace period that remain after any
 // preStop hook.
-const overdue = 5 * time.Second
+const killDelay = 5 * time.Second
 
-// pace is the minimum interval between two checks. Starting a pod changes its status
+// minInterval is the minimum interval between two checks. Starting a pod changes its status
 // a dozen times, and each change is a trigger. pace is well below 1 s, the bound
 // within which a notification of the kernel must lead to a decision.
-const pace = 200 * time.Millisecond
+const minInterval = 200 * time.Millisecond
 
 // Config configures a Loop. Run calls its functions, one at a time.
 type Config struct {
@@ -66,12 +66,12 @@ type Config struct {
 	// DryRun does what Evict and Kill do, for a pod that does not exist. Keep calls
 	// rehearse once and protects the code pages that it used from reclaim. Both may
 	// be nil.
-	DryRun func(policy.Eviction)
-	Keep   func(rehearse func())
-	// Changed is called with the node conditions when they change. Met is called with
+	DryRun       func(policy.Eviction)
+	ProtectPages func(rehearse func())
+	// OnConditionsChanged is called with the node conditions when they change. Met is called with
 	// the signal whose threshold is acted on.
-	Changed func(evictionapi.Conditions)
-	Met     func(evictionapi.Signal)
+	OnConditionsChanged func(evictionapi.Conditions)
+	OnThresholdMet      func(evictionapi.Signal)
 
 	Log *slog.Logger
 }
@@ -79,42 +79,42 @@ type Config struct {
 // Loop is the eviction loop. Its methods are safe for concurrent use.
 type Loop struct {
 	Config
-	tracker *policy.Tracker
-	sign    chan struct{}
-	under   atomic.Pointer[evictionapi.Conditions]
-	made    time.Time
-	asked   atomic.Int64 // time of the first unhandled Look, since made; 0 means none
+	tracker     *policy.Tracker
+	trigger     chan struct{}
+	conditions  atomic.Pointer[evictionapi.Conditions]
+	made        time.Time
+	triggeredAt atomic.Int64 // time of the first unhandled Look, since made; 0 means none
 
 	// The fields below belong to Run.
-	looked time.Time
-	told   evictionapi.Signal // signal of the last reported threshold
-	// idle is the time until which no action is taken because none is possible.
-	idle      time.Time
+	lastCheck      time.Time
+	reportedSignal evictionapi.Signal // signal of the last reported threshold
+	// idleUntil is the time until which no action is taken because none is possible.
+	idleUntil time.Time
 	rehearsed bool
 }
 
 // New returns a Loop for Run. It observes nothing yet.
 func New(c Config) *Loop {
-	l := &Loop{Config: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), sign: make(chan struct{}, 1), made: time.Now()}
-	l.under.Store(&evictionapi.Conditions{})
+	l := &Loop{Config: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), trigger: make(chan struct{}, 1), made: time.Now()}
+	l.conditions.Store(&evictionapi.Conditions{})
 	return l
 }
 
-// Look triggers a check. All triggers before the check are handled by it. Look does
+// Trigger triggers a check. All triggers before the check are handled by it. Look does
 // not block.
-func (l *Loop) Look() {
-	l.asked.CompareAndSwap(0, int64(max(time.Since(l.made), 1)))
+func (l *Loop) Trigger() {
+	l.triggeredAt.CompareAndSwap(0, int64(max(time.Since(l.made), 1)))
 	select {
-	case l.sign <- struct{}{}:
+	case l.trigger <- struct{}{}:
 	default:
 	}
 }
 
-// Sign returns a one-slot channel. Sending on it triggers a check, as Look does.
-func (l *Loop) Sign() chan<- struct{} { return l.sign }
+// TriggerChannel returns a one-slot channel. Sending on it triggers a check, as Look does.
+func (l *Loop) TriggerChannel() chan<- struct{} { return l.trigger }
 
-// Under returns the current node conditions, for pod admission.
-func (l *Loop) Under() evictionapi.Conditions { return *l.under.Load() }
+// NodeConditions returns the current node conditions, for pod admission.
+func (l *Loop) NodeConditions() evictionapi.Conditions { return *l.conditions.Load() }
 
 // Run checks once at the start, then at each trigger and when a grace period or a
 // condition expires. It returns the cause of ctx when ctx ends.
@@ -125,13 +125,13 @@ func (l *Loop) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-l.sign:
-			if !l.rest(ctx) {
+		case <-l.trigger:
+			if !l.throttle(ctx) {
 				return context.Cause(ctx)
 			}
 		case <-timer.C:
 		}
-		if next := l.look(ctx); next.IsZero() {
+		if next := l.synchronize(ctx); next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(next))
@@ -139,10 +139,10 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// rest waits until pace has passed since the last check. It returns false if ctx
+// throttle waits until pace has passed since the last check. It returns false if ctx
 // ended.
-func (l *Loop) rest(ctx context.Context) bool {
-	left := pace - time.Since(l.looked)
+func (l *Loop) throttle(ctx context.Context) bool {
+	left := minInterval - time.Since(l.lastCheck)
 	if left <= 0 {
 		return true
 	}
@@ -156,46 +156,46 @@ func (l *Loop) rest(ctx context.Context) bool {
 	}
 }
 
-// look performs one check. It returns when the next one is due without a trigger;
+// synchronize performs one check. It returns when the next one is due without a trigger;
 // zero means never. If no node-level resource can be reclaimed, a pod is evicted
 // before anything is logged or reported: without memory, a log line takes a good part
 // of a second, because pages of the program must be read back from disk.
-func (l *Loop) look(ctx context.Context) (next time.Time) {
-	begun := l.begin()
+func (l *Loop) synchronize(ctx context.Context) (next time.Time) {
+	begun := l.takeTriggerTime()
 	seen := l.Observe(ctx)
-	l.looked = time.Now()
-	verdict := l.tracker.Step(&seen, l.looked)
-	changed := verdict.Under != l.Under()
+	l.lastCheck = time.Now()
+	verdict := l.tracker.Step(&seen, l.lastCheck)
+	changed := verdict.Conditions != l.NodeConditions()
 	if changed {
-		l.under.Store(&verdict.Under)
+		l.conditions.Store(&verdict.Conditions)
 	}
-	acts := l.acts(ctx, &verdict)
-	spares := acts && len(policy.Reclaims(verdict.Act[0].Signal, l.Layout)) > 0
+	acts := l.mustAct(ctx, &verdict)
+	spares := acts && len(policy.Reclaims(verdict.Thresholds[0].Signal, l.Layout)) > 0
 	var ended *victim
 	if acts && !spares {
-		ended = l.end(ctx, &verdict, &seen, begun)
+		ended = l.evictFirst(ctx, &verdict, &seen, begun)
 	}
 	if changed {
-		l.Changed(verdict.Under)
+		l.OnConditionsChanged(verdict.Conditions)
 	}
 	if !acts {
 		l.rehearse(ctx)
 		return verdict.Next
 	}
-	l.tell(&verdict.Act[0], &seen)
+	l.reportThreshold(&verdict.Thresholds[0], &seen)
 	if spares {
-		if l.spare(ctx, verdict.Act[0].Signal) {
+		if l.reclaimNode(ctx, verdict.Thresholds[0].Signal) {
 			return verdict.Next
 		}
-		ended = l.end(ctx, &verdict, &seen, begun)
+		ended = l.evictFirst(ctx, &verdict, &seen, begun)
 	}
 	if ended == nil {
-		l.nobody(verdict.Act[0].Signal)
+		l.backOff(verdict.Thresholds[0].Signal)
 		return verdict.Next
 	}
-	l.report(ended)
-	l.wait(ctx, ended, &verdict.Act[0])
-	l.begin() // the wait has handled the triggers received meanwhile
+	l.logEviction(ended)
+	l.waitForTermination(ctx, ended, &verdict.Thresholds[0])
+	l.takeTriggerTime() // the wait has handled the triggers received meanwhile
 	return time.Now()
 }
 
@@ -204,7 +204,7 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 // disk, page by page, and the first decision would be late. Keep protects the pages
 // that the rehearsal used.
 func (l *Loop) rehearse(ctx context.Context) {
-	if l.rehearsed || ctx.Err() != nil || l.told != 0 {
+	if l.rehearsed || ctx.Err() != nil || l.reportedSignal != 0 {
 		return
 	}
 	i := slices.IndexFunc(l.Thresholds, func(t evictionapi.Threshold) bool { return t.Signal == evictionapi.MemoryAvailable })
@@ -223,116 +223,116 @@ func (l *Loop) rehearse(ctx context.Context) {
 			l.DryRun(why)
 		}
 	}
-	if l.Keep == nil {
+	if l.ProtectPages == nil {
 		decide()
 		return
 	}
-	l.Keep(decide)
+	l.ProtectPages(decide)
 }
 
-// acts reports whether a threshold must be acted on now.
-func (l *Loop) acts(ctx context.Context, v *policy.Verdict) bool {
-	if ctx.Err() != nil || !v.Short {
-		l.told, l.idle = 0, time.Time{}
+// mustAct reports whether a threshold must be acted on now.
+func (l *Loop) mustAct(ctx context.Context, v *policy.Decision) bool {
+	if ctx.Err() != nil || !v.ThresholdMet {
+		l.reportedSignal, l.idleUntil = 0, time.Time{}
 		return false
 	}
-	return len(v.Act) > 0 && !l.looked.Before(l.idle)
+	return len(v.Thresholds) > 0 && !l.lastCheck.Before(l.idleUntil)
 }
 
-// begin returns the time of the first trigger since the last check, and resets it.
+// takeTriggerTime returns the time of the first trigger since the last check, and resets it.
 // Zero means that there was none.
-func (l *Loop) begin() time.Time {
-	if since := l.asked.Swap(0); since > 0 {
+func (l *Loop) takeTriggerTime() time.Time {
+	if since := l.triggeredAt.Swap(0); since > 0 {
 		return l.made.Add(time.Duration(since))
 	}
 	return time.Time{}
 }
 
-// tell reports the threshold that is acted on. It logs a warning once until another
+// reportThreshold reports the threshold that is acted on. It logs a warning once until another
 // signal's threshold is acted on or no threshold is met.
-func (l *Loop) tell(t *evictionapi.Threshold, seen *evictionapi.Observations) {
-	l.Met(t.Signal)
+func (l *Loop) reportThreshold(t *evictionapi.Threshold, seen *evictionapi.Observations) {
+	l.OnThresholdMet(t.Signal)
 	level := slog.LevelDebug
-	if l.told != t.Signal {
-		l.told, level = t.Signal, slog.LevelWarn
+	if l.reportedSignal != t.Signal {
+		l.reportedSignal, level = t.Signal, slog.LevelWarn
 	}
 	o := seen[t.Signal]
 	l.Log.Log(context.Background(), level, "eviction threshold met", "signal", t.Signal.String(),
-		"threshold", t.Value.Of(o.Capacity), "available", o.Available, "capacity", o.Capacity)
+		"threshold", t.Value.ForCapacity(o.Capacity), "available", o.Available, "capacity", o.Capacity)
 }
 
 // victim is a pod that is being evicted.
 type victim struct {
 	policy.Eviction
-	pod  *v1.Pod
-	gone <-chan struct{}
-	took time.Duration // since the first trigger; 0 means that there was none
+	pod        *v1.Pod
+	terminated <-chan struct{}
+	latency    time.Duration // since the first trigger; 0 means that there was none
 }
 
-// end evicts the first pod of the ranking that can be evicted. It returns nil if
+// evictFirst evicts the first pod of the ranking that can be evicted. It returns nil if
 // there is none.
-func (l *Loop) end(ctx context.Context, v *policy.Verdict, seen *evictionapi.Observations, begun time.Time) *victim {
-	first := v.Act[0].Signal
+func (l *Loop) evictFirst(ctx context.Context, v *policy.Decision, seen *evictionapi.Observations, begun time.Time) *victim {
+	first := v.Thresholds[0].Signal
 	for _, p := range policy.Rank(l.Pods(ctx, first), first, l.Layout) {
-		ended := &victim{Eviction: policy.Describe(p, v.Act, seen, l.MaxGrace), pod: p.Pod}
-		if ended.gone = l.Evict(p.Pod, ended.Eviction); ended.gone == nil {
+		ended := &victim{Eviction: policy.Describe(p, v.Thresholds, seen, l.MaxGrace), pod: p.Pod}
+		if ended.terminated = l.Evict(p.Pod, ended.Eviction); ended.terminated == nil {
 			continue
 		}
 		if !begun.IsZero() {
-			ended.took = time.Since(begun)
+			ended.latency = time.Since(begun)
 		}
 		return ended
 	}
 	return nil
 }
 
-func (l *Loop) report(v *victim) {
+func (l *Loop) logEviction(v *victim) {
 	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "signal", v.Signal, "grace", v.Grace, "message", v.Message}
-	if v.took > 0 {
-		keys = append(keys, "sinceTrigger", v.took)
+	if v.latency > 0 {
+		keys = append(keys, "sinceTrigger", v.latency)
 	}
 	l.Log.Warn("evicted pod", keys...)
 }
 
-// nobody suspends action until policy.Recheck has passed, because no pod can be
+// backOff suspends action until policy.Recheck has passed, because no pod can be
 // evicted: all running pods are critical or terminating.
-func (l *Loop) nobody(s evictionapi.Signal) {
-	if l.idle.IsZero() {
+func (l *Loop) backOff(s evictionapi.Signal) {
+	if l.idleUntil.IsZero() {
 		l.Log.Error("no pod can be evicted", "signal", s.String(), "reason", "all running pods are critical or terminating")
 	}
-	l.idle = l.looked.Add(policy.Recheck)
+	l.idleUntil = l.lastCheck.Add(policy.Recheck)
 }
 
-// spare reclaims node-level resources, and reports whether this was sufficient.
-func (l *Loop) spare(ctx context.Context, s evictionapi.Signal) bool {
+// reclaimNode reclaims node-level resources, and reports whether this was sufficient.
+func (l *Loop) reclaimNode(ctx context.Context, s evictionapi.Signal) bool {
 	for _, r := range policy.Reclaims(s, l.Layout) {
 		if err := l.Reclaim(ctx, r); err != nil && ctx.Err() == nil {
 			l.Log.Warn("cannot reclaim node-level resources", "resources", r.String(), "signal", s.String(), "error", err)
 		}
 	}
 	seen := l.Observe(ctx)
-	if !l.tracker.Reclaimed(&seen) {
+	if !l.tracker.ReclaimSufficed(&seen) {
 		return false
 	}
 	l.Log.Info("reclaimed enough node-level resources", "signal", s.String(), "available", seen[s].Available)
 	return true
 }
 
-// wait waits until the pod evicted for a threshold is gone or overdue; otherwise more
+// waitForTermination waits until the pod evicted for a threshold is gone or overdue; otherwise more
 // pods would be evicted for resources that it is about to release. A soft threshold
 // may allow the pod minutes. wait then returns early if a hard threshold with
 // precedence is met.
-func (l *Loop) wait(ctx context.Context, v *victim, t *evictionapi.Threshold) {
-	limit := time.NewTimer(v.Grace + overdue)
+func (l *Loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi.Threshold) {
+	limit := time.NewTimer(v.Grace + killDelay)
 	defer limit.Stop()
 	killed := false
-	sign := l.sign
+	sign := l.trigger
 	if t.Hard() {
 		sign = nil
 	}
 	for {
 		select {
-		case <-v.gone:
+		case <-v.terminated:
 			return
 		case <-limit.C:
 			if killed {
@@ -340,17 +340,17 @@ func (l *Loop) wait(ctx context.Context, v *victim, t *evictionapi.Threshold) {
 			}
 			l.kill(v)
 			killed = true
-			limit.Reset(untilGone - overdue)
+			limit.Reset(podCleanupTimeout - killDelay)
 			continue
 		case <-ctx.Done():
 			return
 		case <-sign:
 		}
-		if !l.rest(ctx) {
+		if !l.throttle(ctx) {
 			return
 		}
 		seen := l.Observe(ctx)
-		if l.looked = time.Now(); l.tracker.Overtaken(t, &seen) {
+		if l.lastCheck = time.Now(); l.tracker.Preceded(t, &seen) {
 			return
 		}
 	}
@@ -359,7 +359,7 @@ func (l *Loop) wait(ctx context.Context, v *victim, t *evictionapi.Threshold) {
 // kill kills a pod that the runtime did not terminate in time.
 func (l *Loop) kill(v *victim) {
 	err := l.Kill(v.pod)
-	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "grace", v.Grace, "overdue", overdue}
+	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "grace", v.Grace, "overdue", killDelay}
 	if err != nil {
 		keys = append(keys, "error", err)
 	}

@@ -53,7 +53,7 @@ func (n *node) start() {
 		Wake:   func(uid types.UID) { n.woken = append(n.woken, uid) },
 		VMStat: filepath.Join(n.root, "vmstat"), Log: slog.New(slog.DiscardHandler),
 	})
-	n.w.Look()
+	n.w.Check()
 }
 
 func (n *node) peek() (*criconfig.Node, bool) {
@@ -151,7 +151,7 @@ func ended(id, name string, code int32, reason string) container.Container {
 // reasons returns the reasons of the containers after Judge.
 func (n *node) reasons(p *v1.Pod, o *container.Observed) (all []string) {
 	n.t.Helper()
-	for _, c := range n.w.Judge(p, o).Containers {
+	for _, c := range n.w.SetReasons(p, o).Containers {
 		all = append(all, c.Reason)
 	}
 	return all

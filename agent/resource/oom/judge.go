@@ -21,15 +21,15 @@ const (
 	reasonUnknown = "Unknown"
 )
 
-// suspicious reports whether the container's exit may be an OOM kill.
-func suspicious(c *container.Container) bool {
+// maybeOOMKilled reports whether the container's exit may be an OOM kill.
+func maybeOOMKilled(c *container.Container) bool {
 	return c.State == container.StateExited && (c.ExitCode == exitKilled || c.Reason == reasonUnknown || c.Reason == Reason)
 }
 
-// Judge returns seen with the reason OOMKilled for the exits that were OOM kills and
+// SetReasons returns seen with the reason OOMKilled for the exits that were OOM kills and
 // lack it. It records events of new kills. It blocks only on kernel files and is safe
 // for concurrent use. A nil Watcher returns seen unchanged.
-func (w *Watcher) Judge(p *v1.Pod, seen *container.Observed) *container.Observed {
+func (w *Watcher) SetReasons(p *v1.Pod, seen *container.Observed) *container.Observed {
 	if w == nil || seen == nil {
 		return seen
 	}
@@ -37,33 +37,33 @@ func (w *Watcher) Judge(p *v1.Pod, seen *container.Observed) *container.Observed
 	defer w.mu.Unlock()
 	w.arm()
 	l := w.pods[p.UID]
-	ends := suspects(l, seen)
+	ends := unclassifiedExits(l, seen)
 	if len(ends) > 0 {
-		w.look()
+		w.check()
 		if l = w.pods[p.UID]; l == nil {
-			l = w.ledger(p.UID)
+			l = w.countersOf(p.UID)
 		}
-		w.judge(l, p, ends)
+		w.classify(l, p, ends)
 	}
 	if l == nil {
 		return seen
 	}
-	w.tellLate(l, p, seen)
+	w.recordUnnamed(l, p, seen)
 	l.forget(seen, time.Now())
 	return l.apply(seen)
 }
 
-// suspects returns the unclassified exits, in the order in which unattributed kills
+// unclassifiedExits returns the unclassified exits, in the order in which unattributed kills
 // are assigned to them.
-func suspects(l *ledger, seen *container.Observed) []*container.Container {
+func unclassifiedExits(l *podCounters, seen *container.Observed) []*container.Container {
 	var ends []*container.Container
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		if !suspicious(c) {
+		if !maybeOOMKilled(c) {
 			continue
 		}
 		if l != nil {
-			if _, done := l.judged[c.ID]; done {
+			if _, done := l.classified[c.ID]; done {
 				continue
 			}
 		}
@@ -81,20 +81,20 @@ func suspects(l *ledger, seen *container.Observed) []*container.Container {
 	return ends
 }
 
-// judge classifies each exit as OOM kill or not.
-func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container) {
+// classify classifies each exit as OOM kill or not.
+func (w *Watcher) classify(l *podCounters, p *v1.Pod, ends []*container.Container) {
 	counted := false
 	for _, c := range ends {
 		killed := l.containers[c.ID].kills > 0
 		counted = counted || killed
-		if !killed && l.loose() > 0 {
+		if !killed && l.unattributed() > 0 {
 			killed = true
-			w.tell(p, c.Name, l.give(c.ID, memoryLimit(p, c.Name) > 0))
+			w.recordKill(p, c.Name, l.attribute(c.ID, memoryLimit(p, c.Name) > 0))
 		}
-		l.verdict(c.ID, killed)
+		l.setClassified(c.ID, killed)
 	}
 	if counted {
-		l.settle() // the last of its processes; its cgroup was gone at the check
+		l.markAttributed() // the last of its processes; its cgroup was gone at the check
 	}
 }
 
@@ -102,19 +102,19 @@ func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container) {
 // cgroups are gone, and of all containers that the runtime no longer lists. It keeps
 // counters younger than recent, because the runtime may not list their containers
 // yet.
-func (l *ledger) forget(seen *container.Observed, now time.Time) {
+func (l *podCounters) forget(seen *container.Observed, now time.Time) {
 	for id, m := range l.containers {
-		_, judged := l.judged[id]
+		_, judged := l.classified[id]
 		switch c := find(seen, id); {
-		case c == nil && (judged || !soon(now, m.at) && !isSandbox(seen, id)):
-			l.pass(id, m.counts)
-		case c != nil && !judged && c.State == container.StateExited && !suspicious(c):
-			l.verdict(id, false)
+		case c == nil && (judged || !isRecent(now, m.changedAt) && !isSandbox(seen, id)):
+			l.moveToRemoved(id, m.counts)
+		case c != nil && !judged && c.State == container.StateExited && !maybeOOMKilled(c):
+			l.setClassified(id, false)
 		}
 	}
-	for id := range l.judged {
+	for id := range l.classified {
 		if find(seen, id) == nil {
-			delete(l.judged, id)
+			delete(l.classified, id)
 		}
 	}
 }
@@ -134,11 +134,11 @@ func isSandbox(seen *container.Observed, id string) bool {
 
 // apply returns seen with the reason OOMKilled set on OOM-killed containers. It
 // copies seen if it changes it.
-func (l *ledger) apply(seen *container.Observed) *container.Observed {
+func (l *podCounters) apply(seen *container.Observed) *container.Observed {
 	out := seen
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		if !l.judged[c.ID] || c.Reason == Reason || !suspicious(c) {
+		if !l.classified[c.ID] || c.Reason == Reason || !maybeOOMKilled(c) {
 			continue
 		}
 		if out == seen {
@@ -153,7 +153,7 @@ func (l *ledger) apply(seen *container.Observed) *container.Observed {
 
 // memoryLimit returns the container's own memory limit in bytes; 0 means none.
 func memoryLimit(p *v1.Pod, name string) int64 {
-	c, _ := pod.Find(&p.Spec, name)
+	c, _ := pod.FindContainer(&p.Spec, name)
 	if c == nil {
 		return 0
 	}

@@ -30,7 +30,7 @@ func less(a, b uint64) uint64 { return a - min(a, b) }
 // check. The pod's are read first. Containers with zero counters are omitted.
 type reading struct {
 	at         time.Time
-	past       bool // counted before the agent started
+	baseline   bool // counted before the agent started
 	pod        counts
 	containers map[string]counts // by container ID
 }
@@ -47,149 +47,149 @@ const (
 
 // kill is what was counted for one container since the previous check.
 type kill struct {
-	id    string
-	n     uint64 // processes
-	whole bool   // all processes of the container
-	rest  bool   // further processes of a cgroup whose kill was reported before
-	cause cause
+	id       string
+	n        uint64 // processes
+	whole    bool   // all processes of the container
+	repeated bool   // further processes of a cgroup whose kill was reported before
+	cause    cause
 }
 
-// member is the state of a container of a pod.
-type member struct {
+// containerCounters is the state of a container of a pod.
+type containerCounters struct {
 	counts
-	met time.Time // when a limit hit was last observed
-	at  time.Time // when a counter last rose
+	limitHitAt time.Time // when a limit hit was last observed
+	changedAt  time.Time // when a counter last rose
 }
 
-// soon reports whether an event at a time may be caused by a limit hit at met.
-func soon(at, met time.Time) bool { return !met.IsZero() && at.Sub(met) < recent }
+// isRecent reports whether an event at a time may be caused by a limit hit at met.
+func isRecent(at, met time.Time) bool { return !met.IsZero() && at.Sub(met) < recent }
 
-// ledger holds the OOM counters of one pod. Its zero value is a pod without any
+// podCounters holds the OOM counters of one pod. Its zero value is a pod without any
 // counts.
-type ledger struct {
+type podCounters struct {
 	pod        counts
-	met        time.Time // when a hit of its own limit was last observed
-	containers map[string]member
-	// past is the sum of classified containers whose cgroups are gone. The pod's
+	limitHitAt time.Time // when a hit of its own limit was last observed
+	containers map[string]containerCounters
+	// removed is the sum of classified containers whose cgroups are gone. The pod's
 	// counters still include them.
-	past counts
-	// given counts the unattributed kills that were later attributed to a container.
-	given counts
+	removed counts
+	// attributed counts the unattributed kills that were later attributed to a container.
+	attributed counts
 	// limited means that a limit was hit when kills became unattributed.
 	limited bool
-	// judged holds the classified exits by container ID, and whether they were OOM
+	// classified holds the classified exits by container ID, and whether they were OOM
 	// kills.
-	judged map[string]bool
-	untold []kill // kills of containers whose names are not known yet
+	classified map[string]bool
+	unreported []kill // kills of containers whose names are not known yet
 }
 
-// take stores a reading and returns the new kills. A kill for neither the container's
+// update stores a reading and returns the new kills. A kill for neither the container's
 // nor the pod's limit has the cause ofNode.
-func (l *ledger) take(now reading) []kill {
+func (l *podCounters) update(now reading) []kill {
 	if now.pod.kills < l.pod.kills || now.pod.oom < l.pod.oom {
-		*l = ledger{judged: l.judged} // the cgroup was created again
+		*l = podCounters{classified: l.classified} // the cgroup was created again
 	}
-	l.fold(now.containers)
-	own, loose := l.own(), l.loose()
+	l.foldRemoved(now.containers)
+	own, loose := l.podLimitHits(), l.unattributed()
 	l.pod = now.pod
 	var kills []kill
 	for id, c := range now.containers {
 		old := l.containers[id]
 		d := c.since(old.counts)
 		if d != (counts{}) {
-			old.at = now.at
+			old.changedAt = now.at
 		}
 		if l.containers == nil {
-			l.containers = make(map[string]member)
+			l.containers = make(map[string]containerCounters)
 		}
-		if d.oom > 0 && !now.past {
-			old.met = now.at
+		if d.oom > 0 && !now.baseline {
+			old.limitHitAt = now.at
 		}
-		l.containers[id] = member{c, old.met, old.at}
+		l.containers[id] = containerCounters{c, old.limitHitAt, old.changedAt}
 		if d.kills == 0 {
 			continue
 		}
 		// The kernel counts one limit hit for a cgroup whose processes it kills one
 		// after the other. The kills take time, since it prints each to the console.
-		k := kill{id: id, n: d.kills, whole: d.groups > 0, rest: d.oom == 0 && c.groups > 0 && old.kills > 0}
-		if d.oom > 0 || soon(now.at, old.met) || k.rest && c.oom > 0 {
+		k := kill{id: id, n: d.kills, whole: d.groups > 0, repeated: d.oom == 0 && c.groups > 0 && old.kills > 0}
+		if d.oom > 0 || isRecent(now.at, old.limitHitAt) || k.repeated && c.oom > 0 {
 			k.cause = ofContainer
 		}
 		kills = append(kills, k)
 	}
-	limited := l.own() > own
-	if limited && !now.past {
-		l.met = now.at
+	limited := l.podLimitHits() > own
+	if limited && !now.baseline {
+		l.limitHitAt = now.at
 	}
-	limited = limited || soon(now.at, l.met)
+	limited = limited || isRecent(now.at, l.limitHitAt)
 	for i := range kills {
-		if (limited || kills[i].rest && l.own() > 0) && kills[i].cause != ofContainer {
+		if (limited || kills[i].repeated && l.podLimitHits() > 0) && kills[i].cause != ofContainer {
 			kills[i].cause = ofPod
 		}
 	}
-	if l.loose() > loose {
+	if l.unattributed() > loose {
 		l.limited = limited
 	}
 	return kills
 }
 
-// fold adds the counters of classified containers whose cgroups are gone to past, so
+// foldRemoved adds the counters of classified containers whose cgroups are gone to past, so
 // that the ledger does not grow while containers of the pod are OOM-killed for
 // months.
-func (l *ledger) fold(there map[string]counts) {
+func (l *podCounters) foldRemoved(there map[string]counts) {
 	for id, c := range l.containers {
 		_, is := there[id]
-		if _, judged := l.judged[id]; !is && judged {
-			l.pass(id, c.counts)
+		if _, judged := l.classified[id]; !is && judged {
+			l.moveToRemoved(id, c.counts)
 		}
 	}
 }
 
-// pass drops a container whose cgroup is gone, and adds its counters to past.
-func (l *ledger) pass(id string, c counts) {
-	l.past.oom += c.oom
-	l.past.kills += c.kills
-	l.past.groups += c.groups
+// moveToRemoved drops a container whose cgroup is gone, and adds its counters to past.
+func (l *podCounters) moveToRemoved(id string, c counts) {
+	l.removed.oom += c.oom
+	l.removed.kills += c.kills
+	l.removed.groups += c.groups
 	delete(l.containers, id)
-	l.untold = slices.DeleteFunc(l.untold, func(k kill) bool { return k.id == id })
+	l.unreported = slices.DeleteFunc(l.unreported, func(k kill) bool { return k.id == id })
 }
 
-// verdict records whether an exit was an OOM kill.
-func (l *ledger) verdict(id string, killed bool) {
-	if l.judged == nil {
-		l.judged = make(map[string]bool)
+// setClassified records whether an exit was an OOM kill.
+func (l *podCounters) setClassified(id string, killed bool) {
+	if l.classified == nil {
+		l.classified = make(map[string]bool)
 	}
-	l.judged[id] = killed
+	l.classified[id] = killed
 }
 
-// own returns how often the pod's own limit was hit. It includes the limit hits of
+// podLimitHits returns how often the pod's own limit was hit. It includes the limit hits of
 // containers whose cgroups were never read.
-func (l *ledger) own() uint64 {
-	n := less(l.pod.oom, l.past.oom)
+func (l *podCounters) podLimitHits() uint64 {
+	n := less(l.pod.oom, l.removed.oom)
 	for _, c := range l.containers {
 		n = less(n, c.oom)
 	}
 	return n
 }
 
-// loose returns the number of kills not attributed to any container.
-func (l *ledger) loose() uint64 { return l.rest().kills }
+// unattributed returns the number of kills not attributed to any container.
+func (l *podCounters) unattributed() uint64 { return l.unattributedCounts().kills }
 
-// rest returns the kills and group kills that the pod's cgroup counted and no
+// unattributedCounts returns the kills and group kills that the pod's cgroup counted and no
 // container's did. oom of the result is not set.
-func (l *ledger) rest() counts {
-	n := counts{kills: less(l.pod.kills, l.given.kills+l.past.kills), groups: less(l.pod.groups, l.given.groups+l.past.groups)}
+func (l *podCounters) unattributedCounts() counts {
+	n := counts{kills: less(l.pod.kills, l.attributed.kills+l.removed.kills), groups: less(l.pod.groups, l.attributed.groups+l.removed.groups)}
 	for _, c := range l.containers {
 		n.kills, n.groups = less(n.kills, c.kills), less(n.groups, c.groups)
 	}
 	return n
 }
 
-// give attributes all unattributed kills to one container.
-func (l *ledger) give(id string, hasLimit bool) kill {
-	n := l.rest()
+// attribute attributes all unattributed kills to one container.
+func (l *podCounters) attribute(id string, hasLimit bool) kill {
+	n := l.unattributedCounts()
 	k := kill{id: id, n: n.kills, whole: n.groups > 0}
-	l.settle()
+	l.markAttributed()
 	if l.limited {
 		k.cause = ofPod
 		if hasLimit {
@@ -199,9 +199,9 @@ func (l *ledger) give(id string, hasLimit bool) kill {
 	return k
 }
 
-// settle marks all counted kills as attributed and reported.
-func (l *ledger) settle() {
-	n := l.rest()
-	l.given.kills += n.kills
-	l.given.groups += n.groups
+// markAttributed marks all counted kills as attributed and reported.
+func (l *podCounters) markAttributed() {
+	n := l.unattributedCounts()
+	l.attributed.kills += n.kills
+	l.attributed.groups += n.groups
 }

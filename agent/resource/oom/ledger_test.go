@@ -29,15 +29,15 @@ func TestTake(t *testing.T) {
 		}},
 		{"the rest of a group", []step{
 			{pod: counts{1, 1, 0}, a: counts{1, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofContainer}}},
-			{pod: counts{1, 3, 1}, a: counts{1, 3, 1}, kills: []kill{{id: "a", n: 2, whole: true, rest: true, cause: ofContainer}}},
+			{pod: counts{1, 3, 1}, a: counts{1, 3, 1}, kills: []kill{{id: "a", n: 2, whole: true, repeated: true, cause: ofContainer}}},
 		}},
 		{"the rest of a group, for the pod's limit", []step{
 			{pod: counts{1, 1, 0}, a: counts{0, 1, 1}, kills: []kill{{id: "a", n: 1, whole: true, cause: ofPod}}},
-			{pod: counts{1, 3, 1}, a: counts{0, 3, 1}, kills: []kill{{id: "a", n: 2, rest: true, cause: ofPod}}},
+			{pod: counts{1, 3, 1}, a: counts{0, 3, 1}, kills: []kill{{id: "a", n: 2, repeated: true, cause: ofPod}}},
 		}},
 		{"the rest of a group, for the system", []step{
 			{pod: counts{0, 1, 0}, a: counts{0, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofNode}}},
-			{pod: counts{0, 3, 1}, a: counts{0, 3, 1}, kills: []kill{{id: "a", n: 2, whole: true, rest: true, cause: ofNode}}},
+			{pod: counts{0, 3, 1}, a: counts{0, 3, 1}, kills: []kill{{id: "a", n: 2, whole: true, repeated: true, cause: ofNode}}},
 		}},
 		{"the container's file was read after the next kill", []step{
 			{pod: counts{1, 1, 0}, a: counts{2, 2, 0}, kills: []kill{{id: "a", n: 2, cause: ofContainer}}},
@@ -52,17 +52,17 @@ func TestTake(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var l ledger
+			var l podCounters
 			for i, s := range test.steps {
 				now := reading{at: time.Unix(int64(i+1)*100, 0), pod: s.pod}
 				if s.a != (counts{}) {
 					now.containers = map[string]counts{"a": s.a}
 				}
-				if diff := cmp.Diff(s.kills, l.take(now), allow); diff != "" {
+				if diff := cmp.Diff(s.kills, l.update(now), allow); diff != "" {
 					t.Errorf("step %d (-want +got):\n%s", i, diff)
 				}
-				if l.loose() != s.loose {
-					t.Errorf("step %d: %d loose, want %d", i, l.loose(), s.loose)
+				if l.unattributed() != s.loose {
+					t.Errorf("step %d: %d loose, want %d", i, l.unattributed(), s.loose)
 				}
 			}
 		})
@@ -73,7 +73,7 @@ func TestTake(t *testing.T) {
 func TestEveryKillIsToldOnce(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		var l ledger
+		var l podCounters
 		var pod counts
 		alive := map[string]counts{}
 		killed, told := uint64(0), uint64(0)
@@ -94,24 +94,24 @@ func TestEveryKillIsToldOnce(t *testing.T) {
 				delete(alive, id)
 				runs[slot]++
 				if r.IntN(2) == 0 {
-					if l.judged == nil {
-						l.judged = map[string]bool{}
+					if l.classified == nil {
+						l.classified = map[string]bool{}
 					}
-					l.judged[id] = true
+					l.classified[id] = true
 				}
 			case 3:
 				now := reading{pod: pod, containers: map[string]counts{}}
 				for id, c := range alive {
 					now.containers[id] = c
 				}
-				for _, k := range l.take(now) {
+				for _, k := range l.update(now) {
 					told += k.n
 				}
-				if l.loose() > 0 && r.IntN(2) == 0 {
-					told += l.give(fmt.Sprint("ended", step), true).n
+				if l.unattributed() > 0 && r.IntN(2) == 0 {
+					told += l.attribute(fmt.Sprint("ended", step), true).n
 				}
-				if told+l.loose() != killed {
-					t.Fatalf("seed %d: %d killed, %d told, %d loose", seed, killed, told, l.loose())
+				if told+l.unattributed() != killed {
+					t.Fatalf("seed %d: %d killed, %d told, %d loose", seed, killed, told, l.unattributed())
 				}
 			}
 		}

@@ -13,39 +13,39 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// look compares all counters with those of the previous check, and reports new kills.
+// check compares all counters with those of the previous check, and reports new kills.
 // The caller must hold the lock.
-func (w *Watcher) look() {
+func (w *Watcher) check() {
 	node, ok := w.cfg.Node()
 	if !ok {
 		return
 	}
-	if !w.based {
-		w.base(node)
+	if !w.hasBaseline {
+		w.initBaseline(node)
 		return
 	}
 	kernel, known := w.kernelKills() // read before the pods' counters, which it includes
 	top, _ := w.read(kubepods(node)) // a missing cgroup counts nothing
 	switch {
-	case top.kills < w.top.kills || top.oom < w.top.oom: // created again
-		w.limits, w.outside = 0, less(kernel, top.kills)
-	case top.kills == w.top.kills && top.oom == w.top.oom:
+	case top.kills < w.podsCounts.kills || top.oom < w.podsCounts.oom: // created again
+		w.podsLimitHits, w.outsideKills = 0, less(kernel, top.kills)
+	case top.kills == w.podsCounts.kills && top.oom == w.podsCounts.oom:
 		if known {
-			w.system(node, less(kernel, top.kills), nil)
+			w.checkSystem(node, less(kernel, top.kills), nil)
 		}
 		return
 	}
 	now := time.Now()
-	if limits := w.ownLimits(node); limits > w.limits {
-		w.limits, w.met = limits, now
+	if limits := w.ownLimits(node); limits > w.podsLimitHits {
+		w.podsLimitHits, w.podsLimitHitAt = limits, now
 	}
-	victims := w.lookAtPods(node, now)
-	w.top = top
+	victims := w.checkPods(node, now)
+	w.podsCounts = top
 	if len(victims) > 0 {
 		w.systemOOM(victims)
 	}
 	if known {
-		w.system(node, less(kernel, top.kills), victims)
+		w.checkSystem(node, less(kernel, top.kills), victims)
 	}
 }
 
@@ -55,8 +55,8 @@ func (w *Watcher) ownLimits(node *criconfig.Node) uint64 {
 	return n
 }
 
-// lookAtPods reports the kills in pods. It returns the victims of a system OOM.
-func (w *Watcher) lookAtPods(node *criconfig.Node, now time.Time) (victims []string) {
+// checkPods reports the kills in pods. It returns the victims of a system OOM.
+func (w *Watcher) checkPods(node *criconfig.Node, now time.Time) (victims []string) {
 	type found struct {
 		pod   Pod
 		kills []kill
@@ -68,21 +68,21 @@ func (w *Watcher) lookAtPods(node *criconfig.Node, now time.Time) (victims []str
 		if err != nil || c == (counts{}) && w.pods[p.Pod.UID] == nil {
 			continue
 		}
-		l := w.ledger(p.Pod.UID)
+		l := w.countersOf(p.Pod.UID)
 		if c == l.pod {
 			continue
 		}
-		kills := l.take(reading{at: now, pod: c, containers: w.containers(path, node)})
-		if len(kills) > 0 || l.loose() > 0 {
+		kills := l.update(reading{at: now, pod: c, containers: w.containers(path, node)})
+		if len(kills) > 0 || l.unattributed() > 0 {
 			all = append(all, found{p, kills})
 		}
 	}
 	for _, f := range all {
 		for _, k := range f.kills {
-			if k.cause == ofNode && soon(now, w.met) {
+			if k.cause == ofNode && isRecent(now, w.podsLimitHitAt) {
 				k.cause = ofPods
 			}
-			if k.cause == ofNode && k.rest {
+			if k.cause == ofNode && k.repeated {
 				continue // the cause was reported before
 			}
 			name := nameBy(f.pod.Status, k.id)
@@ -90,11 +90,11 @@ func (w *Watcher) lookAtPods(node *criconfig.Node, now time.Time) (victims []str
 				victims = append(victims, victim(f.pod.Pod, name))
 			}
 			if name == "" {
-				l := w.ledger(f.pod.Pod.UID)
-				l.untold = append(l.untold, k)
+				l := w.countersOf(f.pod.Pod.UID)
+				l.unreported = append(l.unreported, k)
 				continue
 			}
-			w.tell(f.pod.Pod, name, k)
+			w.recordKill(f.pod.Pod, name, k)
 		}
 		w.cfg.Wake(f.pod.Pod.UID)
 	}
@@ -108,14 +108,14 @@ func victim(p *v1.Pod, name string) string {
 	return "container " + name + " of pod " + p.Namespace + "/" + p.Name
 }
 
-// base records the counters from before the agent's start.
-func (w *Watcher) base(node *criconfig.Node) {
-	w.based = true
+// initBaseline records the counters from before the agent's start.
+func (w *Watcher) initBaseline(node *criconfig.Node) {
+	w.hasBaseline = true
 	now := time.Now()
 	kernel, _ := w.kernelKills()
-	w.top, _ = w.read(kubepods(node))
-	w.limits = w.ownLimits(node)
-	w.outside, w.others = less(kernel, w.top.kills), w.otherLimits(node)
+	w.podsCounts, _ = w.read(kubepods(node))
+	w.podsLimitHits = w.ownLimits(node)
+	w.outsideKills, w.otherLimitHits = less(kernel, w.podsCounts.kills), w.otherLimits(node)
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		parent := criconfig.QoSCgroup(class, node)
 		names, _ := w.cfg.Tree.List(parent) // there may be none yet
@@ -123,9 +123,9 @@ func (w *Watcher) base(node *criconfig.Node) {
 			uid := podOf(name)
 			path := parent + "/" + name
 			if c, err := w.read(path); uid != "" && err == nil && c != (counts{}) {
-				l := w.ledger(uid)
-				l.take(reading{at: now, past: true, pod: c, containers: w.containers(path, node)})
-				l.settle()
+				l := w.countersOf(uid)
+				l.update(reading{at: now, baseline: true, pod: c, containers: w.containers(path, node)})
+				l.markAttributed()
 			}
 		}
 	}

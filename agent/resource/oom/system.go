@@ -10,29 +10,29 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// system compares the number of kills outside of pods with the previous one, and
+// checkSystem compares the number of kills outside of pods with the previous one, and
 // reports a system OOM if it rose, no other top-level cgroup hit a limit, and told is
 // empty. told holds the victims that were reported already. The caller must hold the
 // lock.
-func (w *Watcher) system(node *criconfig.Node, outside uint64, told []string) {
-	if outside <= w.outside {
+func (w *Watcher) checkSystem(node *criconfig.Node, outside uint64, told []string) {
+	if outside <= w.outsideKills {
 		return
 	}
-	w.outside = outside
+	w.outsideKills = outside
 	others := w.otherLimits(node)
-	limited := rose(w.others, others)
-	w.others = others
+	limited := anyRose(w.otherLimitHits, others)
+	w.otherLimitHits = others
 	if !limited && len(told) == 0 {
 		w.systemOOM(nil)
 	}
 }
 
-// limitOf is the limit hit counter of a cgroup. A cgroup that is created again, as
+// cgroupLimitHits is the limit hit counter of a cgroup. A cgroup that is created again, as
 // for a restarted service, has another ID and counts from 0.
-type limitOf struct{ group, oom uint64 }
+type cgroupLimitHits struct{ group, oom uint64 }
 
-// rose reports whether any of the cgroups hit its limit between the two readings.
-func rose(before, now map[string]limitOf) bool {
+// anyRose reports whether any of the cgroups hit its limit between the two readings.
+func anyRose(before, now map[string]cgroupLimitHits) bool {
 	for name, n := range now {
 		was := before[name]
 		if was.group != n.group {
@@ -47,13 +47,13 @@ func rose(before, now map[string]limitOf) bool {
 
 // otherLimits returns the limit hits of the top-level cgroups other than the pods',
 // by name. Processes in the root cgroup have no limit.
-func (w *Watcher) otherLimits(node *criconfig.Node) map[string]limitOf {
+func (w *Watcher) otherLimits(node *criconfig.Node) map[string]cgroupLimitHits {
 	mine, _, _ := strings.Cut(strings.TrimLeft(kubepods(node), "/"), "/")
 	names, err := w.cfg.Tree.List("/")
 	if err != nil {
 		return nil
 	}
-	limits := make(map[string]limitOf)
+	limits := make(map[string]cgroupLimitHits)
 	for _, name := range names {
 		if name == mine {
 			continue
@@ -63,7 +63,7 @@ func (w *Watcher) otherLimits(node *criconfig.Node) map[string]limitOf {
 			continue
 		}
 		if c, err := w.read("/" + name); err == nil {
-			limits[name] = limitOf{id, c.oom}
+			limits[name] = cgroupLimitHits{id, c.oom}
 		}
 	}
 	return limits

@@ -19,23 +19,23 @@ const (
 	systemMessage = "System OOM encountered"
 )
 
-// tell records the pod's event.
-func (w *Watcher) tell(p *v1.Pod, name string, k kill) {
+// recordKill records the pod's event.
+func (w *Watcher) recordKill(p *v1.Pod, name string, k kill) {
 	w.cfg.Events.Warning(pod.RefOf(p), Reason, message(p, name, k))
 }
 
-// tellLate records the events of kills whose container name has become known.
-func (w *Watcher) tellLate(l *ledger, p *v1.Pod, seen *container.Observed) {
-	left := l.untold[:0]
-	for _, k := range l.untold {
+// recordUnnamed records the events of kills whose container name has become known.
+func (w *Watcher) recordUnnamed(l *podCounters, p *v1.Pod, seen *container.Observed) {
+	left := l.unreported[:0]
+	for _, k := range l.unreported {
 		if name := nameIn(seen, k.id); name != "" {
-			w.tell(p, name, k)
+			w.recordKill(p, name, k)
 		} else {
 			left = append(left, k)
 		}
 	}
-	if l.untold = left; len(left) == 0 {
-		l.untold = nil
+	if l.unreported = left; len(left) == 0 {
+		l.unreported = nil
 	}
 }
 
@@ -48,7 +48,7 @@ func nameIn(seen *container.Observed, id string) string {
 
 // nameBy returns the container name from the pod's status, or "".
 func nameBy(s *v1.PodStatus, id string) string {
-	for c := range pod.Statuses(s) {
+	for c := range pod.ContainerStatuses(s) {
 		if _, known, _ := strings.Cut(c.ContainerID, "://"); known == id {
 			return c.Name
 		}
@@ -61,14 +61,14 @@ func message(p *v1.Pod, name string, k kill) string {
 	why := ""
 	switch k.cause {
 	case ofContainer:
-		why = fmt.Sprintf("Container %s reached its memory limit%s", name, of(memoryLimit(p, name)))
+		why = fmt.Sprintf("Container %s reached its memory limit%s", name, ofLimit(memoryLimit(p, name)))
 	case ofPod:
 		limits := pod.Limits(p)
 		bytes := int64(0)
-		if pod.Limited(p, v1.ResourceMemory) {
+		if pod.HasLimit(p, v1.ResourceMemory) {
 			bytes = limits.Memory().Value()
 		}
-		why = fmt.Sprintf("The pod %s reached its memory limit%s", p.Name, of(bytes))
+		why = fmt.Sprintf("The pod %s reached its memory limit%s", p.Name, ofLimit(bytes))
 	case ofPods:
 		why = "All pods together reached the node's memory limit for pods"
 	case ofNode:
@@ -83,8 +83,8 @@ func message(p *v1.Pod, name string, k kill) string {
 	return fmt.Sprintf("%s: %d processes of container %s were killed", why, k.n, name)
 }
 
-// of formats a limit as a suffix.
-func of(bytes int64) string {
+// ofLimit formats a limit as a suffix.
+func ofLimit(bytes int64) string {
 	if bytes <= 0 {
 		return ""
 	}

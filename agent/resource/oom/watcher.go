@@ -13,9 +13,9 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// pause is how long notifications of the pods' parent cgroup are suspended after one:
+// notifyInterval is how long notifications of the pods' parent cgroup are suspended after one:
 // a cgroup at its limit would notify a hundred times a second.
-const pause = time.Second
+const notifyInterval = time.Second
 
 // Pod is a pod of the node with its newest status. The Watcher changes neither.
 type Pod struct {
@@ -52,19 +52,19 @@ type Watcher struct {
 
 	mu    sync.Mutex
 	files *cgroups.Reader
-	// based means that the counters from before the agent's start are recorded.
-	based bool
-	top   counts // of the pods' parent cgroup
-	// limits is how often the limit of that cgroup itself was hit, met when it was
+	// hasBaseline means that the counters from before the agent's start are recorded.
+	hasBaseline bool
+	podsCounts  counts // of the pods' parent cgroup
+	// podsLimitHits is how often the limit of that cgroup itself was hit, met when it was
 	// last observed to rise.
-	limits uint64
-	met    time.Time
-	pods   map[types.UID]*ledger
+	podsLimitHits  uint64
+	podsLimitHitAt time.Time
+	pods           map[types.UID]*podCounters
 
-	// outside is the number of kills outside of pods, others the limit hits of the
+	// outsideKills is the number of kills outside of pods, others the limit hits of the
 	// other top-level cgroups.
-	outside uint64
-	others  map[string]limitOf
+	outsideKills   uint64
+	otherLimitHits map[string]cgroupLimitHits
 
 	watch   *cgroups.Watch
 	watched uint64 // the ID of the watched cgroup
@@ -76,19 +76,19 @@ func New(c Config) *Watcher {
 	if c.VMStat == "" {
 		c.VMStat = "/proc/vmstat"
 	}
-	return &Watcher{cfg: c, files: c.Tree.NewReader(), pods: make(map[types.UID]*ledger)}
+	return &Watcher{cfg: c, files: c.Tree.NewReader(), pods: make(map[types.UID]*podCounters)}
 }
 
-// Look checks all counters, including the system's. It is for triggers from
+// Check checks all counters, including the system's. It is for triggers from
 // elsewhere, such as memory pressure: a system stalls before it runs out of memory. A
 // nil Watcher does nothing.
-func (w *Watcher) Look() {
+func (w *Watcher) Check() {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.look()
+	w.check()
 }
 
 // Forget drops the state of a pod that is gone.
@@ -108,8 +108,8 @@ func (w *Watcher) arm() {
 	if !ok {
 		return
 	}
-	if !w.based {
-		w.base(node)
+	if !w.hasBaseline {
+		w.initBaseline(node)
 	}
 	if w.cfg.Poller == nil {
 		return
@@ -123,29 +123,29 @@ func (w *Watcher) arm() {
 		w.watch.Close()
 	}
 	w.watched = id
-	w.watch, err = w.cfg.Poller.WatchMemory(path, pause, w.told)
+	w.watch, err = w.cfg.Poller.WatchMemory(path, notifyInterval, w.onEvents)
 	if err != nil {
 		w.watch = nil
 		w.cfg.Log.Debug("cannot watch memory.events of pods", "cgroup", path, "error", err)
 	}
 }
 
-// told is called for each change of memory.events of the pods' parent cgroup.
-func (w *Watcher) told(f cgroups.EventFigures, err error) {
+// onEvents is called for each change of memory.events of the pods' parent cgroup.
+func (w *Watcher) onEvents(f cgroups.EventFigures, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil && (f.OOMKill.Value != w.top.kills || f.OOM.Value != w.top.oom) {
-		w.look()
+	if err == nil && (f.OOMKill.Value != w.podsCounts.kills || f.OOM.Value != w.podsCounts.oom) {
+		w.check()
 	}
 }
 
 func kubepods(n *criconfig.Node) string { return criconfig.QoSCgroup(v1.PodQOSGuaranteed, n) }
 
-// ledger returns the ledger of a pod. It creates it if there is none.
-func (w *Watcher) ledger(uid types.UID) *ledger {
+// countersOf returns the ledger of a pod. It creates it if there is none.
+func (w *Watcher) countersOf(uid types.UID) *podCounters {
 	l := w.pods[uid]
 	if l == nil {
-		l = new(ledger)
+		l = new(podCounters)
 		w.pods[uid] = l
 	}
 	return l

@@ -44,7 +44,7 @@ func TestAContainerOverItsLimit(t *testing.T) {
 			n.group(n.path(p, ""), c)
 			n.group(n.path(p, "a-0"), c)
 			n.vmstat(2)
-			n.w.Look()
+			n.w.Check()
 			want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: all processes of container a were killed")
 			if len(n.woken) != 1 {
 				t.Errorf("woken: %v", n.woken)
@@ -52,7 +52,7 @@ func TestAContainerOverItsLimit(t *testing.T) {
 			n.gone(n.path(p, "a-0"))
 			same(t, n.reasons(p, seen(ended("a-0", "a", 137, "Error"))), "OOMKilled")
 			same(t, n.reasons(p, seen(ended("a-0", "a", 255, "Unknown"))), "OOMKilled")
-			n.w.Look()
+			n.w.Check()
 			want(t, n) // once
 		})
 	}
@@ -71,7 +71,7 @@ func TestTheGroupIsGoneBeforeTheLook(t *testing.T) {
 	n.group("/kubepods", counts{oom: 1, kills: 1})
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.vmstat(1)
-	n.w.Look()
+	n.w.Check()
 	want(t, n) // it is not known yet whose
 	fresh := ended("a-0", "a", 137, "Error")
 	fresh.FinishedAt = time.Unix(400, 0) // the clock was set back meanwhile
@@ -91,7 +91,7 @@ func TestAWholeGroupIsGoneBeforeTheLook(t *testing.T) {
 		c := counts{oom: run + 1, kills: 4 * (run + 1), groups: run + 1}
 		n.group("/kubepods", c)
 		n.group(n.path(p, ""), c)
-		n.w.Look()
+		n.w.Check()
 		want(t, n)
 		same(t, n.reasons(p, seen(ended(fmt.Sprint("a-", run), "a", 137, "Error"))), "OOMKilled")
 		want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: all processes of container a were killed")
@@ -123,7 +123,7 @@ func TestAProcessOfAContainerThatGoesOn(t *testing.T) {
 	n.group("/kubepods", counts{oom: 1, kills: 1})
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(p, "a-0"), counts{oom: 1, kills: 1})
-	n.w.Look()
+	n.w.Check()
 	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 	runs := container.Container{ID: "a-0", Name: "a", State: container.StateRunning}
 	same(t, n.reasons(p, seen(runs)), "")
@@ -139,7 +139,7 @@ func TestAContainerWhoseNameIsNotKnownYet(t *testing.T) {
 	n.group("/kubepods", counts{oom: 1, kills: 1})
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(p, "a-7"), counts{oom: 1, kills: 1})
-	n.w.Look()
+	n.w.Check()
 	want(t, n)
 	same(t, n.reasons(p, seen(ended("a-7", "a", 137, "Error"))), "OOMKilled")
 	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
@@ -173,7 +173,7 @@ func TestAGroupThatIsHalfKilled(t *testing.T) {
 			n.group(n.path(p, ""), counts{r.oom, 1, 0})
 			n.group(n.path(p, "a-0"), counts{r.oom, 1, 0})
 			n.vmstat(1)
-			n.w.Look()
+			n.w.Check()
 			want(t, n, r.messages[0]...)
 			n.group("/kubepods", counts{r.oom, 3, 1})
 			n.group(n.path(p, ""), counts{r.oom, 3, 1})
@@ -182,7 +182,7 @@ func TestAGroupThatIsHalfKilled(t *testing.T) {
 				n.gone(n.path(p, "a-0"))
 			}
 			n.vmstat(3)
-			n.w.Look()
+			n.w.Check()
 			want(t, n, r.messages[1]...)
 			a := ended("a-0", "a", 137, "Error")
 			same(t, n.reasons(p, seen(a)), "OOMKilled")
@@ -201,7 +201,7 @@ func TestThePodsLimit(t *testing.T) {
 	n.group("/kubepods", counts{oom: 1, kills: 1})
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(p, "b-0"), counts{kills: 1})
-	n.w.Look()
+	n.w.Check()
 	want(t, n, "web OOMKilled: The pod web reached its memory limit of 96Mi: a process of container b was killed")
 	same(t, n.reasons(p, seen(ended("b-0", "b", 137, "Error"))), "OOMKilled")
 }
@@ -215,7 +215,7 @@ func TestAllPodsTogether(t *testing.T) {
 	n.group(n.path(p, ""), counts{kills: 1})
 	n.group(n.path(p, "a-0"), counts{kills: 1})
 	n.vmstat(1)
-	n.w.Look()
+	n.w.Check()
 	want(t, n, "web OOMKilled: All pods together reached the node's memory limit for pods: a process of container a was killed")
 }
 
@@ -270,9 +270,9 @@ func TestALimitAndItsKillAreCountedApart(t *testing.T) {
 					n.group(n.path(p, ""), s.pod)
 					n.group(n.path(p, "a-0"), s.a)
 					n.vmstat(s.top.kills)
-					n.w.told(cgroups.EventFigures{OOM: cgroups.Figure{Value: s.top.oom}, OOMKill: cgroups.Figure{Value: s.top.kills}}, nil)
+					n.w.onEvents(cgroups.EventFigures{OOM: cgroups.Figure{Value: s.top.oom}, OOMKill: cgroups.Figure{Value: s.top.kills}}, nil)
 					want(t, n, s.want...)
-					n.w.Look()
+					n.w.Check()
 					want(t, n)
 				}
 			})
@@ -294,7 +294,7 @@ func TestTheSystemRunsOut(t *testing.T) {
 	n.group(n.path(other, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(other, "a-0"), counts{oom: 1, kills: 1})
 	n.vmstat(6)
-	n.w.Look()
+	n.w.Check()
 	want(t, n,
 		"web OOMKilled: The node ran out of memory: a process of container a was killed",
 		"other OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed",
@@ -303,12 +303,12 @@ func TestTheSystemRunsOut(t *testing.T) {
 	// A service over its own limit is not the system.
 	n.group("/system", counts{oom: 5, kills: 5})
 	n.vmstat(7)
-	n.w.Look()
+	n.w.Check()
 	want(t, n)
 	n.vmstat(8)
-	n.w.Look()
+	n.w.Check()
 	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
-	n.w.Look()
+	n.w.Check()
 	want(t, n)
 }
 
@@ -320,10 +320,10 @@ func TestTheHostOfAContainerRunsOut(t *testing.T) {
 	n.vmstat(40)
 	n.start()
 	n.vmstat(44)
-	n.w.Look()
+	n.w.Check()
 	want(t, n)
 	n.group("/", counts{oom: 2, kills: 2})
-	n.w.Look()
+	n.w.Check()
 	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
 }
 
@@ -341,11 +341,11 @@ func TestAServiceThatRunsIntoItsLimitAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.vmstat(3 + i)
-		n.w.Look()
+		n.w.Check()
 		want(t, n)
 	}
 	n.vmstat(6)
-	n.w.Look()
+	n.w.Check()
 	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
 }
 
@@ -366,20 +366,20 @@ func TestWhatWasCountedBeforeTheAgentCame(t *testing.T) {
 	n.w.Forget(p.UID)
 	n.gone("/kubepods")
 	n.group("/kubepods", counts{})
-	n.w.Look()
+	n.w.Check()
 	n.group("/kubepods", counts{oom: 1, kills: 1})
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(p, "a-0"), counts{oom: 1, kills: 1})
-	n.w.Look()
+	n.w.Check()
 	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 }
 
 func TestNothingIsKnown(t *testing.T) {
 	var none *Watcher
-	none.Look()
+	none.Check()
 	none.Forget("u")
 	o := seen(ended("a-0", "a", 137, "Error"))
-	if none.Judge(nil, o) != o {
+	if none.SetReasons(nil, o) != o {
 		t.Error("a node without cgroups judges")
 	}
 	n := newNode(t)
@@ -387,7 +387,7 @@ func TestNothingIsKnown(t *testing.T) {
 	n.driver = ""
 	n.start()
 	same(t, n.reasons(p, o), "Error")
-	if got := n.w.Judge(p, nil); got != nil {
+	if got := n.w.SetReasons(p, nil); got != nil {
 		t.Error(got)
 	}
 }
@@ -403,15 +403,15 @@ func TestAPodThatEndsForMemoryAgainAndAgain(t *testing.T) {
 		n.group("/kubepods", counts{oom: i + 1, kills: i + 1})
 		n.group(n.path(p, ""), counts{oom: i + 1, kills: i + 1})
 		n.group(n.path(p, id), counts{oom: 1, kills: 1})
-		n.w.Look()
+		n.w.Check()
 		want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 		n.gone(n.path(p, id))
 		now := ended(id, "a", 137, "Error")
 		same(t, n.reasons(p, seen(append([]container.Container{now}, before...)...))[:1], "OOMKilled")
 		before = []container.Container{now}
 	}
-	if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.judged) > 2 || l.loose() > 0 {
-		t.Errorf("%d counts and %d verdicts are kept, %d are loose", len(l.containers), len(l.judged), l.loose())
+	if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.classified) > 2 || l.unattributed() > 0 {
+		t.Errorf("%d counts and %d verdicts are kept, %d are loose", len(l.containers), len(l.classified), l.unattributed())
 	}
 }
 
@@ -430,7 +430,7 @@ func TestACountThatNobodyAsksFor(t *testing.T) {
 			n.group(n.path(p, ""), counts{oom: 2 * (i + 1), kills: 2 * (i + 1)})
 			n.group(n.path(p, id), counts{oom: 1, kills: 1})
 			n.group(n.path(p, sandbox), counts{oom: 1, kills: 1})
-			n.w.Look()
+			n.w.Check()
 			want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 			now, other := ended(id, "a", 1, "Error"), ended("b-0", "b", 137, "Error")
 			same(t, n.reasons(p, seen(append([]container.Container{now, other}, before...)...))[:2], "Error", "Error")
@@ -440,8 +440,8 @@ func TestACountThatNobodyAsksFor(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		same(t, n.reasons(p, seen(before...)), "Error")
-		if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.judged) > 2 || len(l.untold) > 2 || l.loose() > 0 {
-			t.Errorf("%d counts, %d verdicts and %d untold kills are kept, %d are loose", len(l.containers), len(l.judged), len(l.untold), l.loose())
+		if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.classified) > 2 || len(l.unreported) > 2 || l.unattributed() > 0 {
+			t.Errorf("%d counts, %d verdicts and %d untold kills are kept, %d are loose", len(l.containers), len(l.classified), len(l.unreported), l.unattributed())
 		}
 	})
 }
@@ -451,7 +451,7 @@ func TestALookAtNothingNewAllocatesLittle(t *testing.T) {
 	p := n.add("web", "64Mi")
 	n.start()
 	o := seen(container.Container{ID: "a-0", Name: "a", State: container.StateRunning})
-	if got := testing.AllocsPerRun(100, func() { n.w.Judge(p, o) }); got > 6 {
+	if got := testing.AllocsPerRun(100, func() { n.w.SetReasons(p, o) }); got > 6 {
 		t.Errorf("%v allocations to judge a pod that runs", got)
 	}
 }

@@ -21,8 +21,8 @@ const (
 	reasonNotEnforced = "FailedNodeAllocatableEnforcement"
 )
 
-// reservedGroup is a cgroup of daemons that is limited to reserved resources.
-type reservedGroup struct {
+// reservedCgroup is a cgroup of daemons that is limited to reserved resources.
+type reservedCgroup struct {
 	what, level, path string // level is its value in enforceNodeAllocatable
 	amounts           map[string]string
 }
@@ -33,7 +33,7 @@ type reservedGroup struct {
 // cgroups must exist. Failures are logged and recorded as events. tree may be nil.
 func EnforceReserved(cfg *config.Config, tree *cgroups.Tree, n *criconfig.Node, events *event.Recorder, log *slog.Logger) {
 	k := &cfg.Kubelet
-	for _, g := range []reservedGroup{
+	for _, g := range []reservedCgroup{
 		{"system reserved", "system-reserved", k.SystemReservedCgroup, k.SystemReserved},
 		{"kube reserved", "kube-reserved", k.KubeReservedCgroup, k.KubeReserved},
 	} {
@@ -50,7 +50,7 @@ func EnforceReserved(cfg *config.Config, tree *cgroups.Tree, n *criconfig.Node, 
 	}
 }
 
-func (g *reservedGroup) enforce(tree *cgroups.Tree, weightAlone bool, n *criconfig.Node) error {
+func (g *reservedCgroup) enforce(tree *cgroups.Tree, weightAlone bool, n *criconfig.Node) error {
 	if tree == nil || !tree.Exists(g.path) {
 		return fmt.Errorf("find cgroup: %w", cgroups.ErrNotFound)
 	}

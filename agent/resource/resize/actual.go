@@ -66,8 +66,8 @@ func Recorded(v Values, period int64) Actual {
 	}
 }
 
-// Or returns a with its unknown values taken from record.
-func (a Actual) Or(record Actual) Actual {
+// WithFallback returns a with its unknown values taken from record.
+func (a Actual) WithFallback(record Actual) Actual {
 	if !a.CPUShares.Known {
 		a.CPUShares = record.CPUShares
 	}

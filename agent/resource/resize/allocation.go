@@ -18,20 +18,20 @@ type Allocation struct {
 	Pod *v1.ResourceRequirements
 }
 
-// Of returns the allocation that equals the resources of the pod's spec
+// FromSpec returns the allocation that equals the resources of the pod's spec
 // (allocationFromPod in pkg/kubelet/allocation/allocation_manager.go). It is also the
 // assumed allocation of a pod without a checkpoint: a kubelet without its checkpoint
 // does not start (newStateImpl panics), but a node that lost a file must. A pending
 // resize then counts as allocated.
-func Of(p *v1.Pod) Allocation {
+func FromSpec(p *v1.Pod) Allocation {
 	a := Allocation{Containers: map[string]v1.ResourceRequirements{}}
 	for c, kind := range pod.Containers(&p.Spec) {
 		if kind != pod.Ephemeral {
-			a.Containers[c.Name] = bare(&c.Resources)
+			a.Containers[c.Name] = withoutClaims(&c.Resources)
 		}
 	}
 	if own := p.Spec.Resources; own != nil {
-		a.Pod = new(bare(own))
+		a.Pod = new(withoutClaims(own))
 	}
 	return a
 }
@@ -78,8 +78,8 @@ func (a Allocation) overlay(list []v1.Container) (out []v1.Container, changed bo
 	return list, changed
 }
 
-// Meets reports whether the allocation equals the resources of the pod's spec.
-func (a Allocation) Meets(p *v1.Pod) bool { return a.Apply(p) == p }
+// MatchesSpec reports whether the allocation equals the resources of the pod's spec.
+func (a Allocation) MatchesSpec(p *v1.Pod) bool { return a.Apply(p) == p }
 
 // Equal compares amounts independent of their notation. An empty list equals nil.
 func (a Allocation) Equal(b Allocation) bool {
@@ -95,13 +95,13 @@ func (a Allocation) Equal(b Allocation) bool {
 	return true
 }
 
-// bare returns a copy of requests and limits. Claims are not resized.
-func bare(r *v1.ResourceRequirements) v1.ResourceRequirements {
+// withoutClaims returns a copy of requests and limits. Claims are not resized.
+func withoutClaims(r *v1.ResourceRequirements) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: r.Requests.DeepCopy(), Limits: r.Limits.DeepCopy()}
 }
 
 func overlay(spec, given *v1.ResourceRequirements) v1.ResourceRequirements {
-	out := bare(given)
+	out := withoutClaims(given)
 	if spec != nil {
 		out.Claims = spec.Claims
 	}

@@ -23,15 +23,15 @@ func TestApply(t *testing.T) {
 		{"the pod's own", newPod(whole(v1.ResourceRequirements{}), setup("setup", asks("1", "", "", "")), sidecar("proxy", asks("10m", "", "", "")), app("main", asks("1", "", "2", "")), app("more", v1.ResourceRequirements{Claims: claims})), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a, before := resize.Of(given), row.spec.DeepCopy()
+			a, before := resize.FromSpec(given), row.spec.DeepCopy()
 			got := a.Apply(row.spec)
-			if (got == row.spec) != row.same || a.Meets(row.spec) != row.same || resize.Of(row.spec).Equal(a) != row.same {
+			if (got == row.spec) != row.same || a.MatchesSpec(row.spec) != row.same || resize.FromSpec(row.spec).Equal(a) != row.same {
 				t.Fatalf("the spec is the allocation: want %v", row.same)
 			}
-			if !resize.Of(got).Equal(a) || a.Apply(got) != got {
+			if !resize.FromSpec(got).Equal(a) || a.Apply(got) != got {
 				t.Error("the allocation is not what was applied")
 			}
-			if !resize.Of(row.spec).Equal(resize.Of(before)) {
+			if !resize.FromSpec(row.spec).Equal(resize.FromSpec(before)) {
 				t.Error("the pod was changed")
 			}
 			if n := len(got.Spec.Containers[1].Resources.Claims); !row.same && n != 1 {

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// amounts is a resource list as in the checkpoint. Parsing and comparing 1e1000000
+// quantities is a resource list as in the checkpoint. Parsing and comparing 1e1000000
 // takes nearly a second, and larger exponents minutes, so extreme amounts are
 // rejected unparsed.
-type amounts v1.ResourceList
+type quantities v1.ResourceList
 
-func (a *amounts) UnmarshalJSON(text []byte) error {
+func (a *quantities) UnmarshalJSON(text []byte) error {
 	var list map[v1.ResourceName]string
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
@@ -22,9 +22,9 @@ func (a *amounts) UnmarshalJSON(text []byte) error {
 	if list == nil {
 		return nil
 	}
-	*a = make(amounts, len(list))
+	*a = make(quantities, len(list))
 	for name, given := range list {
-		if !reasonable(given) {
+		if !inRange(given) {
 			return fmt.Errorf("%s: quantity out of range", name)
 		}
 		q, err := resource.ParseQuantity(given)
@@ -36,9 +36,9 @@ func (a *amounts) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// reasonable reports whether the text has at most 64 bytes and at most two exponent
+// inRange reports whether the text has at most 64 bytes and at most two exponent
 // digits.
-func reasonable(text string) bool {
+func inRange(text string) bool {
 	if len(text) > 64 {
 		return false
 	}
@@ -46,10 +46,10 @@ func reasonable(text string) bool {
 	return i < 0 || len(strings.TrimLeft(text[i+1:], "+-")) <= 2
 }
 
-func allReasonable(list v1.ResourceList) bool {
+func allInRange(list v1.ResourceList) bool {
 	for name := range list {
 		q := list[name]
-		if !reasonable(q.String()) {
+		if !inRange(q.String()) {
 			return false
 		}
 	}

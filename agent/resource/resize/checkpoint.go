@@ -35,26 +35,26 @@ type document struct {
 }
 
 type record struct {
-	Containers map[string]sizes `json:"containers,omitempty"`
-	Pod        *sizes           `json:"pod,omitempty"`
+	Containers map[string]requirements `json:"containers,omitempty"`
+	Pod        *requirements           `json:"pod,omitempty"`
 }
 
-type sizes struct {
-	Requests amounts `json:"requests,omitempty"`
-	Limits   amounts `json:"limits,omitempty"`
+type requirements struct {
+	Requests quantities `json:"requests,omitempty"`
+	Limits   quantities `json:"limits,omitempty"`
 }
 
-func (s sizes) requirements() v1.ResourceRequirements {
+func (s requirements) requirements() v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: v1.ResourceList(s.Requests), Limits: v1.ResourceList(s.Limits)}
 }
 
-func (a Allocation) reasonable() bool {
+func (a Allocation) inRange() bool {
 	for _, r := range a.Containers {
-		if !allReasonable(r.Requests) || !allReasonable(r.Limits) {
+		if !allInRange(r.Requests) || !allInRange(r.Limits) {
 			return false
 		}
 	}
-	return a.Pod == nil || allReasonable(a.Pod.Requests) && allReasonable(a.Pod.Limits)
+	return a.Pod == nil || allInRange(a.Pod.Requests) && allInRange(a.Pod.Limits)
 }
 
 // Encode encodes the allocations of all pods by UID. Equal allocations give equal
@@ -63,15 +63,15 @@ func (a Allocation) reasonable() bool {
 func Encode(all map[types.UID]Allocation) ([]byte, error) {
 	records := make(map[types.UID]record, len(all))
 	for uid, a := range all {
-		if !a.reasonable() {
+		if !a.inRange() {
 			continue
 		}
-		r := record{Containers: make(map[string]sizes, len(a.Containers))}
+		r := record{Containers: make(map[string]requirements, len(a.Containers))}
 		for name, given := range a.Containers {
-			r.Containers[name] = sizes{amounts(given.Requests), amounts(given.Limits)}
+			r.Containers[name] = requirements{quantities(given.Requests), quantities(given.Limits)}
 		}
 		if a.Pod != nil {
-			r.Pod = &sizes{amounts(a.Pod.Requests), amounts(a.Pod.Limits)}
+			r.Pod = &requirements{quantities(a.Pod.Requests), quantities(a.Pod.Limits)}
 		}
 		records[uid] = r
 	}

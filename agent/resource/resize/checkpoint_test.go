@@ -16,9 +16,9 @@ import (
 
 func allocations() map[types.UID]resize.Allocation {
 	return map[types.UID]resize.Allocation{
-		"a": resize.Of(newPod(setup("setup", asks("1", "", "", "")), app("main", asks("500m", "64Mi", "1", "128Mi")))),
-		"b": resize.Of(newPod(whole(v1.ResourceRequirements{}), app("main", v1.ResourceRequirements{}))),
-		"c": resize.Of(newPod(whole(asks("2", "", "", "")))),
+		"a": resize.FromSpec(newPod(setup("setup", asks("1", "", "", "")), app("main", asks("500m", "64Mi", "1", "128Mi")))),
+		"b": resize.FromSpec(newPod(whole(v1.ResourceRequirements{}), app("main", v1.ResourceRequirements{}))),
+		"c": resize.FromSpec(newPod(whole(asks("2", "", "", "")))),
 	}
 }
 
@@ -93,7 +93,7 @@ func TestDecodeRefuses(t *testing.T) {
 // A document above the maximum size is not written, since it could not be read.
 func TestEncodeRefuses(t *testing.T) {
 	p := newPod(app(strings.Repeat("x", resize.MaxDocument), asks("1", "", "", "")))
-	if _, err := resize.Encode(map[types.UID]resize.Allocation{"a": resize.Of(p)}); err == nil {
+	if _, err := resize.Encode(map[types.UID]resize.Allocation{"a": resize.FromSpec(p)}); err == nil {
 		t.Error("no error")
 	}
 }
@@ -101,7 +101,7 @@ func TestEncodeRefuses(t *testing.T) {
 // A pod with an out-of-range amount loses only its own record.
 func TestEncodeLeavesOut(t *testing.T) {
 	all := allocations()
-	all["d"] = resize.Of(newPod(app("main", asks("1e1000", "", "", ""))))
+	all["d"] = resize.FromSpec(newPod(app("main", asks("1e1000", "", "", ""))))
 	text, err := resize.Encode(all)
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +155,8 @@ func use(all map[types.UID]resize.Allocation) {
 		w := runs(p)
 		plan := resize.PlanOf(given, &w)
 		_ = plan.Check(resize.Usage{})
-		resize.Sort([]resize.Pending{{Pod: p, Allocation: a}, {Pod: given, Allocation: resize.Of(p)}})
+		resize.Sort([]resize.Pending{{Pod: p, Allocation: a}, {Pod: given, Allocation: resize.FromSpec(p)}})
 		resize.ContainerResources(&given.Spec.Containers[0], new(w.Containers["main"].Actual), nil)
-		resize.Decide(given, resize.Of(p), resize.Node{Features: resize.Features{LimitedSwap: true}, Room: func(*v1.Pod) resize.Room { return resize.Room{} }})
+		resize.Decide(given, resize.FromSpec(p), resize.Node{Features: resize.Features{LimitedSwap: true}, CheckFit: func(*v1.Pod) resize.Fit { return resize.Fit{} }})
 	}
 }

@@ -34,11 +34,11 @@ func ConditionsOf(list []v1.PodCondition) Conditions {
 	return c
 }
 
-// Continue merges the conditions that the API server has, if these become known only
+// Merge merges the conditions that the API server has, if these become known only
 // after a check of the running containers or a decision. The new conditions take
 // precedence, except that an InProgress condition without an error is replaced by the
 // server's.
-func (c Conditions) Continue(was Conditions) Conditions {
+func (c Conditions) Merge(was Conditions) Conditions {
 	if c.Pending == nil {
 		c.Pending = was.Pending
 	}
@@ -68,11 +68,11 @@ func (c Conditions) PendingSince() time.Time {
 	return c.Pending.LastTransitionTime.Time
 }
 
-// Decided returns the conditions after a decision on the pod of that generation.
+// AfterDecision returns the conditions after a decision on the pod of that generation.
 // After an allocation, call it once the allocation is stored. An allocation starts a
 // new resize, without the errors of the previous one. tell reports whether an event
 // is due: the resize started, or is deferred or infeasible for the first time.
-func (c Conditions) Decided(d Decision, generation int64, now time.Time) (after Conditions, tell bool) {
+func (c Conditions) AfterDecision(d Decision, generation int64, now time.Time) (after Conditions, tell bool) {
 	switch d.Outcome {
 	case Unchanged:
 		c.Pending = nil
@@ -87,11 +87,11 @@ func (c Conditions) Decided(d Decision, generation int64, now time.Time) (after 
 	return c, false
 }
 
-// Found returns the conditions after a check of the running containers: InProgress
+// AfterCheck returns the conditions after a check of the running containers: InProgress
 // unless the resize is settled. An error and the generation remain until the resize
 // completes or another one starts. done reports that a resize was in progress and is
 // complete now, and of is its generation: an event is due.
-func (c Conditions) Found(settled bool, generation int64, now time.Time) (after Conditions, of int64, done bool) {
+func (c Conditions) AfterCheck(settled bool, generation int64, now time.Time) (after Conditions, of int64, done bool) {
 	was := c.InProgress
 	switch {
 	case settled && was == nil:
@@ -106,10 +106,10 @@ func (c Conditions) Found(settled bool, generation int64, now time.Time) (after 
 	return c, was.ObservedGeneration, false
 }
 
-// Failed returns the conditions after a plan was rejected or a step failed. Like the
+// AfterError returns the conditions after a plan was rejected or a step failed. Like the
 // kubelet, it keeps the generation of the resize in progress. tell reports whether
 // the error is new or has changed: an event is due.
-func (c Conditions) Failed(err error, generation int64, now time.Time) (after Conditions, of int64, tell bool) {
+func (c Conditions) AfterError(err error, generation int64, now time.Time) (after Conditions, of int64, tell bool) {
 	was := c.InProgress
 	if was != nil {
 		generation = was.ObservedGeneration

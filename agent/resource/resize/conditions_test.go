@@ -37,45 +37,45 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	deferred := resize.Decision{Outcome: resize.Deferred, Reason: "OutOfcpu", Message: "no cpu"}
-	c, tell := c.Decided(deferred, 2, at(1))
+	c, tell := c.AfterDecision(deferred, 2, at(1))
 	check("deferred", tell, true, "Deferred no cpu@2", "", 1)
-	c, tell = c.Decided(deferred, 2, at(2))
+	c, tell = c.AfterDecision(deferred, 2, at(2))
 	check("deferred again", tell, false, "Deferred no cpu@2", "", 1)
 	deferred.Message = "no memory"
-	c, tell = c.Decided(deferred, 2, at(3))
+	c, tell = c.AfterDecision(deferred, 2, at(3))
 	check("another message", tell, false, "Deferred no memory@2", "", 1)
-	c, tell = c.Decided(deferred, 3, at(4))
+	c, tell = c.AfterDecision(deferred, 3, at(4))
 	check("another generation", tell, true, "Deferred no memory@3", "", 1)
-	c, tell = c.Decided(resize.Decision{Outcome: resize.Infeasible, Message: "never"}, 4, at(5))
+	c, tell = c.AfterDecision(resize.Decision{Outcome: resize.Infeasible, Message: "never"}, 4, at(5))
 	check("infeasible", tell, true, "Infeasible never@4", "", 5)
 	if got := c.PendingSince(); got.Unix() != at(5).Unix() {
 		t.Errorf("pending since %v", got)
 	}
-	c, tell = c.Decided(resize.Decision{Outcome: resize.Unchanged}, 5, at(6))
+	c, tell = c.AfterDecision(resize.Decision{Outcome: resize.Unchanged}, 5, at(6))
 	check("taken back", tell, false, "", "", 0)
-	c, tell = c.Decided(resize.Decision{Outcome: resize.Allocate}, 6, at(7))
+	c, tell = c.AfterDecision(resize.Decision{Outcome: resize.Allocate}, 6, at(7))
 	check("allocated", tell, true, "", "@6", 7)
-	c, _, settled := c.Found(false, 7, at(8))
+	c, _, settled := c.AfterCheck(false, 7, at(8))
 	check("in progress", settled, false, "", "@6", 7)
-	c, _, tell = c.Failed(errors.New("in use"), 7, at(9))
+	c, _, tell = c.AfterError(errors.New("in use"), 7, at(9))
 	check("failed", tell, true, "", "Error in use@6", 9)
-	c, _, tell = c.Failed(errors.New("in use"), 7, at(10))
+	c, _, tell = c.AfterError(errors.New("in use"), 7, at(10))
 	check("failed again", tell, false, "", "Error in use@6", 9)
-	c, _, settled = c.Found(false, 7, at(11))
+	c, _, settled = c.AfterCheck(false, 7, at(11))
 	check("the error stays", settled, false, "", "Error in use@6", 9)
-	c, tell = c.Decided(resize.Decision{Outcome: resize.Deferred, Message: "no cpu"}, 8, at(12))
+	c, tell = c.AfterDecision(resize.Decision{Outcome: resize.Deferred, Message: "no cpu"}, 8, at(12))
 	check("the next is deferred", tell, true, "Deferred no cpu@8", "Error in use@6", 12)
 	if restored := resize.ConditionsOf(c.List()); *restored.Pending != *c.Pending || *restored.InProgress != *c.InProgress {
 		t.Errorf("restored %v, want %v", restored, c)
 	}
-	c, tell = c.Decided(resize.Decision{Outcome: resize.Allocate}, 8, at(13))
+	c, tell = c.AfterDecision(resize.Decision{Outcome: resize.Allocate}, 8, at(13))
 	check("the next is allocated", tell, true, "", "@8", 13)
-	c, of, done := c.Found(true, 9, at(14))
+	c, of, done := c.AfterCheck(true, 9, at(14))
 	check("done", done, true, "", "", 0)
 	if of != 8 {
 		t.Errorf("generation %d is done, want 8", of)
 	}
-	c, _, done = c.Found(true, 9, at(15))
+	c, _, done = c.AfterCheck(true, 9, at(15))
 	check("nothing", done, false, "", "", 0)
 }
 
@@ -104,11 +104,11 @@ func TestEventMessage(t *testing.T) {
 func TestContinue(t *testing.T) {
 	now := start.Add(time.Hour)
 	deferred := resize.Decision{Outcome: resize.Deferred, Message: "no cpu"}
-	heard, _ := resize.Conditions{}.Decided(deferred, 2, start)
-	heard, _, _ = heard.Found(false, 1, start)
-	found, _, _ := resize.Conditions{}.Found(false, 2, now)
-	failed, _, _ := resize.Conditions{}.Failed(errors.New("no"), 2, now)
-	decided, _ := resize.Conditions{}.Decided(deferred, 2, now)
+	heard, _ := resize.Conditions{}.AfterDecision(deferred, 2, start)
+	heard, _, _ = heard.AfterCheck(false, 1, start)
+	found, _, _ := resize.Conditions{}.AfterCheck(false, 2, now)
+	failed, _, _ := resize.Conditions{}.AfterError(errors.New("no"), 2, now)
+	decided, _ := resize.Conditions{}.AfterDecision(deferred, 2, now)
 	for name, row := range map[string]struct {
 		has, was, want resize.Conditions
 	}{
@@ -121,7 +121,7 @@ func TestContinue(t *testing.T) {
 		"an error that was heard":     {found, failed, failed},
 		"one and the other was heard": {found, decided, resize.Conditions{Pending: decided.Pending, InProgress: found.InProgress}},
 	} {
-		if got := row.has.Continue(row.was); got != row.want {
+		if got := row.has.Merge(row.was); got != row.want {
 			t.Errorf("%s: %v, want %v", name, got.List(), row.want.List())
 		}
 	}

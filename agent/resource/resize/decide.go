@@ -63,8 +63,8 @@ type Features struct {
 	ExclusiveCPUs, ExclusiveMemory bool
 }
 
-// Room is the result of checking whether a pod of a new size fits on the node.
-type Room struct {
+// Fit is the result of checking whether a pod of a new size fits on the node.
+type Fit struct {
 	// Reason and Message describe why the pod does not fit, such as OutOfcpu. An
 	// empty Reason means that it fits.
 	Reason, Message string
@@ -75,10 +75,10 @@ type Room struct {
 // Node is the node that a resize is checked against.
 type Node struct {
 	Features Features
-	// Room checks the resized pod against the node's allocatable and the other pods,
+	// CheckFit checks the resized pod against the node's allocatable and the other pods,
 	// each as returned by Reserved, by the same rules as a new pod. Decide calls it
 	// last, and at most once.
-	Room func(*v1.Pod) Room
+	CheckFit func(*v1.Pod) Fit
 }
 
 // Decision is an outcome with its reasons.
@@ -103,13 +103,13 @@ type Decision struct {
 // its manifest and cannot be resized (ValidatePodResize in pkg/apis/core/validation).
 // A terminated pod keeps its allocation.
 func Decide(p *v1.Pod, a Allocation, node Node) Decision {
-	if pod.IsStatic(p) || pod.IsMirror(p) || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed || a.Meets(p) {
+	if pod.IsStatic(p) || pod.IsMirror(p) || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed || a.MatchesSpec(p) {
 		return Decision{Outcome: Unchanged}
 	}
 	if cause, message := infeasible(p, a, &node.Features); cause != "" {
 		return Decision{Outcome: Infeasible, Reason: v1.PodReasonInfeasible, Message: message, Cause: cause}
 	}
-	room := node.Room(p)
+	room := node.CheckFit(p)
 	if room.Reason != "" {
 		return Decision{Outcome: Deferred, Reason: room.Reason, Message: room.Message}
 	}
@@ -122,7 +122,7 @@ func infeasible(p *v1.Pod, a Allocation, f *Features) (cause, message string) {
 	if f.LimitedSwap && resizesSwap(p, a) {
 		return CauseSwap, messageSwap
 	}
-	if pod.QoS(p) != v1.PodQOSGuaranteed {
+	if pod.QOSClass(p) != v1.PodQOSGuaranteed {
 		return "", ""
 	}
 	switch {
@@ -158,17 +158,17 @@ func resizesSwap(p *v1.Pod, a Allocation) bool {
 			restarts(c, v1.ResourceMemory) {
 			continue
 		}
-		if swaps(p, &c.Resources) || swaps(was, &given) {
+		if maySwap(p, &c.Resources) || maySwap(was, &given) {
 			return true
 		}
 	}
 	return false
 }
 
-// swaps reports whether a container with those resources may swap if the node allows
+// maySwap reports whether a container with those resources may swap if the node allows
 // containers to swap (GetContainerSwapBehavior in pkg/kubelet/kuberuntime).
-func swaps(p *v1.Pod, r *v1.ResourceRequirements) bool {
-	if pod.IsCritical(p) || pod.QoS(p) != v1.PodQOSBurstable {
+func maySwap(p *v1.Pod, r *v1.ResourceRequirements) bool {
+	if pod.IsCritical(p) || pod.QOSClass(p) != v1.PodQOSBurstable {
 		return false
 	}
 	request, limit := r.Requests[v1.ResourceMemory], r.Limits[v1.ResourceMemory]

@@ -122,7 +122,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			asked, fits := false, room(t, row.others...)
-			got := resize.Decide(row.pod, resize.Of(row.was), resize.Node{Features: row.features, Room: func(p *v1.Pod) resize.Room {
+			got := resize.Decide(row.pod, resize.FromSpec(row.was), resize.Node{Features: row.features, CheckFit: func(p *v1.Pod) resize.Fit {
 				asked = true
 				return fits(p)
 			}})
@@ -141,11 +141,11 @@ func TestDeferredThenFeasible(t *testing.T) {
 	was, wants := newPod(app("main", asks("500m", "", "", ""))), newPod(app("main", asks("1", "", "", "")))
 	neighbour := other("other", "500m", "")
 	neighbour.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Resources: new(asks("1500m", "", "", ""))}}
-	if d := resize.Decide(wants, resize.Of(was), resize.Node{Room: room(t, neighbour)}); d.Outcome != resize.Deferred {
+	if d := resize.Decide(wants, resize.FromSpec(was), resize.Node{CheckFit: room(t, neighbour)}); d.Outcome != resize.Deferred {
 		t.Fatalf("got %s while the other still runs with what it had", d.Outcome)
 	}
 	neighbour.Status.ContainerStatuses[0].Resources = new(asks("500m", "", "", ""))
-	if d := resize.Decide(wants, resize.Of(was), resize.Node{Room: room(t, neighbour)}); d.Outcome != resize.Allocate {
+	if d := resize.Decide(wants, resize.FromSpec(was), resize.Node{CheckFit: room(t, neighbour)}); d.Outcome != resize.Allocate {
 		t.Fatalf("got %s", d.Outcome)
 	}
 }

@@ -81,21 +81,21 @@ func newPod(options ...option) *v1.Pod {
 }
 
 // room is a node with two CPUs and 1 GiB, and its other pods.
-func room(t *testing.T, others ...*v1.Pod) func(*v1.Pod) resize.Room {
+func room(t *testing.T, others ...*v1.Pod) func(*v1.Pod) resize.Fit {
 	t.Helper()
 	node := &admission.Node{Name: "board", OS: "linux", Arch: "arm", MaxPods: 10, Allocatable: list("2", "1Gi"), Unconfirmed: true}
 	for i, other := range others {
 		others[i] = resize.Reserved(other)
 	}
-	return func(p *v1.Pod) resize.Room {
+	return func(p *v1.Pod) resize.Fit {
 		r := admission.Fit(p, node, others)
 		switch {
 		case r == nil:
-			return resize.Room{}
+			return resize.Fit{}
 		case len(r.Preempt) > 0:
-			return resize.Room{Preempt: r.Preempt}
+			return resize.Fit{Preempt: r.Preempt}
 		}
-		return resize.Room{Reason: r.Reason, Message: r.Message}
+		return resize.Fit{Reason: r.Reason, Message: r.Message}
 	}
 }
 

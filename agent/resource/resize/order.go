@@ -26,13 +26,13 @@ type Pending struct {
 func Sort(list []Pending) {
 	slices.SortStableFunc(list, func(a, b Pending) int {
 		grows := a.grows()
-		if d := cmp.Compare(number(grows), number(b.grows())); d != 0 || !grows {
+		if d := cmp.Compare(boolToInt(grows), boolToInt(b.grows())); d != 0 || !grows {
 			return d
 		}
 		return cmp.Or(
 			cmp.Compare(priority(b.Pod), priority(a.Pod)),
-			cmp.Compare(number(!guaranteed(a.Pod)), number(!guaranteed(b.Pod))),
-			cmp.Compare(number(a.Since.IsZero()), number(b.Since.IsZero())),
+			cmp.Compare(boolToInt(!guaranteed(a.Pod)), boolToInt(!guaranteed(b.Pod))),
+			cmp.Compare(boolToInt(a.Since.IsZero()), boolToInt(b.Since.IsZero())),
 			a.Since.Compare(b.Since),
 		)
 	})
@@ -49,7 +49,7 @@ func more(a, b v1.ResourceList, name v1.ResourceName) bool {
 	return q.Cmp(b[name]) > 0
 }
 
-func guaranteed(p *v1.Pod) bool { return pod.QoS(p) == v1.PodQOSGuaranteed }
+func guaranteed(p *v1.Pod) bool { return pod.QOSClass(p) == v1.PodQOSGuaranteed }
 
 func priority(p *v1.Pod) int32 {
 	if p.Spec.Priority == nil {
@@ -58,7 +58,7 @@ func priority(p *v1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-func number(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}

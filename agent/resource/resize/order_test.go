@@ -17,7 +17,7 @@ func TestSort(t *testing.T) {
 	pending := func(name string, from, to v1.ResourceRequirements, since int64, options ...option) resize.Pending {
 		wants := newPod(append(options, app("main", to))...)
 		wants.Name = name
-		p := resize.Pending{Pod: wants, Allocation: resize.Of(newPod(app("main", from)))}
+		p := resize.Pending{Pod: wants, Allocation: resize.FromSpec(newPod(app("main", from)))}
 		if since > 0 {
 			p.Since = time.Unix(since, 0)
 		}
@@ -51,7 +51,7 @@ func TestSortIsStable(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		p := newPod(app("main", asks("1", "", "", "")))
 		p.Name = name
-		list = append(list, resize.Pending{Pod: p, Allocation: resize.Of(p), Since: time.Unix(int64('z'-name[0]), 0)})
+		list = append(list, resize.Pending{Pod: p, Allocation: resize.FromSpec(p), Since: time.Unix(int64('z'-name[0]), 0)})
 	}
 	resize.Sort(list)
 	for i, name := range []string{"a", "b", "c"} {

@@ -10,10 +10,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Group holds the limits and the weight of the pod's cgroup. In actual values, a
+// CgroupLimits holds the limits and the weight of the pod's cgroup. In actual values, a
 // known 0 means no limit, and an unknown one is not changed. In desired values, 0 and
 // unknown mean that it is not changed, because removing a limit is no resize.
-type Group struct {
+type CgroupLimits struct {
 	CPUWeight Amount // of cgroup v2
 	CPUQuota  Amount // microseconds, with the same period in both
 	MemoryMax Amount // bytes
@@ -25,14 +25,14 @@ type Running struct {
 	Actual Actual
 }
 
-// World is the actual state of a pod.
-type World struct {
+// State is the actual state of a pod.
+type State struct {
 	// Containers holds the running containers by name. It omits containers that do
 	// not run or are being stopped: they get the allocation at their next start.
 	Containers map[string]Running
-	// Group holds the actual values of the pod's cgroup, and Wanted those for the
+	// Cgroup holds the actual values of the pod's cgroup, and Wanted those for the
 	// allocated pod.
-	Group, Wanted Group
+	Cgroup, DesiredCgroup CgroupLimits
 	// NoCPUQuota means that no CPU limits are set, by the node (cpuCFSQuota) or for
 	// this pod alone.
 	NoCPUQuota bool
@@ -95,9 +95,9 @@ type lowered struct {
 	limit     int64
 }
 
-// Settled reports whether the actual resources equal the allocation. Otherwise the
+// IsEmpty reports whether the actual resources equal the allocation. Otherwise the
 // pod has the condition PodResizeInProgress.
-func (p *Plan) Settled() bool { return len(p.Restart) == 0 && len(p.Steps) == 0 }
+func (p *Plan) IsEmpty() bool { return len(p.Restart) == 0 && len(p.Steps) == 0 }
 
 // PlanOf compares the allocated pod with its actual state (computePodResizeAction and
 // doPodResizeAction in pkg/kubelet/kuberuntime/kuberuntime_manager.go).
@@ -113,7 +113,7 @@ func (p *Plan) Settled() bool { return len(p.Restart) == 0 && len(p.Steps) == 0 
 // values that it set, not with what the runtime reports; it treats a new limit as
 // growth; and it checks the pod's cgroup only together with a change of a container
 // or of pod-level resources.
-func PlanOf(p *v1.Pod, w *World) Plan {
+func PlanOf(p *v1.Pod, w *State) Plan {
 	var plan Plan
 	var memory, cpu []change
 	for c, kind := range pod.Containers(&p.Spec) {
@@ -121,7 +121,7 @@ func PlanOf(p *v1.Pod, w *World) Plan {
 		if !ok || kind == pod.Ephemeral {
 			continue
 		}
-		wanted := Wanted(p, c)
+		wanted := DesiredValues(p, c)
 		byMemory, byCPU := running.Actual.memoryChange(wanted), running.Actual.cpuChange(wanted, w.NoCPUQuota)
 		mayRestart := kind == pod.Main || pod.IsRestartableInit(c)
 		if mayRestart && (byMemory != 0 && restarts(c, v1.ResourceMemory) || byCPU != 0 && restarts(c, v1.ResourceCPU)) {
@@ -139,7 +139,7 @@ func PlanOf(p *v1.Pod, w *World) Plan {
 		if byMemory != 0 {
 			step.Resource = v1.ResourceMemory
 			if byCPU != 0 {
-				step.Values = running.Actual.keepCPU(wanted)
+				step.Values = running.Actual.withActualCPU(wanted)
 			}
 			memory = append(memory, change{step, byMemory})
 			if limitChange(running.Actual.MemoryLimit, wanted.MemoryLimit) < 0 {
@@ -147,15 +147,15 @@ func PlanOf(p *v1.Pod, w *World) Plan {
 			}
 		}
 	}
-	if limitChange(w.Group.MemoryMax, wantedOf(w.Wanted.MemoryMax)) < 0 {
-		plan.lowered = append(plan.lowered, lowered{"", w.Wanted.MemoryMax.Value})
+	if limitChange(w.Cgroup.MemoryMax, valueOrZero(w.DesiredCgroup.MemoryMax)) < 0 {
+		plan.lowered = append(plan.lowered, lowered{"", w.DesiredCgroup.MemoryMax.Value})
 	}
-	plan.steps(v1.ResourceMemory, memory, w.Group.MemoryMax, w.Wanted.MemoryMax, Amount{}, Amount{})
-	quota := w.Wanted.CPUQuota
+	plan.steps(v1.ResourceMemory, memory, w.Cgroup.MemoryMax, w.DesiredCgroup.MemoryMax, Amount{}, Amount{})
+	quota := w.DesiredCgroup.CPUQuota
 	if w.NoCPUQuota {
 		quota = Amount{}
 	}
-	plan.steps(v1.ResourceCPU, cpu, w.Group.CPUQuota, quota, w.Group.CPUWeight, w.Wanted.CPUWeight)
+	plan.steps(v1.ResourceCPU, cpu, w.Cgroup.CPUQuota, quota, w.Cgroup.CPUWeight, w.DesiredCgroup.CPUWeight)
 	return plan
 }
 
@@ -165,9 +165,9 @@ type change struct {
 	by   int
 }
 
-// keepCPU returns the values with the container's actual cpu, which changes in a
+// withActualCPU returns the values with the container's actual cpu, which changes in a
 // separate step.
-func (a Actual) keepCPU(v Values) Values {
+func (a Actual) withActualCPU(v Values) Values {
 	if a.CPUShares.Known {
 		v.CPURequest = a.cpuRequest()
 	}
@@ -179,8 +179,8 @@ func (a Actual) keepCPU(v Values) Values {
 
 // steps appends the steps for one resource.
 func (p *Plan) steps(name v1.ResourceName, changes []change, limit, wantedLimit, weight, wantedWeight Amount) {
-	byLimit, byWeight := limitChange(limit, wantedOf(wantedLimit)), 0
-	if weight.Known && wantedOf(wantedWeight) > 0 {
+	byLimit, byWeight := limitChange(limit, valueOrZero(wantedLimit)), 0
+	if weight.Known && valueOrZero(wantedWeight) > 0 {
 		byWeight = cmp.Compare(wantedWeight.Value, weight.Value)
 	}
 	podLimit := Step{Kind: PodLimit, Resource: name, Amount: wantedLimit.Value}
@@ -203,7 +203,7 @@ func (p *Plan) steps(name v1.ResourceName, changes []change, limit, wantedLimit,
 	}
 }
 
-func wantedOf(a Amount) int64 {
+func valueOrZero(a Amount) int64 {
 	if !a.Known {
 		return 0
 	}

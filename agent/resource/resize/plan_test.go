@@ -13,10 +13,10 @@ import (
 )
 
 // runs returns the World of a pod whose containers all run with its resources.
-func runs(p *v1.Pod) resize.World {
-	w := resize.World{Containers: map[string]resize.Running{}}
+func runs(p *v1.Pod) resize.State {
+	w := resize.State{Containers: map[string]resize.Running{}}
 	for c := range pod.Containers(&p.Spec) {
-		w.Containers[c.Name] = resize.Running{ID: "id-" + c.Name, Actual: resize.Recorded(resize.Wanted(p, c), 0)}
+		w.Containers[c.Name] = resize.Running{ID: "id-" + c.Name, Actual: resize.Recorded(resize.DesiredValues(p, c), 0)}
 	}
 	return w
 }
@@ -38,8 +38,8 @@ func words(p *resize.Plan) []string {
 	return out
 }
 
-func group(weight, quota, memory int64) resize.Group {
-	return resize.Group{CPUWeight: resize.Known(weight), CPUQuota: resize.Known(quota), MemoryMax: resize.Known(memory << 20)}
+func group(weight, quota, memory int64) resize.CgroupLimits {
+	return resize.CgroupLimits{CPUWeight: resize.Known(weight), CPUQuota: resize.Known(quota), MemoryMax: resize.Known(memory << 20)}
 }
 
 func TestPlan(t *testing.T) {
@@ -48,8 +48,8 @@ func TestPlan(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		was, pod  *v1.Pod
-		had, gets resize.Group
-		change    func(*resize.World)
+		had, gets resize.CgroupLimits
+		change    func(*resize.State)
 		want      []string
 	}{
 		{name: "nothing", was: newPod(app("main", small)), pod: newPod(app("main", small)), had: group(20, 100000, 128), gets: group(20, 100000, 128)},
@@ -102,7 +102,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "a limit is never taken away", was: newPod(app("main", small)), pod: newPod(app("main", asks("500m", "64Mi", "", ""))),
-			had: group(20, 100000, 128), gets: resize.Group{CPUWeight: resize.Known(20)},
+			had: group(20, 100000, 128), gets: resize.CgroupLimits{CPUWeight: resize.Known(20)},
 		},
 		{
 			name: "restart for memory", was: newPod(app("a", small, v1.ResourceMemory), app("b", small)), pod: newPod(app("a", large, v1.ResourceMemory), app("b", large)),
@@ -130,7 +130,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "during a restart", was: newPod(app("main", small)), pod: newPod(app("main", large)), had: group(20, 100000, 128), gets: group(40, 200000, 256),
-			change: func(w *resize.World) { delete(w.Containers, "main") },
+			change: func(w *resize.State) { delete(w.Containers, "main") },
 			want:   []string{"PodLimit memory 268435456", "PodLimit cpu 200000", "PodWeight cpu 40"},
 		},
 		{
@@ -147,11 +147,11 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "a runtime that tells nothing", was: newPod(app("main", small, v1.ResourceCPU)), pod: newPod(app("main", large, v1.ResourceCPU)),
-			change: func(w *resize.World) { w.Containers["main"] = resize.Running{ID: "id-main"} },
+			change: func(w *resize.State) { w.Containers["main"] = resize.Running{ID: "id-main"} },
 		},
 		{
 			name: "no quotas", was: newPod(app("main", small)), pod: newPod(app("main", asks("500m", "64Mi", "2", "128Mi"))), had: group(20, 100000, 128), gets: group(20, 200000, 128),
-			change: func(w *resize.World) { w.NoCPUQuota = true },
+			change: func(w *resize.State) { w.NoCPUQuota = true },
 		},
 		{
 			name: "a cgroup that was not read", was: newPod(app("main", small)), pod: newPod(app("main", small)), gets: group(40, 200000, 256),
@@ -159,7 +159,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := runs(row.was)
-			w.Group, w.Wanted = row.had, row.gets
+			w.Cgroup, w.DesiredCgroup = row.had, row.gets
 			if row.change != nil {
 				row.change(&w)
 			}
@@ -167,8 +167,8 @@ func TestPlan(t *testing.T) {
 			if diff := cmp.Diff(row.want, words(&plan)); diff != "" {
 				t.Error(diff)
 			}
-			if plan.Settled() != (len(row.want) == 0) {
-				t.Errorf("settled: %v", plan.Settled())
+			if plan.IsEmpty() != (len(row.want) == 0) {
+				t.Errorf("settled: %v", plan.IsEmpty())
 			}
 			for i := range plan.Restart {
 				if want := "Container " + plan.Restart[i].Container + " resize requires restart"; plan.Restart[i].Message != want {
@@ -188,10 +188,10 @@ func TestDoneIsSettled(t *testing.T) {
 		w := runs(p)
 		for name, c := range w.Containers {
 			a := c.Actual
-			c.Actual = resize.Observed(a.CPUShares.Value, a.CPUQuota.Value, a.CPUPeriod, a.MemoryLimit.Value).Or(a)
+			c.Actual = resize.Observed(a.CPUShares.Value, a.CPUQuota.Value, a.CPUPeriod, a.MemoryLimit.Value).WithFallback(a)
 			w.Containers[name] = c
 		}
-		if plan := resize.PlanOf(p, &w); !plan.Settled() {
+		if plan := resize.PlanOf(p, &w); !plan.IsEmpty() {
 			t.Fatalf("%s: %v", text, words(&plan))
 		}
 	}
@@ -218,7 +218,7 @@ func TestObserved(t *testing.T) {
 func TestValuesOn(t *testing.T) {
 	r := asks("1", "1Gi", "2", "2Gi")
 	r.Limits["example.com/led"] = r.Limits[v1.ResourceCPU]
-	got := resize.Values{CPURequest: 100, MemoryLimit: 1 << 20}.On(r)
+	got := resize.Values{CPURequest: 100, MemoryLimit: 1 << 20}.ApplyTo(r)
 	if got.Requests.Cpu().String() != "100m" || got.Limits.Memory().String() != "1Mi" || len(got.Limits) != 2 {
 		t.Errorf("got %v", got)
 	}
@@ -235,7 +235,7 @@ func TestCheck(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		was, pod  v1.ResourceRequirements
-		had, gets resize.Group
+		had, gets resize.CgroupLimits
 		usage     resize.Usage
 		want      string
 		lowers    bool
@@ -265,7 +265,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := runs(newPod(app("main", row.was)))
-			w.Group, w.Wanted = row.had, row.gets
+			w.Cgroup, w.DesiredCgroup = row.had, row.gets
 			plan := resize.PlanOf(newPod(app("main", row.pod)), &w)
 			got := ""
 			if err := plan.Check(row.usage); err != nil {

@@ -7,16 +7,16 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reported returns the allocation of a pod without a checkpoint, from its status in
+// FromStatus returns the allocation of a pod without a checkpoint, from its status in
 // the API server: the spec may have changed while the agent was not running. Requests
 // are the allocated ones, limits the actual ones. A container without a status gets
 // the resources of the spec. A request or limit that is missing in the status was
 // added since; none can be removed. For the whole pod the status holds sums including
 // the overhead: they only replace values of the pod-level resources.
-func Reported(p *v1.Pod) Allocation {
-	a := Of(p)
+func FromStatus(p *v1.Pod) Allocation {
+	a := FromSpec(p)
 	for name, r := range a.Containers {
-		s := pod.StatusOf(&p.Status, name)
+		s := pod.FindContainerStatus(&p.Status, name)
 		if s == nil || s.Resources == nil {
 			continue
 		}
@@ -32,7 +32,7 @@ func Reported(p *v1.Pod) Allocation {
 		put := func(list, told v1.ResourceList) {
 			for name, asked := range list {
 				has, known := told[name]
-				if !known || !pod.PodLevel(name) {
+				if !known || !pod.IsSupportedPodLevelResource(name) {
 					continue
 				}
 				has.Sub(p.Spec.Overhead[name])

@@ -32,7 +32,7 @@ func TestReported(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := newPod(app("main", row.spec), row.told)
-			r := resize.Reported(p).Containers["main"]
+			r := resize.FromStatus(p).Containers["main"]
 			if got := text(&r); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
@@ -65,7 +65,7 @@ func TestReportedOfThePodAsAWhole(t *testing.T) {
 			if p.Status.Resources = row.told; row.told != nil {
 				p.Status.AllocatedResources = row.told.Requests
 			}
-			a := resize.Reported(p)
+			a := resize.FromStatus(p)
 			if got := text(a.Pod); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}

@@ -15,26 +15,26 @@ import (
 func Reserved(p *v1.Pod) *v1.Pod {
 	larger := Allocation{Containers: map[string]v1.ResourceRequirements{}, Pod: p.Spec.Resources}
 	for c, kind := range pod.Containers(&p.Spec) {
-		s := pod.StatusOf(&p.Status, c.Name)
+		s := pod.FindContainerStatus(&p.Status, c.Name)
 		if kind == pod.Ephemeral || kind == pod.Init && !pod.IsRestartableInit(c) || s == nil || s.Resources == nil {
 			continue
 		}
 		r := c.Resources
-		r.Requests = most(r.Requests, s.Resources.Requests, s.AllocatedResources)
+		r.Requests = maxEach(r.Requests, s.Resources.Requests, s.AllocatedResources)
 		larger.Containers[c.Name] = r
 	}
 	if own := p.Spec.Resources; own != nil && p.Status.Resources != nil {
 		r := *own
 		// The status is that of the whole pod. Only pod-level resources replace the
 		// sum of the containers.
-		r.Requests = most(r.Requests, only(p.Status.Resources.Requests, r.Requests), only(p.Status.AllocatedResources, r.Requests))
+		r.Requests = maxEach(r.Requests, selectNames(p.Status.Resources.Requests, r.Requests), selectNames(p.Status.AllocatedResources, r.Requests))
 		larger.Pod = &r
 	}
 	return larger.Apply(p)
 }
 
-// most returns the maximum of each resource. The result may be one of the lists.
-func most(list v1.ResourceList, others ...v1.ResourceList) v1.ResourceList {
+// maxEach returns the maximum of each resource. The result may be one of the lists.
+func maxEach(list v1.ResourceList, others ...v1.ResourceList) v1.ResourceList {
 	out, own := list, false
 	for _, other := range others {
 		for name, q := range other {
@@ -52,7 +52,7 @@ func most(list v1.ResourceList, others ...v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-func only(list, names v1.ResourceList) v1.ResourceList {
+func selectNames(list, names v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range names {
 		if q, ok := list[name]; ok {

@@ -14,11 +14,11 @@ type Values struct {
 	MemoryRequest, MemoryLimit int64
 }
 
-// Wanted returns the container's values in the allocated pod. A missing container
+// DesiredValues returns the container's values in the allocated pod. A missing container
 // limit defaults to the pod-level limit (containerResourcesFromRequirements in
 // pkg/kubelet/kuberuntime), and a missing CPU request to the limit, as at the start
 // of the container.
-func Wanted(p *v1.Pod, c *v1.Container) Values {
+func DesiredValues(p *v1.Pod, c *v1.Container) Values {
 	v := Values{
 		CPULimit:      milli(limit(p, c, v1.ResourceCPU)),
 		MemoryRequest: whole(c.Resources.Requests[v1.ResourceMemory]),
@@ -39,10 +39,10 @@ func limit(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	return q
 }
 
-// On returns r with the values in place of its cpu and memory, as the basis of an
+// ApplyTo returns r with the values in place of its cpu and memory, as the basis of an
 // update's limits. A request of 0 is set explicitly, because it differs from a
 // missing one.
-func (v Values) On(r v1.ResourceRequirements) v1.ResourceRequirements {
+func (v Values) ApplyTo(r v1.ResourceRequirements) v1.ResourceRequirements {
 	r = *r.DeepCopy()
 	if r.Requests == nil {
 		r.Requests = v1.ResourceList{}

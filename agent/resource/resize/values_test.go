@@ -24,12 +24,12 @@ func TestWanted(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := newPod(row.pod, row.main)
-			got := resize.Wanted(p, &p.Spec.Containers[0])
+			got := resize.DesiredValues(p, &p.Spec.Containers[0])
 			if got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
 			w := runs(p)
-			if plan := resize.PlanOf(p, &w); !plan.Settled() {
+			if plan := resize.PlanOf(p, &w); !plan.IsEmpty() {
 				t.Errorf("not settled: %v", words(&plan))
 			}
 		})
@@ -39,10 +39,10 @@ func TestWanted(t *testing.T) {
 // Values that the runtime does not report come from the record, and no others.
 func TestOr(t *testing.T) {
 	record := resize.Recorded(resize.Values{CPURequest: 1000, CPULimit: 2000, MemoryRequest: 1, MemoryLimit: 2}, 0)
-	if got := (resize.Actual{}).Or(record); got != record {
+	if got := (resize.Actual{}).WithFallback(record); got != record {
 		t.Errorf("got %+v", got)
 	}
-	got := resize.Observed(2, 1000, 50000, 0).Or(record)
+	got := resize.Observed(2, 1000, 50000, 0).WithFallback(record)
 	want := resize.Actual{CPUShares: resize.Known(2), CPUQuota: resize.Known(1000), CPUPeriod: 50000, MemoryLimit: resize.Known(0), MemoryRequest: resize.Known(1)}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -24,25 +24,25 @@ type Guard struct {
 func NewGuard(tree *cgroups.Tree, socket string, oomScoreAdj int, log *slog.Logger) *Guard {
 	g := &Guard{log: log, socket: socket, config: Config{
 		Tree: tree, Memory: machine.Memory(machine.Roots{}), OOMScoreAdj: oomScoreAdj,
-		Unit: func(path string, r cgroups.Resources) error {
+		SetUnit: func(path string, r cgroups.Resources) error {
 			units := tree.NewSlices("")
 			defer units.Close()
 			return units.Set(path, r)
 		},
 	}}
-	g.warn("agent", os.Getpid(), g.config.Process(os.Getpid()))
-	g.cgroup = g.config.Top(os.Getpid())
+	g.warn("agent", os.Getpid(), g.config.Protect(os.Getpid()))
+	g.cgroup = g.config.TopLevelCgroup(os.Getpid())
 	return g
 }
 
 // Cgroup returns the top-level cgroup in which this process is protected, or "".
 func (g *Guard) Cgroup() string { return g.cgroup }
 
-// Keep locks the program pages that rehearse uses in memory. It also runs the garbage
+// LockRehearsed locks the program pages that rehearse uses in memory. It also runs the garbage
 // collector and logs a message, because a decision without free memory may need the
 // code of both.
-func (g *Guard) Keep(rehearse func()) {
-	locked, err := KeepRehearsed(func() {
+func (g *Guard) LockRehearsed(rehearse func()) {
+	locked, err := LockRehearsed(func() {
 		rehearse()
 		runtime.GC()
 		g.log.Info("rehearsed an eviction")
@@ -55,19 +55,19 @@ func (g *Guard) Keep(rehearse func()) {
 // the protection by systemd, for both processes, in a new goroutine, because systemd
 // may be busy.
 func (g *Guard) RuntimeConnected() {
-	pid, err := Listener(context.Background(), g.socket)
+	pid, err := ListenerPID(context.Background(), g.socket)
 	if err != nil {
 		g.log.Warn("cannot find container runtime process to protect", "error", err)
 	} else {
-		g.warn("container runtime", pid, g.config.Process(pid))
+		g.warn("container runtime", pid, g.config.Protect(pid))
 	}
 	if !cgroups.SystemdRuns("") {
 		return
 	}
 	go func() {
-		g.warn("agent", os.Getpid(), g.config.ShieldAgent(os.Getpid()))
+		g.warn("agent", os.Getpid(), g.config.ProtectAgentUnit(os.Getpid()))
 		if err == nil {
-			g.warn("container runtime", pid, g.config.ShieldRuntime(pid))
+			g.warn("container runtime", pid, g.config.ProtectRuntimeUnit(pid))
 		}
 	}()
 }

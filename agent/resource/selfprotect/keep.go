@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepRehearsed calls rehearse once and locks the program pages, code and constants,
+// LockRehearsed calls rehearse once and locks the program pages, code and constants,
 // that this process used meanwhile (mlock2(2), MLOCK_ONFAULT). It returns the number
 // of locked bytes. memory.min of a cgroup does not protect all of them: a page is
 // charged to the cgroup whose process read it first, which may be that of a shell or
@@ -28,7 +28,7 @@ import (
 // If it cannot find the used pages, KeepRehearsed locks all pages of the program that
 // have been or will be read, and returns an error. It locks none if it cannot read
 // the mappings of the program.
-func KeepRehearsed(rehearse func()) (kept uint64, err error) {
+func LockRehearsed(rehearse func()) (kept uint64, err error) {
 	parts, err := programParts()
 	if err != nil {
 		rehearse()
@@ -41,7 +41,7 @@ func KeepRehearsed(rehearse func()) (kept uint64, err error) {
 	}
 	defer pagemap.Close()
 	var failed error
-	var whole, separated []part
+	var whole, separated []addressRange
 	for _, p := range parts {
 		if err := p.separate(pagemap); err != nil {
 			failed = errors.Join(failed, err)
@@ -60,7 +60,7 @@ func KeepRehearsed(rehearse func()) (kept uint64, err error) {
 		}
 		if err != nil {
 			failed = errors.Join(failed, err)
-			used = []part{p}
+			used = []addressRange{p}
 		}
 		runs = append(runs, used...)
 	}
@@ -72,7 +72,7 @@ func KeepRehearsed(rehearse func()) (kept uint64, err error) {
 
 // programParts returns the mapped parts of the program's file that this process
 // cannot write.
-func programParts() ([]part, error) {
+func programParts() ([]addressRange, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return nil, fmt.Errorf("find program mappings: %w", err)
@@ -85,7 +85,7 @@ func programParts() ([]part, error) {
 }
 
 // lock locks pages once they have been read. It reads none.
-func lock(parts []part) error {
+func lock(parts []addressRange) error {
 	var failed error
 	for _, p := range parts {
 		if _, _, errno := unix.Syscall(unix.SYS_MLOCK2, p.start, p.end-p.start, unix.MLOCK_ONFAULT); errno != 0 {
@@ -95,11 +95,11 @@ func lock(parts []part) error {
 	return failed
 }
 
-// part is a range of addresses. end is exclusive.
-type part struct{ start, end uintptr }
+// addressRange is a range of addresses. end is exclusive.
+type addressRange struct{ start, end uintptr }
 
 // advise calls madvise(2) for the part.
-func (p part) advise(advice uintptr) error {
+func (p addressRange) advise(advice uintptr) error {
 	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, p.start, p.end-p.start, advice); errno != 0 {
 		return fmt.Errorf("madvise %d bytes of the program: %w", p.end-p.start, errno)
 	}
@@ -108,7 +108,7 @@ func (p part) advise(advice uintptr) error {
 
 // separate gives each page its own mapping and unmaps the pages. No data is lost: the
 // kernel reads the pages from the file again.
-func (p part) separate(pagemap *os.File) error {
+func (p addressRange) separate(pagemap *os.File) error {
 	entries, err := p.pages(pagemap)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (p part) separate(pagemap *os.File) error {
 	// Adjacent mappings stay separate while their advice differs.
 	size := uintptr(os.Getpagesize())
 	for at := p.start; at < p.end; at += 2 * size {
-		if err = (part{at, at + size}).advise(unix.MADV_RANDOM); err != nil {
+		if err = (addressRange{at, at + size}).advise(unix.MADV_RANDOM); err != nil {
 			break
 		}
 	}
@@ -135,7 +135,7 @@ func (p part) separate(pagemap *os.File) error {
 }
 
 // used returns the mapped pages. It merges adjacent ones.
-func (p part) used(pagemap *os.File) (runs []part, err error) {
+func (p addressRange) used(pagemap *os.File) (runs []addressRange, err error) {
 	entries, err := p.pages(pagemap)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (p part) used(pagemap *os.File) (runs []part, err error) {
 		if last := len(runs) - 1; last >= 0 && runs[last].end == at {
 			runs[last].end += size
 		} else {
-			runs = append(runs, part{at, at + size})
+			runs = append(runs, addressRange{at, at + size})
 		}
 	}
 	return runs, nil
@@ -164,7 +164,7 @@ func (p page) swapped() bool { return p>>62&1 == 1 }
 // copied reports whether the process has a private copy of the file's page.
 func (p page) copied() bool { return p.swapped() || p.present() && p>>61&1 == 0 }
 
-func (p part) pages(pagemap *os.File) ([]page, error) {
+func (p addressRange) pages(pagemap *os.File) ([]page, error) {
 	size := uintptr(os.Getpagesize())
 	raw := make([]byte, (p.end-p.start)/size*8)
 	if _, err := pagemap.ReadAt(raw, int64(p.start/size)*8); err != nil {
@@ -179,7 +179,7 @@ func (p part) pages(pagemap *os.File) ([]page, error) {
 
 // readOnly returns the mapped parts of a file that a process cannot write, from the
 // content of proc_pid_maps(5).
-func readOnly(maps []byte, file string) (parts []part) {
+func readOnly(maps []byte, file string) (parts []addressRange) {
 	for line := range bytes.Lines(maps) {
 		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)
 		if len(fields) < 6 || strings.TrimLeft(fields[5], " ") != file || !strings.HasPrefix(fields[1], "r-") {
@@ -189,7 +189,7 @@ func readOnly(maps []byte, file string) (parts []part) {
 		start, err1 := strconv.ParseUint(from, 16, strconv.IntSize)
 		end, err2 := strconv.ParseUint(to, 16, strconv.IntSize)
 		if err1 == nil && err2 == nil && start < end {
-			parts = append(parts, part{uintptr(start), uintptr(end)})
+			parts = append(parts, addressRange{uintptr(start), uintptr(end)})
 		}
 	}
 	return parts

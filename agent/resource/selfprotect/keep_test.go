@@ -24,8 +24,8 @@ func TestReadOnly(t *testing.T) {
 		"7000-6000 r--p 00000000 fe:00 1234                                       /usr/bin/tinylet (deleted)\n" +
 		"zz-6000 r--p 00000000 fe:00 1234                                         /usr/bin/tinylet (deleted)\n" +
 		"torn\n"
-	want := []part{{0x400000, 0x1200000}, {0x1200000, 0x1a00000}}
-	if diff := cmp.Diff(want, readOnly([]byte(maps), "/usr/bin/tinylet (deleted)"), cmp.AllowUnexported(part{})); diff != "" {
+	want := []addressRange{{0x400000, 0x1200000}, {0x1200000, 0x1a00000}}
+	if diff := cmp.Diff(want, readOnly([]byte(maps), "/usr/bin/tinylet (deleted)"), cmp.AllowUnexported(addressRange{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -38,7 +38,7 @@ func TestKeepRehearsed(t *testing.T) {
 	}
 	ran := 0
 	begun := time.Now()
-	kept, err := KeepRehearsed(func() {
+	kept, err := LockRehearsed(func() {
 		ran++
 		if err := json.Unmarshal([]byte(`{"a": [1, 2]}`), &map[string]any{}); err != nil {
 			t.Error(err)
@@ -92,7 +92,7 @@ func TestPage(t *testing.T) {
 
 // mapping is an entry of smaps.
 type mapping struct {
-	part
+	addressRange
 	file   string
 	locked bool
 }
@@ -111,7 +111,7 @@ func mappings(t *testing.T) (all []mapping) {
 			if err := errors.Join(err1, err2); err != nil {
 				t.Fatal(err)
 			}
-			m := mapping{part: part{uintptr(start), uintptr(end)}}
+			m := mapping{addressRange: addressRange{uintptr(start), uintptr(end)}}
 			if len(fields) > 5 {
 				m.file = fields[5]
 			}

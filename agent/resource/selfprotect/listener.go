@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialLimit is the timeout of the connection to a local socket.
-const dialLimit = 5 * time.Second
+// dialTimeout is the timeout of the connection to a local socket.
+const dialTimeout = 5 * time.Second
 
-// errNobody means that the listener is not in this PID namespace, or that it is init,
+// errUnknownListener means that the listener is not in this PID namespace, or that it is init,
 // which listens for another process.
-var errNobody = errors.New("listening process is unknown or init")
+var errUnknownListener = errors.New("listening process is unknown or init")
 
-// Listener returns the PID of the process that listens on a unix socket, from
+// ListenerPID returns the PID of the process that listens on a unix socket, from
 // SO_PEERCRED (unix(7)). It blocks for up to 5 s.
-func Listener(ctx context.Context, socket string) (pid int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+func ListenerPID(ctx context.Context, socket string) (pid int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -35,7 +35,7 @@ func Listener(ctx context.Context, socket string) (pid int, err error) {
 	var failed error
 	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err = errors.Join(err, failed); err == nil && cred.Pid <= 1 {
-		err = errNobody
+		err = errUnknownListener
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find listener of %s: %w", socket, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Group is the path of the cgroup of the agent and the runtime.
-const Group = "/tinylet"
+// Cgroup is the path of the cgroup of the agent and the runtime.
+const Cgroup = "/tinylet"
 
 // The protected memory of the cgroup (memory.min): up to a quarter of the machine's
 // memory, and at most what the agent and containerd use with ten pods, including
@@ -34,21 +34,21 @@ const (
 	agentMost = 32 << 20
 )
 
-// Reserve returns how many bytes of the cgroup's memory are protected on a machine
+// ProtectedMemory returns how many bytes of the cgroup's memory are protected on a machine
 // with that many bytes. The result is in whole pages, as the kernel shows it.
-func Reserve(memory uint64) uint64 { return pages(min(memory/memoryPart, memoryMost)) }
+func ProtectedMemory(memory uint64) uint64 { return roundToPages(min(memory/memoryPart, memoryMost)) }
 
-// Shares returns how the reserve is divided if agent and runtime have separate
+// SplitProtectedMemory returns how the reserve is divided if agent and runtime have separate
 // cgroups. The sum equals the reserve. If both claimed all of it, the kernel would
 // divide it by usage: the agent's part would shrink with each shim, and its program
 // would be evicted from memory page by page just when it has to act.
-func Shares(memory uint64) (agent, runtime uint64) {
-	all := Reserve(memory)
-	agent = pages(min(all/agentPart, agentMost))
+func SplitProtectedMemory(memory uint64) (agent, runtime uint64) {
+	all := ProtectedMemory(memory)
+	agent = roundToPages(min(all/agentPart, agentMost))
 	return agent, all - agent
 }
 
-func pages(n uint64) uint64 { return n - n%uint64(os.Getpagesize()) }
+func roundToPages(n uint64) uint64 { return n - n%uint64(os.Getpagesize()) }
 
 // cpuWeight is five times the default weight. In the root cgroup each process
 // competed individually with all pods.
@@ -61,9 +61,9 @@ type Config struct {
 	Proc string
 	// Memory is the machine's memory in bytes.
 	Memory int64
-	// Unit sets limits of a systemd unit, identified by its cgroup path
+	// SetUnit sets limits of a systemd unit, identified by its cgroup path
 	// (cgroups.Slices.Set). ShieldAgent and ShieldRuntime require it.
-	Unit func(path string, r cgroups.Resources) error
+	SetUnit func(path string, r cgroups.Resources) error
 	// OOMScoreAdj is set for both processes (proc_pid_oom_score_adj(5)), unless
 	// theirs is lower.
 	OOMScoreAdj int
@@ -77,26 +77,26 @@ func (c *Config) proc(pid int, file string) string {
 	return filepath.Join(root, strconv.Itoa(pid), file)
 }
 
-// Process protects one process. It continues after failures, and returns all of them.
+// Protect protects one process. It continues after failures, and returns all of them.
 // An exited process is no error.
-func (c *Config) Process(pid int) error {
-	return c.unlessEnded(pid, errors.Join(c.enter(pid), c.spare(pid)))
+func (c *Config) Protect(pid int) error {
+	return c.ignoreExited(pid, errors.Join(c.moveToCgroup(pid), c.lowerOOMScoreAdj(pid)))
 }
 
-func (c *Config) unlessEnded(pid int, err error) error {
-	if errors.Is(err, unix.ESRCH) || err != nil && c.ended(pid) {
+func (c *Config) ignoreExited(pid int, err error) error {
+	if errors.Is(err, unix.ESRCH) || err != nil && c.exited(pid) {
 		return nil
 	}
 	return err
 }
 
-func (c *Config) ended(pid int) bool {
+func (c *Config) exited(pid int) bool {
 	_, err := os.Stat(c.proc(pid, "cgroup"))
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// groupOf returns the path of a process's cgroup, or "" if cgroup v1 is mounted too.
-func (c *Config) groupOf(pid int) (string, error) {
+// cgroupOf returns the path of a process's cgroup, or "" if cgroup v1 is mounted too.
+func (c *Config) cgroupOf(pid int) (string, error) {
 	text, err := os.ReadFile(c.proc(pid, "cgroup"))
 	if err != nil {
 		return "", fmt.Errorf("read cgroup of process %d: %w", pid, err)
@@ -108,10 +108,10 @@ func (c *Config) groupOf(pid int) (string, error) {
 	return group, nil
 }
 
-// Top returns the top-level cgroup of a process, in which its memory is protected. It
+// TopLevelCgroup returns the top-level cgroup of a process, in which its memory is protected. It
 // returns "" if the process is in the root cgroup or its cgroup is unknown.
-func (c *Config) Top(pid int) string {
-	group, _ := c.groupOf(pid)
+func (c *Config) TopLevelCgroup(pid int) string {
+	group, _ := c.cgroupOf(pid)
 	name, _, _ := strings.Cut(strings.TrimPrefix(group, "/"), "/")
 	if name == "" {
 		return ""
@@ -119,30 +119,30 @@ func (c *Config) Top(pid int) string {
 	return "/" + name
 }
 
-// enter moves a process from the root cgroup into Group.
-func (c *Config) enter(pid int) error {
-	if group, err := c.groupOf(pid); err != nil || group != "/" {
+// moveToCgroup moves a process from the root cgroup into Group.
+func (c *Config) moveToCgroup(pid int) error {
+	if group, err := c.cgroupOf(pid); err != nil || group != "/" {
 		return err
 	}
 	if missing, err := c.Tree.Missing("cpu", "memory"); err != nil || len(missing) > 0 {
 		return err // without these controllers no cgroup has limits
 	}
-	r := protected(Reserve(c.memory()))
+	r := memoryMin(ProtectedMemory(c.memory()))
 	r.CPUWeight = cpuWeight
-	if err := c.Tree.Ensure(Group, r); err != nil {
+	if err := c.Tree.Ensure(Cgroup, r); err != nil {
 		return err
 	}
-	return c.Tree.Attach(Group, pid)
+	return c.Tree.Attach(Cgroup, pid)
 }
 
 func (c *Config) memory() uint64 { return uint64(max(c.Memory, 0)) }
 
-func protected(least uint64) cgroups.Resources {
+func memoryMin(least uint64) cgroups.Resources {
 	return cgroups.Resources{Unified: map[string]string{"memory.min": strconv.FormatUint(least, 10)}}
 }
 
-// spare lowers a process's oom_score_adj.
-func (c *Config) spare(pid int) error {
+// lowerOOMScoreAdj lowers a process's oom_score_adj.
+func (c *Config) lowerOOMScoreAdj(pid int) error {
 	file := c.proc(pid, "oom_score_adj")
 	text, err := os.ReadFile(file)
 	if err != nil {

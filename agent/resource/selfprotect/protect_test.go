@@ -25,7 +25,7 @@ func board(t *testing.T, controllers string) (c *Config, file func(parts ...stri
 			t.Fatal(err)
 		}
 	}
-	for _, dir := range []string{"cgroup", "cgroup" + Group} {
+	for _, dir := range []string{"cgroup", "cgroup" + Cgroup} {
 		write(controllers, dir, "cgroup.controllers")
 		write(controllers, dir, "cgroup.subtree_control")
 		for _, name := range []string{"cgroup.procs", "cpu.weight", "memory.min"} {
@@ -62,11 +62,11 @@ func TestProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := c.Process(7); err != nil {
+			if err := c.Protect(7); err != nil {
 				t.Fatal(err)
 			}
 			for name, want := range map[string]string{
-				file("cgroup", Group, "cgroup.procs"): tc.procs, file("cgroup", Group, "memory.min"): tc.min,
+				file("cgroup", Cgroup, "cgroup.procs"): tc.procs, file("cgroup", Cgroup, "memory.min"): tc.min,
 				file("proc", "7", "oom_score_adj"): tc.wantScore,
 			} {
 				got, err := os.ReadFile(name)
@@ -80,7 +80,7 @@ func TestProcess(t *testing.T) {
 
 func TestProcessThatEnded(t *testing.T) {
 	c, _ := board(t, "cpu memory")
-	if err := c.Process(8); err != nil {
+	if err := c.Protect(8); err != nil {
 		t.Error(err)
 	}
 }
@@ -90,14 +90,14 @@ func TestProcessFails(t *testing.T) {
 	if err := os.Remove(file("proc", "7", "oom_score_adj")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Process(7); err == nil || !strings.Contains(err.Error(), "process 7") {
+	if err := c.Protect(7); err == nil || !strings.Contains(err.Error(), "process 7") {
 		t.Errorf("no score: %v", err)
 	}
 }
 
 func TestListener(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	if _, err := Listener(t.Context(), socket); err == nil || !strings.Contains(err.Error(), socket) {
+	if _, err := ListenerPID(t.Context(), socket); err == nil || !strings.Contains(err.Error(), socket) {
 		t.Errorf("nobody listens: %v", err)
 	}
 	l, err := net.Listen("unix", socket)
@@ -105,7 +105,7 @@ func TestListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if pid, err := Listener(t.Context(), socket); err != nil || pid != os.Getpid() {
+	if pid, err := ListenerPID(t.Context(), socket); err != nil || pid != os.Getpid() {
 		t.Errorf("process %d listens (%v), want %s", pid, err, strconv.Itoa(os.Getpid()))
 	}
 }

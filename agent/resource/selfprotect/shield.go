@@ -15,26 +15,26 @@ func isService(group string) bool {
 	return slices == "/" && strings.HasSuffix(group, ".service") && path.Dir(group) != "/"
 }
 
-// ShieldAgent sets memory.min of the agent's share through systemd for the service of
+// ProtectAgentUnit sets memory.min of the agent's share through systemd for the service of
 // the agent's process, until the system shuts down. It does nothing if the process is
 // in no service. memory.min is effective only up to that of the parent cgroups, so
 // these get the whole reserve. A higher existing value stays. ShieldAgent blocks on
 // systemd, for some seconds at most. An exited process is no error.
-func (c *Config) ShieldAgent(pid int) error {
-	share, _ := Shares(c.memory())
-	return c.shield(pid, share)
+func (c *Config) ProtectAgentUnit(pid int) error {
+	share, _ := SplitProtectedMemory(c.memory())
+	return c.protectUnit(pid, share)
 }
 
-// ShieldRuntime is ShieldAgent for the runtime's process and share.
-func (c *Config) ShieldRuntime(pid int) error {
-	_, share := Shares(c.memory())
-	return c.shield(pid, share)
+// ProtectRuntimeUnit is ShieldAgent for the runtime's process and share.
+func (c *Config) ProtectRuntimeUnit(pid int) error {
+	_, share := SplitProtectedMemory(c.memory())
+	return c.protectUnit(pid, share)
 }
 
-func (c *Config) shield(pid int, share uint64) error {
-	group, err := c.groupOf(pid)
+func (c *Config) protectUnit(pid int, share uint64) error {
+	group, err := c.cgroupOf(pid)
 	if err != nil || !isService(group) {
-		return c.unlessEnded(pid, err)
+		return c.ignoreExited(pid, err)
 	}
 	if missing, err := c.Tree.Missing("memory"); err != nil || len(missing) > 0 {
 		return err
@@ -42,11 +42,11 @@ func (c *Config) shield(pid int, share uint64) error {
 	least := share
 	for at := group; at != "/"; at = path.Dir(at) {
 		if has, err := c.Tree.MemoryMin(at); err != nil || has < least {
-			if err := c.Unit(at, protected(least)); err != nil {
+			if err := c.SetUnit(at, memoryMin(least)); err != nil {
 				return fmt.Errorf("set memory.min of %s through systemd: %w", at, err)
 			}
 		}
-		least = Reserve(c.memory())
+		least = ProtectedMemory(c.memory())
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestShield(t *testing.T) {
 		{"a service in a folder", "cpu memory", "0::/a.slice/b/x.service", nil, nil},
 		{"by hand", "cpu memory", "0::/user.slice/user-0.slice/session-1.scope", nil, nil},
 		{"the root", "cpu memory", "0::/", nil, nil},
-		{"our own group", "cpu memory", "0::" + Group, nil, nil},
+		{"our own group", "cpu memory", "0::" + Cgroup, nil, nil},
 		{"beside cgroup v1", "cpu memory", "1:name=systemd:" + own + "\n0::" + own, nil, nil},
 		{"no memory controller", "cpu", "0::" + own, nil, nil},
 	} {
@@ -48,7 +48,7 @@ func TestShield(t *testing.T) {
 			}
 			c.Memory = 512 << 20
 			got := make(map[string]string)
-			c.Unit = func(path string, r cgroups.Resources) error {
+			c.SetUnit = func(path string, r cgroups.Resources) error {
 				if r.CPUWeight != 0 {
 					t.Errorf("%s gets %+v", path, r)
 				}
@@ -58,7 +58,7 @@ func TestShield(t *testing.T) {
 			for _, of := range []struct {
 				shield func(int) error
 				share  string
-			}{{c.ShieldAgent, "33554432"}, {c.ShieldRuntime, "67108864"}} {
+			}{{c.ProtectAgentUnit, "33554432"}, {c.ProtectRuntimeUnit, "67108864"}} {
 				clear(got)
 				if err := of.shield(7); err != nil {
 					t.Fatal(err)
@@ -82,7 +82,7 @@ func TestShieldOnce(t *testing.T) {
 	c, file := board(t, "cpu memory")
 	c.Memory = 256<<20 + 4321
 	asked := 0
-	c.Unit = func(path string, r cgroups.Resources) error {
+	c.SetUnit = func(path string, r cgroups.Resources) error {
 		asked++
 		least, err := strconv.ParseUint(r.Unified["memory.min"], 10, 64)
 		if err != nil {
@@ -96,7 +96,7 @@ func TestShieldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := c.ShieldAgent(7); err != nil {
+		if err := c.ProtectAgentUnit(7); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,12 +110,12 @@ func TestShares(t *testing.T) {
 	for memory, want := range map[uint64][2]uint64{
 		0: {}, 220 << 20: {27<<20 + 512<<10, 27<<20 + 512<<10}, 256 << 20: {32 << 20, 32 << 20}, 512 << 20: {32 << 20, 64 << 20}, 8 << 30: {32 << 20, 64 << 20},
 	} {
-		agent, runtime := Shares(memory)
+		agent, runtime := SplitProtectedMemory(memory)
 		if got := [2]uint64{agent, runtime}; got != want {
 			t.Errorf("of %d bytes: %v, want %v", memory, got, want)
 		}
-		if agent+runtime != Reserve(memory) {
-			t.Errorf("of %d bytes %d and %d are shared of %d", memory, agent, runtime, Reserve(memory))
+		if agent+runtime != ProtectedMemory(memory) {
+			t.Errorf("of %d bytes %d and %d are shared of %d", memory, agent, runtime, ProtectedMemory(memory))
 		}
 	}
 }
@@ -125,11 +125,11 @@ func TestShieldFails(t *testing.T) {
 	if err := os.WriteFile(file("proc", "7", "cgroup"), []byte("0::/system.slice/x.service\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c.Unit = func(string, cgroups.Resources) error { return cgroups.ErrNoSystemd }
-	if err := c.ShieldAgent(7); !errors.Is(err, cgroups.ErrNoSystemd) || !strings.Contains(err.Error(), "/system.slice/x.service") {
+	c.SetUnit = func(string, cgroups.Resources) error { return cgroups.ErrNoSystemd }
+	if err := c.ProtectAgentUnit(7); !errors.Is(err, cgroups.ErrNoSystemd) || !strings.Contains(err.Error(), "/system.slice/x.service") {
 		t.Errorf("without systemd: %v", err)
 	}
-	if err := c.ShieldAgent(8); err != nil {
+	if err := c.ProtectAgentUnit(8); err != nil {
 		t.Errorf("a process that has ended: %v", err)
 	}
 }
@@ -137,16 +137,16 @@ func TestShieldFails(t *testing.T) {
 func TestTop(t *testing.T) {
 	c, file := board(t, "cpu memory")
 	for cgroup, want := range map[string]string{
-		"0::/": "", "0::/tinylet": Group, "0::/system.slice/x.service": "/system.slice", "1:name=systemd:/a\n0::/a": "",
+		"0::/": "", "0::/tinylet": Cgroup, "0::/system.slice/x.service": "/system.slice", "1:name=systemd:/a\n0::/a": "",
 	} {
 		if err := os.WriteFile(file("proc", "7", "cgroup"), []byte(cgroup+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Top(7); got != want {
+		if got := c.TopLevelCgroup(7); got != want {
 			t.Errorf("%q: %q, want %q", cgroup, got, want)
 		}
 	}
-	if got := c.Top(8); got != "" {
+	if got := c.TopLevelCgroup(8); got != "" {
 		t.Errorf("a process that has ended is in %q", got)
 	}
 }

@@ -42,7 +42,7 @@ func (a *Allocator) read(uid types.UID) (rec record, ok bool, err error) {
 	}
 	rec.spans, err = decode(data, a.cfg.PerPod)
 	if err == nil {
-		err = a.fits(rec.spans[0])
+		err = a.validateSpan(rec.spans[0])
 	}
 	if err != nil {
 		rec.err = fmt.Errorf("%w: file %s: %w", ErrDamaged, fileName, err)
@@ -50,9 +50,9 @@ func (a *Allocator) read(uid types.UID) (rec record, ok bool, err error) {
 	return rec, true, nil
 }
 
-// fits returns an error if the span is not one that this allocator could have
+// validateSpan returns an error if the span is not one that this allocator could have
 // assigned.
-func (a *Allocator) fits(s span) error {
+func (a *Allocator) validateSpan(s span) error {
 	c := &a.cfg
 	if s.length != c.PerPod || s.first%c.PerPod != 0 ||
 		s.first < c.First || uint64(s.first)+uint64(s.length) > uint64(c.First)+uint64(c.Length) {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// owner is the user whose subordinate IDs are for pods.
-const owner = "kubelet"
+// subIDUser is the user whose subordinate IDs are for pods.
+const subIDUser = "kubelet"
 
 // Range returns the range of the node's IDs for pods: the subordinate IDs of the user
 // kubelet, by name or by its ID in etc/passwd, in etc/subuid and etc/subgid
@@ -20,7 +20,7 @@ const owner = "kubelet"
 // are an error. Range does not query name services.
 func Range(root fs.FS, perPod uint32) (first, length uint32, err error) {
 	if perPod == 0 {
-		perPod = unit
+		perPod = rangeUnit
 	}
 	id, err := idOf(root)
 	if err != nil {
@@ -38,7 +38,7 @@ func Range(root fs.FS, perPod uint32) (first, length uint32, err error) {
 	case len(users) == 0 && len(groups) == 0:
 		return perPod, uint32(1<<32 - uint64(perPod)), nil
 	case len(users) != 1 || len(groups) != 1 || users[0] != groups[0]:
-		return 0, 0, fmt.Errorf("user namespaces: /etc/subuid has %v and /etc/subgid has %v for %s: both must have the same single range", users, groups, owner)
+		return 0, 0, fmt.Errorf("user namespaces: /etc/subuid has %v and /etc/subgid has %v for %s: both must have the same single range", users, groups, subIDUser)
 	}
 	return users[0].first, users[0].length, nil
 }
@@ -50,7 +50,7 @@ func (s span) String() string { return fmt.Sprintf("%d:%d", s.first, s.length) }
 func idOf(root fs.FS) (string, error) {
 	id := ""
 	err := eachLine(root, "etc/passwd", func(fields []string) error {
-		if len(fields) > 2 && fields[0] == owner {
+		if len(fields) > 2 && fields[0] == subIDUser {
 			id = fields[2]
 		}
 		return nil
@@ -61,7 +61,7 @@ func idOf(root fs.FS) (string, error) {
 func subordinate(root fs.FS, name, id string) ([]span, error) {
 	var out []span
 	err := eachLine(root, name, func(fields []string) error {
-		if fields[0] != owner && (id == "" || fields[0] != id) {
+		if fields[0] != subIDUser && (id == "" || fields[0] != id) {
 			return nil
 		}
 		if len(fields) != 3 {

@@ -15,12 +15,12 @@ func TestRange(t *testing.T) {
 		first, length          uint32
 		bad                    string
 	}{
-		{name: "no files", passwd: "-", subuid: "-", subgid: "-", first: unit, length: 1<<32 - unit},
-		{name: "more for each pod", passwd: "-", subuid: "-", subgid: "-", perPod: 4 * unit, first: 4 * unit, length: 1<<32 - 4*unit},
-		{name: "others only", passwd: passwd, subuid: "user:100000:65536\n", subgid: "user:100000:65536\n", first: unit, length: 1<<32 - unit},
-		{name: "by name", passwd: "-", subuid: "user:1:2\n# comment\n\nkubelet:65536:7208960\n", subgid: "kubelet:65536:7208960", first: unit, length: 110 * unit},
-		{name: "by id", passwd: passwd, subuid: "990:65536:65536\n", subgid: "kubelet:65536:65536\n", first: unit, length: unit},
-		{name: "id of nobody", passwd: "kubelet\n", subuid: ":65536:65536\n", subgid: "-", first: unit, length: 1<<32 - unit},
+		{name: "no files", passwd: "-", subuid: "-", subgid: "-", first: rangeUnit, length: 1<<32 - rangeUnit},
+		{name: "more for each pod", passwd: "-", subuid: "-", subgid: "-", perPod: 4 * rangeUnit, first: 4 * rangeUnit, length: 1<<32 - 4*rangeUnit},
+		{name: "others only", passwd: passwd, subuid: "user:100000:65536\n", subgid: "user:100000:65536\n", first: rangeUnit, length: 1<<32 - rangeUnit},
+		{name: "by name", passwd: "-", subuid: "user:1:2\n# comment\n\nkubelet:65536:7208960\n", subgid: "kubelet:65536:7208960", first: rangeUnit, length: 110 * rangeUnit},
+		{name: "by id", passwd: passwd, subuid: "990:65536:65536\n", subgid: "kubelet:65536:65536\n", first: rangeUnit, length: rangeUnit},
+		{name: "id of nobody", passwd: "kubelet\n", subuid: ":65536:65536\n", subgid: "-", first: rangeUnit, length: 1<<32 - rangeUnit},
 		{name: "users only", passwd: passwd, subuid: "kubelet:65536:65536\n", subgid: "-", bad: "same single range"},
 		{name: "groups differ", passwd: passwd, subuid: "kubelet:65536:65536\n", subgid: "kubelet:131072:65536\n", bad: "[65536:65536] and /etc/subgid has [131072:65536]"},
 		{name: "two ranges", passwd: passwd, subuid: "kubelet:65536:65536\n990:262144:65536\n", subgid: "kubelet:65536:65536\n", bad: "same single range"},
@@ -56,13 +56,13 @@ func FuzzRange(f *testing.F) {
 			"etc/subuid": &fstest.MapFile{Data: []byte(subuid)},
 			"etc/subgid": &fstest.MapFile{Data: []byte(subgid)},
 		}
-		first, length, err := Range(root, unit)
+		first, length, err := Range(root, rangeUnit)
 		if err != nil {
 			return
 		}
 		// What New takes must fit; nothing may be given to the node's own ids.
 		if a, err := New(Config{PodsDir: t.TempDir(), First: first, Length: length}); err == nil {
-			if s, err := a.free(); err != nil || s.first < unit || uint64(s.first)+uint64(s.length) > 1<<32 {
+			if s, err := a.free(); err != nil || s.first < rangeUnit || uint64(s.first)+uint64(s.length) > 1<<32 {
 				t.Errorf("range %v, %v", s, err)
 			}
 		}

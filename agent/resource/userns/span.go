@@ -58,12 +58,12 @@ func encode(s span) ([]byte, error) {
 func decode(data []byte, perPod uint32) ([]span, error) {
 	var doc document
 	if err := json.Unmarshal(data, &doc); err != nil {
-		return salvage(string(data), perPod), fmt.Errorf("decode mappings: %w", err)
+		return recoverSpans(string(data), perPod), fmt.Errorf("decode mappings: %w", err)
 	}
 	var spans []span
 	for _, m := range append(doc.UIDs, doc.GIDs...) {
 		if m.Length > 0 {
-			spans = join(spans, span{m.Host, m.Length})
+			spans = mergeSpan(spans, span{m.Host, m.Length})
 		}
 	}
 	switch {
@@ -79,8 +79,8 @@ func decode(data []byte, perPod uint32) ([]span, error) {
 	return spans, nil
 }
 
-// join appends s, or extends the span that overlaps with it.
-func join(spans []span, s span) []span {
+// mergeSpan appends s, or extends the span that overlaps with it.
+func mergeSpan(spans []span, s span) []span {
 	for i, old := range spans {
 		if !overlap([]span{old}, []span{s}) {
 			continue
@@ -93,8 +93,8 @@ func join(spans []span, s span) []span {
 	return append(spans, s)
 }
 
-// salvage returns the spans of all host IDs in a truncated file.
-func salvage(text string, perPod uint32) []span {
+// recoverSpans returns the spans of all host IDs in a truncated file.
+func recoverSpans(text string, perPod uint32) []span {
 	var spans []span
 	for part := range strings.SplitSeq(text, `"hostId"`) {
 		part = strings.TrimLeft(part, ": \t\n")
@@ -104,7 +104,7 @@ func salvage(text string, perPod uint32) []span {
 			continue
 		}
 		if first, err := strconv.ParseUint(digits, 10, 32); err == nil {
-			spans = join(spans, span{uint32(first), perPod})
+			spans = mergeSpan(spans, span{uint32(first), perPod})
 		}
 	}
 	return spans

@@ -19,8 +19,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unit is the number that all lengths and first IDs must be a multiple of.
-const unit = 65536
+// rangeUnit is the number that all lengths and first IDs must be a multiple of.
+const rangeUnit = 65536
 
 // Errors of Get, for errors.Is.
 var (
@@ -65,7 +65,7 @@ type record struct {
 // Get.
 func New(c Config) (*Allocator, error) {
 	if c.PerPod == 0 {
-		c.PerPod = unit
+		c.PerPod = rangeUnit
 	}
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("user namespaces: %w", err)
@@ -81,8 +81,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.PodsDir == "":
 		return errors.New("PodsDir is required")
-	case c.PerPod%unit != 0:
-		return fmt.Errorf("%d IDs per pod: must be a multiple of %d", c.PerPod, unit)
+	case c.PerPod%rangeUnit != 0:
+		return fmt.Errorf("%d IDs per pod: must be a multiple of %d", c.PerPod, rangeUnit)
 	case c.First < c.PerPod:
 		return fmt.Errorf("first ID is %d: must be at least %d, above the node's own IDs", c.First, c.PerPod)
 	case c.First%c.PerPod != 0 || c.Length%c.PerPod != 0:
@@ -114,14 +114,14 @@ func (a *Allocator) load() error {
 			rec, ok = record{err: fmt.Errorf("%w: %w", ErrDamaged, err)}, true
 		}
 		if ok {
-			a.note(uid, rec)
+			a.addRecord(uid, rec)
 		}
 	}
 	return nil
 }
 
-// note stores a record that was read. IDs claimed by two pods are unusable for both.
-func (a *Allocator) note(uid types.UID, rec record) {
+// addRecord stores a record that was read. IDs claimed by two pods are unusable for both.
+func (a *Allocator) addRecord(uid types.UID, rec record) {
 	for _, other := range slices.Sorted(maps.Keys(a.used)) {
 		old := a.used[other]
 		if other == uid || !overlap(old.spans, rec.spans) {
@@ -159,7 +159,7 @@ func (a *Allocator) get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 			return nil, err
 		}
 		if ok {
-			a.note(uid, rec)
+			a.addRecord(uid, rec)
 			rec = a.used[uid]
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func small(dir string) Config { return Config{PodsDir: dir, First: unit, Length: 4 * unit} }
+func small(dir string) Config { return Config{PodsDir: dir, First: rangeUnit, Length: 4 * rangeUnit} }
 
 func mustNew(t *testing.T, c Config) *Allocator {
 	t.Helper()
@@ -52,15 +52,15 @@ func TestConfigIsChecked(t *testing.T) {
 		c    Config
 		want string // "" is valid
 	}{
-		{"the usual", Config{First: unit, Length: 1<<32 - unit, MaxPods: 110}, ""},
-		{"just enough", Config{First: 2 * unit, Length: 4 * unit, PerPod: 2 * unit, MaxPods: 2}, ""},
-		{"too few", Config{First: 2 * unit, Length: 4 * unit, PerPod: 2 * unit, MaxPods: 3}, "suffice for 2 pods, want 3"},
-		{"none", Config{First: unit}, "suffice for 0 pods, want 1"},
-		{"odd number for a pod", Config{First: unit, Length: unit, PerPod: 1000}, "multiple of 65536"},
-		{"the node's own ids", Config{First: 0, Length: 4 * unit}, "must be at least 65536"},
-		{"odd first id", Config{First: unit + 1, Length: 4 * unit}, "multiples"},
-		{"odd length", Config{First: unit, Length: 4*unit + 1}, "multiples"},
-		{"beyond the last id", Config{First: 2 * unit, Length: 1<<32 - unit}, "32-bit ID space"},
+		{"the usual", Config{First: rangeUnit, Length: 1<<32 - rangeUnit, MaxPods: 110}, ""},
+		{"just enough", Config{First: 2 * rangeUnit, Length: 4 * rangeUnit, PerPod: 2 * rangeUnit, MaxPods: 2}, ""},
+		{"too few", Config{First: 2 * rangeUnit, Length: 4 * rangeUnit, PerPod: 2 * rangeUnit, MaxPods: 3}, "suffice for 2 pods, want 3"},
+		{"none", Config{First: rangeUnit}, "suffice for 0 pods, want 1"},
+		{"odd number for a pod", Config{First: rangeUnit, Length: rangeUnit, PerPod: 1000}, "multiple of 65536"},
+		{"the node's own ids", Config{First: 0, Length: 4 * rangeUnit}, "must be at least 65536"},
+		{"odd first id", Config{First: rangeUnit + 1, Length: 4 * rangeUnit}, "multiples"},
+		{"odd length", Config{First: rangeUnit, Length: 4*rangeUnit + 1}, "multiples"},
+		{"beyond the last id", Config{First: 2 * rangeUnit, Length: 1<<32 - rangeUnit}, "32-bit ID space"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.c.PodsDir = t.TempDir()
@@ -70,7 +70,7 @@ func TestConfigIsChecked(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(Config{First: unit, Length: unit}); err == nil {
+	if _, err := New(Config{First: rangeUnit, Length: rangeUnit}); err == nil {
 		t.Error("New without a folder succeeded")
 	}
 }
@@ -318,7 +318,7 @@ func TestNoRangeTwice(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	data, err := encode(span{131072, unit})
+	data, err := encode(span{131072, rangeUnit})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -327,11 +327,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"uidMappings":[{"hostId":4294967295,"length":4294967295},{"hostId":1,"length":1}],"gidMappings":null}`))
 	f.Add([]byte(`"hostId": 1 "hostId":22`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		spans, err := decode(data, unit)
+		spans, err := decode(data, rangeUnit)
 		if err == nil && (len(spans) != 1 || spans[0].length == 0) {
 			t.Fatalf("spans %v", spans)
 		}
-		a := &Allocator{cfg: Config{First: unit, Length: 8 * unit, PerPod: unit}, used: map[types.UID]record{"x": {spans: spans}}}
+		a := &Allocator{cfg: Config{First: rangeUnit, Length: 8 * rangeUnit, PerPod: rangeUnit}, used: map[types.UID]record{"x": {spans: spans}}}
 		if s, err := a.free(); err == nil && overlap(spans, []span{s}) {
 			t.Errorf("%v is free beside %v", s, spans)
 		}

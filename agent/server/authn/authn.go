@@ -52,12 +52,12 @@ const (
 	// defaultTimeout is the timeout of DelegatingAuthenticationOptions
 	// (pkg/server/options of k8s.io/apiserver).
 	defaultTimeout = 10 * time.Second
-	// knownTokens limits the cached authenticated tokens, and the cached rejected
+	// maxCachedTokens limits the cached authenticated tokens, and the cached rejected
 	// ones. A node has few clients.
-	knownTokens = 128
-	// reviewsAtOnce limits the uplink traffic that unauthenticated clients can
+	maxCachedTokens = 128
+	// maxConcurrentReviews limits the uplink traffic that unauthenticated clients can
 	// cause.
-	reviewsAtOnce = 4
+	maxConcurrentReviews = 4
 )
 
 // ErrNoCredentials means that a request has no credentials and anonymous requests
@@ -91,8 +91,8 @@ func New(c Config) (*Authenticator, error) {
 		if c.DeniedTTL == 0 {
 			c.DeniedTTL = min(defaultDenied, c.CacheTTL)
 		}
-		answers, err := cache.New[verdict](cache.Config{
-			Yes: c.CacheTTL, No: c.DeniedTTL, Size: knownTokens, Timeout: c.ReviewTimeout, AtOnce: reviewsAtOnce,
+		answers, err := cache.New[reviewResult](cache.Config{
+			PositiveTTL: c.CacheTTL, NegativeTTL: c.DeniedTTL, Size: maxCachedTokens, Timeout: c.ReviewTimeout, Concurrency: maxConcurrentReviews,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("create token cache: %w", err)
@@ -130,7 +130,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 		wrong = append(wrong, err)
 	}
 	if a.tokens != nil {
-		if token := bearer(r.Header.Get("Authorization")); token != "" {
+		if token := bearerToken(r.Header.Get("Authorization")); token != "" {
 			user, err := a.tokens.user(r.Context(), token)
 			if user != nil {
 				return user, nil
@@ -143,7 +143,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 		return nil, err
 	}
 	if a.anonymous {
-		return nobody, nil
+		return anonymous, nil
 	}
 	return nil, ErrNoCredentials
 }

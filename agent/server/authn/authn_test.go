@@ -211,13 +211,13 @@ func TestWhichCredentialsCount(t *testing.T) {
 	}
 	t.Run("certificate without a CA file counts as none", func(t *testing.T) {
 		a := newAuthenticator(t, nil, server, func(c *Config) { c.Anonymous = true })
-		if got, err := a.Authenticate(request("", bad)); got != nobody {
+		if got, err := a.Authenticate(request("", bad)); got != anonymous {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
 	t.Run("token without reviews counts as none", func(t *testing.T) {
 		a := newAuthenticator(t, ca, nil, func(c *Config) { c.Anonymous = true })
-		if got, err := a.Authenticate(request("bad")); got != nobody {
+		if got, err := a.Authenticate(request("bad")); got != anonymous {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
@@ -370,10 +370,10 @@ func TestSomeWayIsNeeded(t *testing.T) {
 }
 
 func TestUserInContext(t *testing.T) {
-	if got := From(With(t.Context(), nobody)); got != nobody {
+	if got := UserFrom(WithUser(t.Context(), anonymous)); got != anonymous {
 		t.Errorf("%v", got)
 	}
-	if got := From(t.Context()); got != nil {
+	if got := UserFrom(t.Context()); got != nil {
 		t.Errorf("%v", got)
 	}
 }
@@ -389,7 +389,7 @@ func FuzzBearer(f *testing.F) {
 		if parts := strings.SplitN(strings.TrimSpace(header), " ", 3); len(parts) > 1 && strings.ToLower(parts[0]) == "bearer" {
 			want = parts[1]
 		}
-		if got := bearer(header); got != want {
+		if got := bearerToken(header); got != want {
 			t.Errorf("%q: %q, want %q", header, got, want)
 		}
 	})

@@ -39,7 +39,7 @@ func (b *bundle) user(shown []*x509.Certificate, now time.Time) (*User, error) {
 		}
 		pool = b.pool.Load()
 	}
-	return verify(shown, pool, now)
+	return verifyChain(shown, pool, now)
 }
 
 // load loads the file. An invalid file does not replace the loaded bundle: a file

@@ -15,10 +15,10 @@ import (
 // ones.
 const maxChain = 8
 
-// verify verifies a client's certificate chain, leaf first, and returns the user of
+// verifyChain verifies a client's certificate chain, leaf first, and returns the user of
 // the leaf. It returns nil and no error for a certificate without a common name,
 // which counts as no certificate (pkg/authentication/request/x509).
-func verify(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) (*User, error) {
+func verifyChain(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) (*User, error) {
 	leaf := shown[0]
 	if len(shown) > maxChain {
 		return nil, fmt.Errorf("verify client certificate: chain of %d certificates is longer than %d", len(shown), maxChain)
@@ -35,12 +35,12 @@ func verify(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) (*Us
 	if _, err := leaf.Verify(options); err != nil {
 		return nil, fmt.Errorf("verify client certificate of %q, serial %x: %w", leaf.Subject.CommonName, leaf.SerialNumber, err)
 	}
-	return holder(leaf)
+	return certificateUser(leaf)
 }
 
-// holder returns the user of a verified certificate: its name is the common name, its
+// certificateUser returns the user of a verified certificate: its name is the common name, its
 // groups are the organizations.
-func holder(leaf *x509.Certificate) (*User, error) {
+func certificateUser(leaf *x509.Certificate) (*User, error) {
 	if leaf.Subject.CommonName == "" {
 		return nil, nil
 	}

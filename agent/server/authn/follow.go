@@ -15,8 +15,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// blindPeriod is the poll interval of the file if inotify does not work.
-const blindPeriod = 2 * time.Minute
+// pollInterval is the poll interval of the file if inotify does not work.
+const pollInterval = 2 * time.Minute
 
 // follow loads the file at its start and after each change, until ctx ends.
 func (b *bundle) follow(ctx context.Context) {
@@ -28,10 +28,10 @@ func (b *bundle) follow(ctx context.Context) {
 		}
 		if !told {
 			told = true
-			b.log.Warn("cannot watch client CA file, polling it", "path", b.path, "interval", blindPeriod, "error", err)
+			b.log.Warn("cannot watch client CA file, polling it", "path", b.path, "interval", pollInterval, "error", err)
 		}
 		_ = b.load() // has logged the error
-		again := time.NewTimer(blindPeriod + rand.N(blindPeriod/10))
+		again := time.NewTimer(pollInterval + rand.N(pollInterval/10))
 		select {
 		case <-again.C:
 		case <-ctx.Done():
@@ -52,9 +52,9 @@ func (b *bundle) watch(ctx context.Context) error {
 	var have []string
 	lost := false // a watched directory may have been replaced
 	for {
-		want, links := b.places()
+		want, links := b.watchDirs()
 		if lost || !slices.Equal(want, have) {
-			if err := move(watcher, have, want); err != nil {
+			if err := rewatch(watcher, have, want); err != nil {
 				return err
 			}
 			have, lost = want, false
@@ -93,10 +93,10 @@ func wait(ctx context.Context, watcher *fsnotify.Watcher, matters func(fsnotify.
 	}
 }
 
-// places returns the directories to watch and the paths of the files in them: the
+// watchDirs returns the directories to watch and the paths of the files in them: the
 // file itself and the targets of its symbolic links. A directory that does not exist
 // is replaced by its nearest existing parent.
-func (b *bundle) places() (folders, links []string) {
+func (b *bundle) watchDirs() (folders, links []string) {
 	const maxLinks = 8
 	path := b.path
 	for range maxLinks {
@@ -131,9 +131,9 @@ func within(path, name string) bool {
 	return path == name || strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/")
 }
 
-// move replaces the watched directories have by want. A directory that was just
+// rewatch replaces the watched directories have by want. A directory that was just
 // removed is no error: the next call of places returns its parent.
-func move(watcher *fsnotify.Watcher, have, want []string) error {
+func rewatch(watcher *fsnotify.Watcher, have, want []string) error {
 	for _, folder := range have {
 		_ = watcher.Remove(folder) // fails if the directory was removed, which ended the watch
 	}

@@ -28,21 +28,21 @@ var ErrReview = errors.New("cannot review bearer token")
 // tokens authenticates bearer tokens by reviews of the API server.
 type tokens struct {
 	review  func(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
-	answers *cache.Cache[verdict]
+	answers *cache.Cache[reviewResult]
 	hasher  *cache.Hasher
 	outage  *apiclient.Outage
 }
 
-// verdict is the result of a review: the user, or the reason of the rejection.
-type verdict struct {
+// reviewResult is the result of a review: the user, or the reason of the rejection.
+type reviewResult struct {
 	user   *User
 	reason string
 }
 
-// bearer returns the token of an Authorization header, "" if there is none. As in
+// bearerToken returns the token of an Authorization header, "" if there is none. As in
 // k8s.io/apiserver (pkg/authentication/request/bearertoken) the scheme is
 // case-insensitive, one space follows it, and text after the token is ignored.
-func bearer(header string) string {
+func bearerToken(header string) string {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(header), " ")
 	if !strings.EqualFold(scheme, "bearer") {
 		return ""
@@ -56,9 +56,9 @@ func (t *tokens) user(ctx context.Context, token string) (*User, error) {
 	if len(token) > maxToken {
 		return nil, fmt.Errorf("review bearer token: size of %d bytes exceeds %d", len(token), maxToken)
 	}
-	got, yes, err := t.answers.Get(ctx, t.hasher.Key(token), func(ctx context.Context) (verdict, bool, error) {
-		v, err := t.ask(ctx, token)
-		t.outage.Note(err)
+	got, yes, err := t.answers.Get(ctx, t.hasher.Key(token), func(ctx context.Context) (reviewResult, bool, error) {
+		v, err := t.createReview(ctx, token)
+		t.outage.Record(err)
 		return v, v.user != nil, err
 	})
 	switch {
@@ -71,18 +71,18 @@ func (t *tokens) user(ctx context.Context, token string) (*User, error) {
 	}
 }
 
-// ask creates a TokenReview for a token.
-func (t *tokens) ask(ctx context.Context, token string) (verdict, error) {
+// createReview creates a TokenReview for a token.
+func (t *tokens) createReview(ctx context.Context, token string) (reviewResult, error) {
 	review, err := t.review(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
 	if err != nil {
-		return verdict{}, fmt.Errorf("create TokenReview: %w", err)
+		return reviewResult{}, fmt.Errorf("create TokenReview: %w", err)
 	}
 	status := &review.Status
 	if !status.Authenticated {
-		return verdict{reason: reason(status.Error, token)}, nil
+		return reviewResult{reason: reason(status.Error, token)}, nil
 	}
 	if status.User.Username == "" {
-		return verdict{}, errors.New("create TokenReview: response authenticates the token but has no user name")
+		return reviewResult{}, errors.New("create TokenReview: response authenticates the token but has no user name")
 	}
 	user := &User{Name: status.User.Username, UID: status.User.UID, Groups: status.User.Groups}
 	if len(status.User.Extra) > 0 {
@@ -91,7 +91,7 @@ func (t *tokens) ask(ctx context.Context, token string) (verdict, error) {
 			user.Extra[key] = values
 		}
 	}
-	return verdict{user: user.authenticated()}, nil
+	return reviewResult{user: user.authenticated()}, nil
 }
 
 // reason returns the API server's reason of a rejection, without the token and

@@ -31,8 +31,8 @@ type User struct {
 	Extra map[string][]string
 }
 
-// nobody is the user of a request without credentials.
-var nobody = &User{Name: Anonymous, Groups: []string{Unauthenticated}}
+// anonymous is the user of a request without credentials.
+var anonymous = &User{Name: Anonymous, Groups: []string{Unauthenticated}}
 
 // authenticated adds the group Authenticated, unless the user's name is Anonymous or
 // its groups already include Authenticated or Unauthenticated
@@ -46,12 +46,14 @@ func (u *User) authenticated() *User {
 
 type userKey struct{}
 
-// With returns ctx with the user of a request.
-func With(ctx context.Context, u *User) context.Context { return context.WithValue(ctx, userKey{}, u) }
+// WithUser returns ctx with the user of a request.
+func WithUser(ctx context.Context, u *User) context.Context {
+	return context.WithValue(ctx, userKey{}, u)
+}
 
-// From returns the user in a request's context, for logs and responses; nil if the
+// UserFrom returns the user in a request's context, for logs and responses; nil if the
 // request was not authenticated.
-func From(ctx context.Context) *User {
+func UserFrom(ctx context.Context) *User {
 	u, _ := ctx.Value(userKey{}).(*User)
 	return u
 }

@@ -43,11 +43,11 @@ type Config struct {
 const (
 	// defaultTimeout equals the default timeout of a token review.
 	defaultTimeout = 10 * time.Second
-	// knownDecisions limits the cached positive decisions, and the cached negative
+	// maxCachedDecisions limits the cached positive decisions, and the cached negative
 	// ones. A node has few clients, each with two or three subresources.
-	knownDecisions = 256
-	// reviewsAtOnce limits the uplink traffic that unauthorized clients can cause.
-	reviewsAtOnce = 4
+	maxCachedDecisions = 256
+	// maxConcurrentReviews limits the uplink traffic that unauthorized clients can cause.
+	maxConcurrentReviews = 4
 )
 
 // Authorizer authorizes requests. Its methods may be called concurrently.
@@ -75,7 +75,7 @@ func New(c Config) (*Authorizer, error) {
 		c.ReviewTimeout = defaultTimeout
 	}
 	decisions, err := cache.New[struct{}](cache.Config{
-		Yes: c.AllowedTTL, No: c.DeniedTTL, Size: knownDecisions, Timeout: c.ReviewTimeout, AtOnce: reviewsAtOnce,
+		PositiveTTL: c.AllowedTTL, NegativeTTL: c.DeniedTTL, Size: maxCachedDecisions, Timeout: c.ReviewTimeout, Concurrency: maxConcurrentReviews,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create decision cache: %w", err)
@@ -91,10 +91,10 @@ func New(c Config) (*Authorizer, error) {
 type ReviewError struct {
 	// Subresource is the reviewed subresource.
 	Subresource string
-	// Away means that the API server was unavailable, so that a retry makes sense.
+	// Unavailable means that the API server was unavailable, so that a retry makes sense.
 	// Otherwise it rejected the review, or its response is contradictory.
-	Away bool
-	Err  error
+	Unavailable bool
+	Err         error
 }
 
 // Error returns the subresource and the cause.
@@ -115,21 +115,21 @@ func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, su
 	if a.decisions == nil {
 		return true, nil
 	}
-	who := a.who(u)
+	who := a.userKey(u)
 	for _, subresource := range subresources {
-		if _, yes, _ := a.decisions.Recall(a.key(who, verb, subresource)); yes {
+		if _, yes, _ := a.decisions.GetCached(a.key(who, verb, subresource)); yes {
 			return true, nil
 		}
 	}
 	for _, subresource := range subresources {
 		_, yes, err := a.decisions.Get(ctx, a.key(who, verb, subresource), func(ctx context.Context) (struct{}, bool, error) {
-			yes, err := a.ask(ctx, u, verb, subresource)
-			a.outage.Note(err)
+			yes, err := a.review(ctx, u, verb, subresource)
+			a.outage.Record(err)
 			return struct{}{}, yes, err
 		})
 		switch {
 		case err != nil:
-			return false, &ReviewError{Subresource: subresource, Away: away(err), Err: err}
+			return false, &ReviewError{Subresource: subresource, Unavailable: isUnavailable(err), Err: err}
 		case yes:
 			return true, nil
 		}
@@ -137,8 +137,8 @@ func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, su
 	return false, nil
 }
 
-// ask creates a SubjectAccessReview.
-func (a *Authorizer) ask(ctx context.Context, u *authn.User, verb, subresource string) (bool, error) {
+// review creates a SubjectAccessReview.
+func (a *Authorizer) review(ctx context.Context, u *authn.User, verb, subresource string) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: u.Name, UID: u.UID, Groups: u.Groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -156,27 +156,27 @@ func (a *Authorizer) ask(ctx context.Context, u *authn.User, verb, subresource s
 		return false, fmt.Errorf("create SubjectAccessReview: %w", err)
 	}
 	if review.Status.Allowed && review.Status.Denied {
-		return false, errNonsense
+		return false, errContradictory
 	}
 	return review.Status.Allowed, nil
 }
 
-var errNonsense = errors.New("create SubjectAccessReview: response both allows and denies")
+var errContradictory = errors.New("create SubjectAccessReview: response both allows and denies")
 
-// away reports whether a review failed because the API server did not respond, or
+// isUnavailable reports whether a review failed because the API server did not respond, or
 // responded with a retriable status.
-func away(err error) bool {
+func isUnavailable(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return !errors.Is(err, errNonsense)
+		return !errors.Is(err, errContradictory)
 	}
 	code := status.Status().Code
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
 }
 
-// who returns a hash of all user attributes of a review, so that a change of a user's
+// userKey returns a hash of all user attributes of a review, so that a change of a user's
 // groups takes effect at once.
-func (a *Authorizer) who(u *authn.User) string {
+func (a *Authorizer) userKey(u *authn.User) string {
 	parts := make([]string, 0, 3+len(u.Groups)+4*len(u.Extra))
 	parts = append(parts, u.Name, u.UID, strconv.Itoa(len(u.Groups)))
 	parts = append(parts, u.Groups...)

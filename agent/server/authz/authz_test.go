@@ -139,7 +139,7 @@ func TestWhileTheServerIsAway(t *testing.T) {
 			t.Helper()
 			yes, err := a.Allowed(t.Context(), app, "get", subresources)
 			var failed *ReviewError
-			if yes != allowed || (err != nil) != away || away && (!errors.As(err, &failed) || !failed.Away || !errors.Is(err, fake.ErrAway)) {
+			if yes != allowed || (err != nil) != away || away && (!errors.As(err, &failed) || !failed.Unavailable || !errors.Is(err, fake.ErrAway)) {
 				t.Errorf("%v: %v, %v; want %v", subresources, yes, err, allowed)
 			}
 		}
@@ -252,9 +252,9 @@ func TestAway(t *testing.T) {
 		{apierrors.NewForbidden(nodes, "", errors.New("not a node")), false},
 		{apierrors.NewUnauthorized("who"), false},
 		{apierrors.NewBadRequest("what"), false},
-		{errNonsense, false},
+		{errContradictory, false},
 	} {
-		if got := away(fmt.Errorf("create SubjectAccessReview: %w", tt.err)); got != tt.want {
+		if got := isUnavailable(fmt.Errorf("create SubjectAccessReview: %w", tt.err)); got != tt.want {
 			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
 		}
 	}

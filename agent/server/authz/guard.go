@@ -58,7 +58,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	verb, subresources := Verb(r.Method, r.URL.Path), Subresources(r.URL.Path)
 	allowed, err := g.authz.Allowed(r.Context(), user, verb, subresources)
 	if err == nil && allowed {
-		r = r.WithContext(authn.With(r.Context(), user))
+		r = r.WithContext(authn.WithUser(r.Context(), user))
 		r.Header.Del("Authorization")
 		g.next.ServeHTTP(w, r)
 		return
@@ -77,7 +77,7 @@ func answerTo(user *authn.User, verb string, subresources []string, err error) (
 		return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Name, verb, subresources)
 	}
 	text = fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Name, verb, review.Subresource)
-	if !review.Away {
+	if !review.Unavailable {
 		return http.StatusInternalServerError, text
 	}
 	return http.StatusServiceUnavailable, text + ": the node cannot get a SubjectAccessReview from the API server and has no valid cached decision; try again when the node is connected to the API server\n"

@@ -55,7 +55,7 @@ func newBoard(t testing.TB, anonymous bool) *board {
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		user := authn.From(r.Context())
+		user := authn.UserFrom(r.Context())
 		b.served = append(b.served, user.Name+" "+r.URL.Path)
 		if r.Header.Get("Authorization") != "" {
 			t.Errorf("%s: the handler is given the token", r.URL.Path)

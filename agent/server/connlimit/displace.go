@@ -5,14 +5,14 @@ import (
 	"net/netip"
 )
 
-// ofLargestSource returns the oldest connection of the source with the most pending
+// pendingToDisplace returns the oldest connection of the source with the most pending
 // connections, so that a source that opens many displaces its own.
-func ofLargestSource(pending []*Conn) (out *Conn) {
+func pendingToDisplace(pending []*Conn) (out *Conn) {
 	most := 0
 	for i, c := range pending {
 		n := 0
 		for _, other := range pending[i:] {
-			if other.from == c.from {
+			if other.source == c.source {
 				n++
 			}
 		}
@@ -23,11 +23,11 @@ func ofLargestSource(pending []*Conn) (out *Conn) {
 	return out
 }
 
-// yields returns the promoted connection to close for a new one of user, nil if there
+// idleToDisplace returns the promoted connection to close for a new one of user, nil if there
 // is none: among the users with an idle connection, it takes the user with the most
 // promoted ones, and returns its oldest idle one. That user must still have at least
 // as many promoted connections as user afterwards.
-func yields(promoted []*Conn, user string) (out *Conn) {
+func idleToDisplace(promoted []*Conn, user string) (out *Conn) {
 	places := make(map[string]int)
 	for _, c := range promoted {
 		places[c.user]++

@@ -62,12 +62,12 @@ func New(l net.Listener, c Config) *Listener {
 type Conn struct {
 	net.Conn
 	listener *Listener
-	from     netip.Prefix
+	source   netip.Prefix
 	began    time.Time   // when it became pending
-	isIn     atomic.Bool // promoted; set once
+	promoted atomic.Bool // promoted; set once
 	requests atomic.Int32
 	user     string // under listener.mu, as is gone
-	gone     bool
+	removed  bool
 }
 
 // Accept waits for a connection. If too many are pending, it closes one of them or
@@ -86,8 +86,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 			if a.err != nil {
 				return nil, a.err
 			}
-			l.forbear()
-			if c := l.enter(a.conn); c != nil {
+			l.waitGrace()
+			if c := l.admit(a.conn); c != nil {
 				return c, nil
 			}
 		case <-l.room:
@@ -127,14 +127,14 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// forbear waits until there is room for a pending connection, or the grace period of
+// waitGrace waits until there is room for a pending connection, or the grace period of
 // the connection to displace is over.
-func (l *Listener) forbear() {
+func (l *Listener) waitGrace() {
 	for {
 		l.mu.Lock()
 		left := time.Duration(0)
 		if len(l.pending) >= l.config.Pending {
-			left = l.config.Grace - time.Since(ofLargestSource(l.pending).began)
+			left = l.config.Grace - time.Since(pendingToDisplace(l.pending).began)
 		}
 		l.mu.Unlock()
 		if left <= 0 {
@@ -152,10 +152,10 @@ func (l *Listener) forbear() {
 	}
 }
 
-// enter makes raw a pending connection. It returns nil if the connection has to wait
+// admit makes raw a pending connection. It returns nil if the connection has to wait
 // or the listener is closed.
-func (l *Listener) enter(raw net.Conn) *Conn {
-	c := &Conn{Conn: raw, listener: l, from: source(raw.RemoteAddr()), began: time.Now()}
+func (l *Listener) admit(raw net.Conn) *Conn {
+	c := &Conn{Conn: raw, listener: l, source: source(raw.RemoteAddr()), began: time.Now()}
 	l.mu.Lock()
 	if l.shut {
 		l.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *Listener) enter(raw net.Conn) *Conn {
 	}
 	var out *Conn
 	if len(l.pending) >= l.config.Pending {
-		if out = ofLargestSource(l.pending); out.from == c.from && len(l.waiting) < l.config.Waiting {
+		if out = pendingToDisplace(l.pending); out.source == c.source && len(l.waiting) < l.config.Waiting {
 			l.waiting = append(l.waiting, c)
 			l.mu.Unlock()
 			return nil
@@ -197,28 +197,28 @@ func (l *Listener) next() *Conn {
 // of promoted connections is reached, it closes an idle one of a user that has more of
 // them than this user; without one, the connection stays pending.
 func (c *Conn) Promote(user string) {
-	if c.isIn.Load() {
+	if c.promoted.Load() {
 		return
 	}
 	l := c.listener
 	l.mu.Lock()
-	if c.gone || c.isIn.Load() {
+	if c.removed || c.promoted.Load() {
 		l.mu.Unlock()
 		return
 	}
 	var out *Conn
 	if len(l.promoted) >= l.config.Promoted {
-		if out = yields(l.promoted, user); out == nil {
+		if out = idleToDisplace(l.promoted, user); out == nil {
 			l.mu.Unlock()
 			return
 		}
 		l.promoted = remove(l.promoted, out)
-		out.gone = true
+		out.removed = true
 	}
-	l.leave(c)
+	l.removePending(c)
 	l.promoted = append(l.promoted, c)
 	c.user = user
-	c.isIn.Store(true)
+	c.promoted.Store(true)
 	l.mu.Unlock()
 	if out != nil {
 		_ = out.Close() // its client reconnects
@@ -226,7 +226,7 @@ func (c *Conn) Promote(user string) {
 }
 
 // Promoted reports whether the connection was promoted.
-func (c *Conn) Promoted() bool { return c.isIn.Load() }
+func (c *Conn) Promoted() bool { return c.promoted.Load() }
 
 // Begin records the start of a request, and returns the number of requests in flight.
 func (c *Conn) Begin() int { return int(c.requests.Add(1)) }
@@ -242,18 +242,18 @@ func (c *Conn) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case c.gone:
-	case c.isIn.Load():
+	case c.removed:
+	case c.promoted.Load():
 		l.promoted = remove(l.promoted, c)
 	default:
-		l.leave(c)
+		l.removePending(c)
 	}
-	c.gone = true
+	c.removed = true
 	return err
 }
 
-// leave removes c from the pending connections. The lock must be held.
-func (l *Listener) leave(c *Conn) {
+// removePending removes c from the pending connections. The lock must be held.
+func (l *Listener) removePending(c *Conn) {
 	l.pending = remove(l.pending, c)
 	select {
 	case l.room <- struct{}{}:

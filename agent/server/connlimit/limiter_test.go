@@ -34,9 +34,9 @@ func TestOfLargestSource(t *testing.T) {
 	} {
 		var pending []*Conn
 		for _, r := range text {
-			pending = append(pending, &Conn{from: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r)}), 32)})
+			pending = append(pending, &Conn{source: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r)}), 32)})
 		}
-		if got := ofLargestSource(pending); got != pending[want] {
+		if got := pendingToDisplace(pending); got != pending[want] {
 			t.Errorf("%q: not number %d", text, want)
 		}
 	}
@@ -140,7 +140,7 @@ func TestBurst(t *testing.T) {
 	for range maxPending + maxWaiting {
 		raw := &addressed{host: 1}
 		all = append(all, raw)
-		if c := d.enter(raw); c != nil {
+		if c := d.admit(raw); c != nil {
 			in = append(in, c)
 		}
 	}
@@ -179,12 +179,12 @@ func TestCrowd(t *testing.T) {
 	for range maxPending + maxWaiting {
 		raw := &addressed{host: 1}
 		crowd = append(crowd, raw)
-		d.enter(raw)
+		d.admit(raw)
 	}
-	if c := d.enter(&addressed{host: 2}); c == nil || !crowd[0].closed {
+	if c := d.admit(&addressed{host: 2}); c == nil || !crowd[0].closed {
 		t.Errorf("another host: %v, the oldest closed: %v", c, crowd[0].closed)
 	}
-	if c := d.enter(&addressed{host: 1}); c == nil || !crowd[1].closed {
+	if c := d.admit(&addressed{host: 1}); c == nil || !crowd[1].closed {
 		t.Errorf("one more of the crowd: %v, its oldest closed: %v", c, crowd[1].closed)
 	}
 	if len(d.pending) != maxPending || len(d.waiting) != maxWaiting {
@@ -201,11 +201,11 @@ func TestCrowd(t *testing.T) {
 func TestClosed(t *testing.T) {
 	d := limited(&callers{})
 	for range maxPending {
-		d.enter(&addressed{host: 1})
+		d.admit(&addressed{host: 1})
 	}
 	d.Close()
 	late := &addressed{host: 1}
-	if c := d.enter(late); c != nil || !late.closed || len(d.waiting) != 0 {
+	if c := d.admit(late); c != nil || !late.closed || len(d.waiting) != 0 {
 		t.Errorf("in: %v, closed: %v, waiting: %d", c != nil, late.closed, len(d.waiting))
 	}
 }

@@ -122,10 +122,10 @@ type Journal struct {
 type Cluster struct {
 	// Registered means that the Node exists in the API server.
 	Registered bool `json:"registered"`
-	// Answered is the time of the API server's last response; nil is never.
+	// LastResponse is the time of the API server's last response; nil is never.
 	// Failure is the error of the last attempt; "" if it succeeded.
-	Answered *time.Time `json:"answered,omitempty"`
-	Failure  string     `json:"failure,omitempty"`
+	LastResponse *time.Time `json:"answered,omitempty"`
+	Failure      string     `json:"failure,omitempty"`
 	// Expires is the expiry of the node's client certificate; nil without one.
 	Expires *time.Time `json:"certificateExpires,omitempty"`
 	// Problem describes an action that the administrator must take; "" is
@@ -164,9 +164,9 @@ type Error struct {
 	Error string `json:"error"`
 }
 
-// Good reports whether the condition has its healthy status: True for Ready,
+// Healthy reports whether the condition has its healthy status: True for Ready,
 // False for all others.
-func (c *Condition) Good() bool {
+func (c *Condition) Healthy() bool {
 	if c.Type == "Ready" {
 		return c.Status == "True"
 	}

@@ -23,9 +23,9 @@ var (
 	ErrNotRunning = errors.New("the agent is not running; start tinylet, or pass the path of its socket")
 	// ErrNotRoot means that the caller has no permission to access the agent.
 	ErrNotRoot = errors.New("only root may access the agent; run the command as root")
-	// ErrNoAnswer means that the agent accepted the connection and did not
+	// ErrNoResponse means that the agent accepted the connection and did not
 	// respond.
-	ErrNoAnswer = errors.New("the agent does not respond; see its log and http://127.0.0.1:10248/healthz?verbose")
+	ErrNoResponse = errors.New("the agent does not respond; see its log and http://127.0.0.1:10248/healthz?verbose")
 )
 
 // Limits of a Client.
@@ -114,7 +114,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 // Metrics writes the agent's metrics to w, in the text format of Prometheus. It
 // returns an error of w unchanged.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoResponse)
 	defer cancel()
 	resp, err := c.open(ctx, http.MethodGet, PathMetrics)
 	if err != nil {
@@ -135,15 +135,15 @@ func (c *Client) failed(ctx context.Context, err error) error {
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoResponse)
 	defer cancel()
-	if err := c.ask(ctx, path, into); err != nil {
+	if err := c.getInto(ctx, path, into); err != nil {
 		return c.failed(ctx, err)
 	}
 	return nil
 }
 
-func (c *Client) ask(ctx context.Context, path string, into any) error {
+func (c *Client) getInto(ctx context.Context, path string, into any) error {
 	resp, err := c.open(ctx, http.MethodGet, path)
 	if err != nil {
 		return err

@@ -17,51 +17,51 @@ type Drain struct {
 	Begin func(ctx context.Context) error
 	// Cancel makes the node admit pods again. It must not block.
 	Cancel func()
-	// Left returns the number of pods that have not terminated. It must not
+	// Remaining returns the number of pods that have not terminated. It must not
 	// block.
-	Left func() int
+	Remaining func() int
 }
 
-// Drained is the progress of a drain.
-type Drained struct {
-	// Left is the number of pods that have not terminated.
-	Left int `json:"left"`
+// DrainProgress is the progress of a drain.
+type DrainProgress struct {
+	// Remaining is the number of pods that have not terminated.
+	Remaining int `json:"left"`
 	// Done marks the last line. Error is why the drain failed, "" if it did
 	// not.
 	Done  bool   `json:"done,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// drainLook is the period of progress updates to a waiting client.
-const drainLook = time.Second
+// drainProgressPeriod is the period of progress updates to a waiting client.
+const drainProgressPeriod = time.Second
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	d := s.config.Drain
 	if d.Begin == nil {
-		answer(w, http.StatusNotImplemented, Error{"node drain is not supported"})
+		writeJSON(w, http.StatusNotImplemented, Error{"node drain is not supported"})
 		return
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- d.Begin(r.Context()) }()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	control, lines := http.NewResponseController(w), json.NewEncoder(w)
-	tell := func(line Drained) bool {
+	tell := func(line DrainProgress) bool {
 		// The server's deadline is for a whole response.
 		return errors.Join(control.SetWriteDeadline(time.Now().Add(writeTimeout)), lines.Encode(line), control.Flush()) == nil
 	}
-	ticker := time.NewTicker(drainLook)
+	ticker := time.NewTicker(drainProgressPeriod)
 	defer ticker.Stop()
 	for last := -1; ; {
-		if left := d.Left(); left != last {
+		if left := d.Remaining(); left != last {
 			last = left
-			if !tell(Drained{Left: left}) {
+			if !tell(DrainProgress{Remaining: left}) {
 				return // Begin ends with the request
 			}
 		}
 		select {
 		case <-ticker.C:
 		case err := <-ended:
-			line := Drained{Left: d.Left(), Done: true}
+			line := DrainProgress{Remaining: d.Remaining(), Done: true}
 			if err != nil {
 				line.Error = err.Error()
 			}
@@ -73,11 +73,11 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) cancelDrain(w http.ResponseWriter, _ *http.Request) {
 	if s.config.Drain.Cancel == nil {
-		answer(w, http.StatusNotImplemented, Error{"node drain is not supported"})
+		writeJSON(w, http.StatusNotImplemented, Error{"node drain is not supported"})
 		return
 	}
 	s.config.Drain.Cancel()
-	answer(w, http.StatusOK, struct{}{})
+	writeJSON(w, http.StatusOK, struct{}{})
 }
 
 // Drain makes the agent terminate the node's pods. It calls progress with the
@@ -87,19 +87,19 @@ func (s *Server) cancelDrain(w http.ResponseWriter, _ *http.Request) {
 func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, err error) {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoAnswer) })
+	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoResponse) })
 	defer silence.Stop()
-	var over overError
+	var over drainEnd
 	err = c.stream(asking, http.MethodPost, PathDrain, func(text []byte) error {
-		var line Drained
+		var line DrainProgress
 		if err := json.Unmarshal(text, &line); err != nil {
 			return fmt.Errorf("read response: %w", err)
 		}
-		left = line.Left
+		left = line.Remaining
 		if line.Done {
-			return overError{line.Error}
+			return drainEnd{line.Error}
 		}
-		progress(line.Left)
+		progress(line.Remaining)
 		return nil
 	}, func() { silence.Stop() })
 	switch {
@@ -114,7 +114,7 @@ func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, 
 // CancelDrain makes the node admit pods again. Terminated pods are not
 // restarted.
 func (c *Client) CancelDrain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoResponse)
 	defer cancel()
 	resp, err := c.open(ctx, http.MethodDelete, PathDrain)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Client) CancelDrain(ctx context.Context) error {
 	return resp.Body.Close()
 }
 
-// overError stops the reading of a stream after its last line.
-type overError struct{ why string }
+// drainEnd stops the reading of a stream after its last line.
+type drainEnd struct{ why string }
 
-func (e overError) Error() string { return e.why }
+func (e drainEnd) Error() string { return e.why }

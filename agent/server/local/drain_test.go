@@ -23,8 +23,8 @@ func TestDrain(t *testing.T) {
 				return context.Cause(ctx)
 			}
 		},
-		Cancel: func() { cancelled.Store(true) },
-		Left:   func() int { return int(left.Load()) },
+		Cancel:    func() { cancelled.Store(true) },
+		Remaining: func() int { return int(left.Load()) },
 	}})
 
 	var seen []int

@@ -50,34 +50,34 @@ func (s *Server) healthz() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
-		report, healthy := examine(checks, query["exclude"], time.Now())
+		report, healthy := runChecks(checks, query["exclude"], time.Now())
 		if healthy && !query.Has("verbose") {
 			report = "ok"
 		}
-		plain(w, healthy, report)
+		writeText(w, healthy, report)
 	})
 	for _, check := range checks {
 		mux.HandleFunc("GET /healthz/"+check.Name, func(w http.ResponseWriter, _ *http.Request) {
 			if err := check.Healthy(time.Now()); err != nil {
-				plain(w, false, fmt.Sprintf("%s failed: %v\n", check.Name, err))
+				writeText(w, false, fmt.Sprintf("%s failed: %v\n", check.Name, err))
 				return
 			}
-			plain(w, true, "ok")
+			writeText(w, true, "ok")
 		})
 	}
-	named := s.forThisHost(mux)
+	named := s.rejectForeignHosts(mux)
 	all := http.NewServeMux()
 	all.Handle("/", named)
 	if s.config.Page != nil {
 		all.Handle("/{$}", s.config.Page)
 		all.Handle(PagePrefix, s.config.Page)
 	}
-	return promoted(all)
+	return promoteOnRequest(all)
 }
 
-// promoted promotes a connection once it has sent a request, so that silent
+// promoteOnRequest promotes a connection once it has sent a request, so that silent
 // connections cannot displace it: any user of the host can open those.
-func promoted(next http.Handler) http.Handler {
+func promoteOnRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
 			c.Begin()
@@ -88,11 +88,11 @@ func promoted(next http.Handler) http.Handler {
 	})
 }
 
-// forThisHost rejects requests for a host name other than localhost, such as
+// rejectForeignHosts rejects requests for a host name other than localhost, such as
 // those of a web site whose name resolves to this address (DNS rebinding). If
 // the bound address is not a loopback address, it accepts any name, because
 // monitoring may use one.
-func (s *Server) forThisHost(next http.Handler) http.Handler {
+func (s *Server) rejectForeignHosts(next http.Handler) http.Handler {
 	bound, err := netip.ParseAddrPort(s.config.HealthzAddress)
 	loopback := err == nil && bound.Addr().Unmap().IsLoopback()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -121,9 +121,9 @@ func isAddressOrLocalhost(host string) bool {
 	return err == nil
 }
 
-// examine runs the checks that are not excluded and returns a report with a
+// runChecks runs the checks that are not excluded and returns a report with a
 // line for each.
-func examine(checks []Check, exclude []string, now time.Time) (report string, healthy bool) {
+func runChecks(checks []Check, exclude []string, now time.Time) (report string, healthy bool) {
 	var b strings.Builder
 	healthy = true
 	for _, check := range checks {
@@ -146,7 +146,7 @@ func examine(checks []Check, exclude []string, now time.Time) (report string, he
 	return b.String(), healthy
 }
 
-func plain(w http.ResponseWriter, healthy bool, text string) {
+func writeText(w http.ResponseWriter, healthy bool, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if !healthy {

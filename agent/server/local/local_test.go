@@ -396,13 +396,13 @@ func TestClientErrors(t *testing.T) {
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		c := answering(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusForbidden, Error{"no"}) })
+		c := answering(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusForbidden, Error{"no"}) })
 		if _, err := c.Pods(t.Context(), ""); !errors.Is(err, ErrNotRoot) {
 			t.Errorf("error: %v", err)
 		}
 	})
 	t.Run("other error", func(t *testing.T) {
-		c := answering(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusTeapot, Error{"no tea"}) })
+		c := answering(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusTeapot, Error{"no tea"}) })
 		if _, err := c.Pods(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "no tea") {
 			t.Errorf("error: %v", err)
 		}
@@ -426,7 +426,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGate(l, 1)
+	g := newLimitListener(l, 1)
 	accepted := make(chan net.Conn)
 	go func() {
 		defer close(accepted)

@@ -32,7 +32,7 @@ func TestProblem(t *testing.T) {
 	if strings.Contains(told(), `"problem"`) {
 		t.Errorf("nobody tells: %s", told())
 	}
-	s.TellProblem(func() string { return problem })
+	s.SetProblem(func() string { return problem })
 	if strings.Contains(told(), `"problem"`) {
 		t.Errorf("nothing is wrong: %s", told())
 	}

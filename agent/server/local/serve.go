@@ -28,7 +28,7 @@ const (
 func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log *slog.Logger) error {
 	var handlers sync.WaitGroup
 	srv := &http.Server{
-		Handler:           counted(h, &handlers),
+		Handler:           trackHandlers(h, &handlers),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -62,7 +62,7 @@ func shutdown(srv *http.Server, ctx context.Context) error {
 	return srv.Shutdown(ctx)
 }
 
-func counted(h http.Handler, running *sync.WaitGroup) http.Handler {
+func trackHandlers(h http.Handler, running *sync.WaitGroup) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		running.Add(1)
 		defer running.Done()
@@ -70,54 +70,54 @@ func counted(h http.Handler, running *sync.WaitGroup) http.Handler {
 	})
 }
 
-// answer writes v as JSON. The status line is sent before an error can occur,
+// writeJSON writes v as JSON. The status line is sent before an error can occur,
 // so the client then receives a truncated body.
-func answer(w http.ResponseWriter, code int, v any) {
+func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(v) // the client has disconnected
 }
 
-// gate limits the number of open connections; others wait in the kernel's
+// limitListener limits the number of open connections; others wait in the kernel's
 // queue. It is for the socket, which only root can reach.
-type gate struct {
+type limitListener struct {
 	net.Listener
-	free   chan struct{}
+	slots  chan struct{}
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newGate(l net.Listener, limit int) *gate {
-	return &gate{Listener: l, free: make(chan struct{}, limit), closed: make(chan struct{})}
+func newLimitListener(l net.Listener, limit int) *limitListener {
+	return &limitListener{Listener: l, slots: make(chan struct{}, limit), closed: make(chan struct{})}
 }
 
-func (g *gate) Accept() (net.Conn, error) {
+func (g *limitListener) Accept() (net.Conn, error) {
 	select {
-	case g.free <- struct{}{}:
+	case g.slots <- struct{}{}:
 	case <-g.closed:
 		return nil, net.ErrClosed
 	}
 	c, err := g.Listener.Accept()
 	if err != nil {
-		<-g.free
+		<-g.slots
 		return nil, err
 	}
-	return &gatedConn{Conn: c, leave: func() { <-g.free }}, nil
+	return &limitedConn{Conn: c, release: func() { <-g.slots }}, nil
 }
 
-func (g *gate) Close() error {
+func (g *limitListener) Close() error {
 	g.once.Do(func() { close(g.closed) })
 	return g.Listener.Close()
 }
 
-type gatedConn struct {
+type limitedConn struct {
 	net.Conn
-	leave func()
-	once  sync.Once
+	release func()
+	once    sync.Once
 }
 
-func (c *gatedConn) Close() error {
+func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(c.leave)
+	c.once.Do(c.release)
 	return err
 }

@@ -101,10 +101,10 @@ func New(c Config) (*Server, error) {
 	}, nil
 }
 
-// TellProblem sets the function that returns Status.Problem; "" is no problem.
+// SetProblem sets the function that returns Status.Problem; "" is no problem.
 // It must be called before Run. problem is called concurrently and must not
 // block.
-func (s *Server) TellProblem(problem func() string) { s.problem = problem }
+func (s *Server) SetProblem(problem func() string) { s.problem = problem }
 
 // Run serves until ctx ends, waits for the requests in progress and returns
 // nil. It logs errors of listening, such as a port in use, and retries: the pods

@@ -43,9 +43,9 @@ func (s *Server) streaming(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	leave := sync.OnceFunc(func() { <-s.sessions })
-	taken := &taking{ResponseWriter: w, leave: leave}
+	taken := &hijackWriter{ResponseWriter: w, release: leave}
 	defer func() { // also if the handler panics
-		if !taken.over {
+		if !taken.hijacked {
 			leave()
 		}
 	}()
@@ -57,24 +57,24 @@ func (s *Server) streaming(w http.ResponseWriter, r *http.Request) {
 	s.config.Streaming.ServeHTTP(taken, r)
 }
 
-// taking lets a handler hijack the connection. The connection then counts as a
+// hijackWriter lets a handler hijack the connection. The connection then counts as a
 // session and no longer against maxConnections.
-type taking struct {
+type hijackWriter struct {
 	http.ResponseWriter
-	leave func()
-	over  bool
+	release  func()
+	hijacked bool
 }
 
 // Unwrap supports http.ResponseController.
-func (t *taking) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+func (t *hijackWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // Hijack implements http.Hijacker.
-func (t *taking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (t *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	gated, ok := conn.(*gatedConn)
+	gated, ok := conn.(*limitedConn)
 	if !ok {
 		conn.Close()
 		return nil, nil, errors.New("hijack connection: not a connection of this socket")
@@ -84,21 +84,21 @@ func (t *taking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		conn.Close()
 		return nil, nil, errors.New("hijack connection: not a unix socket")
 	}
-	gated.once.Do(gated.leave)
-	t.over = true
-	return &sessionConn{UnixConn: inner, leave: t.leave}, buffered, nil
+	gated.once.Do(gated.release)
+	t.hijacked = true
+	return &sessionConn{UnixConn: inner, release: t.release}, buffered, nil
 }
 
 // sessionConn releases its session when it is closed. Unlike a gatedConn, its
 // two directions can be closed separately.
 type sessionConn struct {
 	*net.UnixConn
-	leave func()
+	release func()
 }
 
 // Close closes the connection and releases the session.
 func (c *sessionConn) Close() error {
 	err := c.UnixConn.Close()
-	c.leave()
+	c.release()
 	return err
 }

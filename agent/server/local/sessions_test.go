@@ -80,8 +80,8 @@ func TestSession(t *testing.T) {
 func TestOtherConnections(t *testing.T) {
 	server, client := net.Pipe()
 	defer client.Close()
-	u := &taking{ResponseWriter: &hijacked{conn: &gatedConn{Conn: server, leave: func() {}}}}
-	if _, _, err := u.Hijack(); err == nil || u.over {
+	u := &hijackWriter{ResponseWriter: &hijacked{conn: &limitedConn{Conn: server, release: func() {}}}}
+	if _, _, err := u.Hijack(); err == nil || u.hijacked {
 		t.Errorf("a connection that is no unix socket's: %v", err)
 	}
 	if _, err := server.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {

@@ -49,7 +49,7 @@ func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
 		_ = l.Close() // the error of chmod is returned
 		return nil, err
 	}
-	return newGate(l, maxConnections), nil
+	return newLimitListener(l, maxConnections), nil
 }
 
 // socket returns the handler of the socket. It rejects clients other than root
@@ -57,7 +57,7 @@ func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
 func (s *Server) socket() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+PathPods, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, http.StatusOK, named(s.config.Pods(r.Context()), r.URL.Query().Get("name")))
+		writeJSON(w, http.StatusOK, filterByName(s.config.Pods(r.Context()), r.URL.Query().Get("name")))
 	})
 	mux.HandleFunc("GET "+PathEvents, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "true" {
@@ -68,13 +68,13 @@ func (s *Server) socket() http.Handler {
 		if events == nil {
 			events = []event.Event{}
 		}
-		answer(w, http.StatusOK, events)
+		writeJSON(w, http.StatusOK, events)
 	})
 	mux.HandleFunc("GET "+PathVersion, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, thisVersion())
+		writeJSON(w, http.StatusOK, thisVersion())
 	})
 	mux.HandleFunc("GET "+PathStatus, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, s.status(time.Now()))
+		writeJSON(w, http.StatusOK, s.status(time.Now()))
 	})
 	mux.HandleFunc("GET "+PathUsage, s.usage)
 	mux.HandleFunc("POST "+PathDrain, s.drain)
@@ -84,7 +84,7 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc(PathAttach, s.streaming)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
-			answer(w, http.StatusForbidden, Error{"only root may access the agent"})
+			writeJSON(w, http.StatusForbidden, Error{"only root may access the agent"})
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -102,8 +102,8 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// named returns the pods whose name, or namespace/name, begins with text.
-func named(pods []Pod, text string) []Pod {
+// filterByName returns the pods whose name, or namespace/name, begins with text.
+func filterByName(pods []Pod, text string) []Pod {
 	out := make([]Pod, 0, len(pods))
 	for _, p := range pods {
 		if p.Pod == nil {
@@ -145,7 +145,7 @@ func (s *Server) status(now time.Time) Status {
 
 func thisVersion() Version {
 	return Version{
-		Release: version.Release(), Kubelet: version.Kubelet(), Built: version.Built(),
+		Release: version.Release(), Kubelet: version.Kubelet(), Built: version.BuildTime(),
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, PID: os.Getpid(),
 	}
 }
@@ -164,7 +164,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 // trusted reports whether the peer is root or the agent's user, by the kernel's
 // credentials of the connection (SO_PEERCRED, unix(7)).
 func trusted(c net.Conn) bool {
-	if g, ok := c.(*gatedConn); ok {
+	if g, ok := c.(*limitedConn); ok {
 		c = g.Conn
 	}
 	u, ok := c.(*net.UnixConn)

@@ -14,12 +14,12 @@ type Usage struct {
 	Time time.Time `json:"time"`
 	Node NodeUsage `json:"node"`
 	// Classes are the QoS classes, the most protected first.
-	Classes []GroupUsage `json:"classes,omitempty"`
+	Classes []CgroupUsage `json:"classes,omitempty"`
 	// Agent and Runtime are the usage of the agent and of the container
 	// runtime; nil is unknown.
-	Agent   *GroupUsage `json:"agent,omitempty"`
-	Runtime *GroupUsage `json:"runtime,omitempty"`
-	Pods    []PodUsage  `json:"pods"`
+	Agent   *CgroupUsage `json:"agent,omitempty"`
+	Runtime *CgroupUsage `json:"runtime,omitempty"`
+	Pods    []PodUsage   `json:"pods"`
 }
 
 // NodeUsage is the capacity and usage of the node.
@@ -44,8 +44,8 @@ type Pressure struct {
 	IO     float64 `json:"io"`
 }
 
-// GroupUsage is the resource usage of a cgroup.
-type GroupUsage struct {
+// CgroupUsage is the resource usage of a cgroup.
+type CgroupUsage struct {
 	Name         string  `json:"name"`
 	CPUNanoCores *uint64 `json:"cpuNanoCores,omitempty"`
 	MemoryBytes  uint64  `json:"memoryBytes"`
@@ -77,19 +77,19 @@ type ContainerUsage struct {
 
 func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	if s.config.Usage == nil {
-		answer(w, http.StatusNotFound, Error{"resource usage is not available"})
+		writeJSON(w, http.StatusNotFound, Error{"resource usage is not available"})
 		return
 	}
 	u, err := s.config.Usage(r.Context())
 	if err != nil {
-		answer(w, http.StatusInternalServerError, Error{"get resource usage: " + err.Error()})
+		writeJSON(w, http.StatusInternalServerError, Error{"get resource usage: " + err.Error()})
 		return
 	}
 	shown := *u
 	if shown.Pods == nil {
 		shown.Pods = []PodUsage{}
 	}
-	answer(w, http.StatusOK, &shown)
+	writeJSON(w, http.StatusOK, &shown)
 }
 
 // Usage returns the resource usage of the node and its pods. CPU usage is an

@@ -19,8 +19,8 @@ func TestUsage(t *testing.T) {
 			Name: "board", CPUNanoCores: new(uint64(0)), Cores: 4, MemoryBytes: 1, MemoryAvailableBytes: 2, MemoryCapacityBytes: 3,
 			Pressure: &Pressure{CPU: 1.5},
 		},
-		Classes: []GroupUsage{{Name: "Burstable", CPUNanoCores: new(uint64(1 << 40)), MemoryBytes: 1 << 40}},
-		Agent:   &GroupUsage{Name: "tinylet"},
+		Classes: []CgroupUsage{{Name: "Burstable", CPUNanoCores: new(uint64(1 << 40)), MemoryBytes: 1 << 40}},
+		Agent:   &CgroupUsage{Name: "tinylet"},
 		Pods: []PodUsage{{Namespace: "default", Name: "web", UID: "1", Status: "Running", Restarts: 3, Containers: []ContainerUsage{
 			{Name: "c", State: "Running", CPUNanoCores: new(uint64(7)), MemoryBytes: 5},
 		}}},

@@ -22,14 +22,14 @@ const maxWatches = maxConnections / 4
 // connection.
 func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 	if s.config.Watch == nil {
-		answer(w, http.StatusNotImplemented, Error{"event watch is not supported"})
+		writeJSON(w, http.StatusNotImplemented, Error{"event watch is not supported"})
 		return
 	}
 	select {
 	case s.watches <- struct{}{}:
 		defer func() { <-s.watches }()
 	default:
-		answer(w, http.StatusServiceUnavailable, Error{"too many event watches; end one of them"})
+		writeJSON(w, http.StatusServiceUnavailable, Error{"too many event watches; end one of them"})
 		return
 	}
 	control := http.NewResponseController(w)
@@ -57,7 +57,7 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error) error {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoAnswer) })
+	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoResponse) })
 	defer silence.Stop()
 	var failed handlerError
 	err := c.stream(asking, http.MethodGet, PathEvents+"?watch=true", func(line []byte) error {

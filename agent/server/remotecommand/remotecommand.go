@@ -39,13 +39,13 @@ const beginTimeout = time.Minute
 var (
 	// ErrNoAnswer means that the session did not start within a minute.
 	ErrNoAnswer = fmt.Errorf("session did not start within %v", beginTimeout)
-	// ErrBroken means that a session ended without a result of the command: the
+	// ErrNoStatus means that a session ended without a result of the command: the
 	// runtime or the agent ended, or the session reached its idle timeout.
-	ErrBroken = errors.New("session ended without the command's exit status")
+	ErrNoStatus = errors.New("session ended without the command's exit status")
 )
 
-// Refused is an HTTP response that did not start a session.
-type Refused struct {
+// ResponseError is an HTTP response that did not start a session.
+type ResponseError struct {
 	// Code is the HTTP status code; 101 for an upgrade to another protocol.
 	Code int
 	// Text is the unmodified text of the server, up to 16 KiB.
@@ -53,17 +53,17 @@ type Refused struct {
 }
 
 // Error returns the server's text.
-func (r *Refused) Error() string { return r.Text }
+func (r *ResponseError) Error() string { return r.Text }
 
-// Failed means that the command could not be run, or that the runtime does not know
+// CommandError means that the command could not be run, or that the runtime does not know
 // its result.
-type Failed struct {
+type CommandError struct {
 	// Text is the unmodified text of the runtime.
 	Text string
 }
 
 // Error returns the runtime's text.
-func (f *Failed) Error() string { return f.Text }
+func (f *CommandError) Error() string { return f.Text }
 
 // Size is the size of a terminal in characters.
 type Size struct{ Width, Height uint16 }
@@ -89,9 +89,9 @@ type Session struct {
 	// TTY gives the command a terminal. Its errors are then part of its output, and
 	// Stderr receives nothing.
 	TTY bool
-	// Begun is called when the server has accepted the session, before Stdin is
+	// OnStart is called when the server has accepted the session, before Stdin is
 	// read or output is written. It may be nil. It must not block.
-	Begun func()
+	OnStart func()
 	// Sizes are the terminal's sizes, including the initial one; nil has none. It
 	// is read during the session, and need not be closed.
 	Sizes <-chan Size
@@ -125,16 +125,16 @@ func Run(ctx context.Context, c Session) (code int, err error) {
 			conn.Close()
 		}
 	}()
-	in, err := begin(conn, &c)
+	in, err := requestUpgrade(conn, &c)
 	if err != nil {
 		return 0, because(ctx, err)
 	}
 	s := newSession(conn, in, &c, cancel)
 	s.closeStdin = closeStdin
-	s.begun = func() {
+	s.onStart = func() {
 		late.Stop()
-		if c.Begun != nil {
-			c.Begun()
+		if c.OnStart != nil {
+			c.OnStart()
 		}
 	}
 	err = s.run(ctx)                         // never nil

@@ -96,20 +96,20 @@ func TestEnds(t *testing.T) {
 		"code that is none":     {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "4x", 1)) }, text: `"4x"`},
 		"code 0 that failed":    {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "0", 1)) }, text: `"0"`},
 		"code beyond":           {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "256", 1)) }, text: `"256"`},
-		"no status":             {script: func(f *fake) { f.end("") }, is: ErrBroken},
-		"another status":        {script: func(f *fake) { f.end(`{"status":"Perhaps"}`) }, is: ErrBroken},
-		"text for a status":     {script: func(f *fake) { f.end("v1 says this") }, is: ErrBroken},
-		"half a status":         {script: func(f *fake) { f.end(exit42[:50]) }, is: ErrBroken},
+		"no status":             {script: func(f *fake) { f.end("") }, is: ErrNoStatus},
+		"another status":        {script: func(f *fake) { f.end(`{"status":"Perhaps"}`) }, is: ErrNoStatus},
+		"text for a status":     {script: func(f *fake) { f.end("v1 says this") }, is: ErrNoStatus},
+		"half a status":         {script: func(f *fake) { f.end(exit42[:50]) }, is: ErrNoStatus},
 		"endless status": {script: func(f *fake) {
 			f.data("error", strings.Repeat(" ", maxStatus+1), false)
 			_, _ = io.Copy(io.Discard, f.in)
 		}, is: errLongStatus},
-		"vanishes":          {script: func(*fake) {}, is: ErrBroken},
-		"vanishes in data":  {script: func(f *fake) { f.say([]byte{0, 0, 0, 3, 0, 0, 0, 9, 'a'}) }, is: ErrBroken},
-		"vanishes in words": {script: func(f *fake) { f.say([]byte{0x80, 3, 0, 3, 0, 0, 0, 8, 0}) }, is: ErrBroken},
+		"vanishes":          {script: func(*fake) {}, is: ErrNoStatus},
+		"vanishes in data":  {script: func(f *fake) { f.say([]byte{0, 0, 0, 3, 0, 0, 0, 9, 'a'}) }, is: ErrNoStatus},
+		"vanishes in words": {script: func(f *fake) { f.say([]byte{0x80, 3, 0, 3, 0, 0, 0, 8, 0}) }, is: ErrNoStatus},
 		"vanishes in a head": {script: func(f *fake) {
 			f.say([]byte{0x80, 3, 0})
-		}, is: ErrBroken},
+		}, is: ErrNoStatus},
 		"short control frame": {script: func(f *fake) { f.say([]byte{0x80, 3, 0, 6, 0, 0, 0, 2, 0, 0}) }, text: "type 6 with 2 bytes"},
 		"another version":     {script: func(f *fake) { f.say([]byte{0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 2}) }, is: errVersion},
 		"HTTP again":          {script: func(f *fake) { f.say([]byte("\xffHTTP/1.1 500 no")) }, is: errVersion},
@@ -149,14 +149,14 @@ func TestNoSession(t *testing.T) {
 		"silence":              {func(*fake) {}, 0, "EOF"},
 		"endless head":         {answer("HTTP/1.1 101 x\r\nA: " + strings.Repeat("a", 2*maxHead)), 0, "EOF"},
 		"a stream is refused":  {func(f *fake) { f.say(fmt.Appendf(nil, upgradeTo, "v5.channel.k8s.io")); f.open(); f.reset("error") }, 0, "runtime rejected stream error"},
-		"vanishes after words": {answer(fmt.Sprintf(upgradeTo, "v5.channel.k8s.io")), 0, ErrBroken.Error()},
+		"vanishes after words": {answer(fmt.Sprintf(upgradeTo, "v5.channel.k8s.io")), 0, ErrNoStatus.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Run(t.Context(), Session{Dial: serve(t, tt.script), Path: "/exec/n/p/c", Command: []string{"x"}, Stdout: io.Discard})
 			if err == nil || !strings.Contains(err.Error(), tt.text) || len(err.Error()) > maxText+100 {
 				t.Fatalf("%.200v; want %.200s", err, tt.text)
 			}
-			r := (*Refused)(nil)
+			r := (*ResponseError)(nil)
 			if is := errors.As(err, &r); is != (tt.code != 0) || is && r.Code != tt.code {
 				t.Errorf("%+v, want the code %d", r, tt.code)
 			}

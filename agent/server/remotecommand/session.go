@@ -30,14 +30,14 @@ type session struct {
 	in   *bufio.Reader
 	c    *Session
 	fail context.CancelCauseFunc
-	// begun is called when the server has accepted all streams.
-	begun      func()
+	// onStart is called when the server has accepted all streams.
+	onStart    func()
 	closeStdin func()
 
 	streams []*stream
 	stdin   uint32 // stream ID; 0 if there is none
 	resize  uint32 // stream ID; 0 if there is none
-	told    report
+	told    statusBuffer
 	pongs   chan uint32
 }
 
@@ -94,23 +94,23 @@ func (s *session) run(ctx context.Context) (err error) {
 	started := false
 	for !s.over() {
 		switch err := s.read(); {
-		case errors.Is(err, errGone):
-			return ErrBroken
+		case errors.Is(err, errClosed):
+			return ErrNoStatus
 		case err != nil:
 			return err
 		}
 		// Data sent on a stream before the server has accepted it may be lost.
-		if !started && s.taken() {
+		if !started && s.accepted() {
 			started = true
-			s.begun()
+			s.onStart()
 			s.start(ctx, &others)
 		}
 	}
-	return ErrBroken // ignored if there is a status, which is the normal case
+	return ErrNoStatus // ignored if there is a status, which is the normal case
 }
 
-// taken reports whether the server has accepted all streams.
-func (s *session) taken() bool {
+// accepted reports whether the server has accepted all streams.
+func (s *session) accepted() bool {
 	for _, st := range s.streams {
 		if !st.replied {
 			return false
@@ -129,15 +129,15 @@ func (s *session) over() bool {
 	return true
 }
 
-// errGone means that the server has closed the connection, as it does at the end of a
+// errClosed means that the server has closed the connection, as it does at the end of a
 // session.
-var errGone = errors.New("server has closed the connection")
+var errClosed = errors.New("server has closed the connection")
 
 // read reads and handles one frame.
 func (s *session) read() error {
 	f, err := readFrame(s.in)
 	if err != nil {
-		return s.torn(err)
+		return s.connectionError(err)
 	}
 	if !f.control {
 		return s.data(f)
@@ -149,7 +149,7 @@ func (s *session) read() error {
 		}
 	case frameRstStream:
 		if st != nil && !st.replied {
-			return &Failed{Text: fmt.Sprintf("runtime rejected stream %s", st.name)}
+			return &CommandError{Text: fmt.Sprintf("runtime rejected stream %s", st.name)}
 		}
 		if st != nil {
 			st.ended = true
@@ -162,9 +162,9 @@ func (s *session) read() error {
 			}
 		}
 	case frameGoAway:
-		return errGone
+		return errClosed
 	}
-	return s.torn(pass(s.in, nil, f.left))
+	return s.connectionError(pass(s.in, nil, f.left))
 }
 
 func (s *session) data(f frame) error {
@@ -172,7 +172,7 @@ func (s *session) data(f frame) error {
 	if st != nil && !st.ended {
 		to = st.to
 	}
-	if err := s.torn(pass(s.in, to, f.left)); err != nil {
+	if err := s.connectionError(pass(s.in, to, f.left)); err != nil {
 		return err
 	}
 	if st != nil && f.fin {
@@ -181,9 +181,9 @@ func (s *session) data(f frame) error {
 	return nil
 }
 
-// torn returns errGone for the end of a connection, also within a frame. It wraps the
+// connectionError returns errGone for the end of a connection, also within a frame. It wraps the
 // errors of writers, and returns other errors unchanged.
-func (s *session) torn(err error) error {
+func (s *session) connectionError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (s *session) torn(err error) error {
 	case errors.As(err, &w):
 		return fmt.Errorf("write command output: %w", w.error)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &n):
-		return errGone
+		return errClosed
 	}
 	return err
 }
@@ -206,14 +206,14 @@ func (s *session) start(ctx context.Context, others *sync.WaitGroup) {
 	written := make(chan struct{})
 	if s.stdin != 0 {
 		chunks = make(chan []byte)
-		others.Go(func() { s.feed(ctx, chunks, written) })
+		others.Go(func() { s.readInput(ctx, chunks, written) })
 	}
 	others.Go(func() { s.write(ctx, chunks, written) })
 }
 
-// feed reads the input and sends it to write in chunks; an empty chunk is its end. A
+// readInput reads the input and sends it to write in chunks; an empty chunk is its end. A
 // chunk is reused after it was written.
-func (s *session) feed(ctx context.Context, chunks chan<- []byte, written <-chan struct{}) {
+func (s *session) readInput(ctx context.Context, chunks chan<- []byte, written <-chan struct{}) {
 	buf := make([]byte, bufferSize)
 	for {
 		n, err := s.c.Stdin.Read(buf[frameHead:])

@@ -20,12 +20,12 @@ const (
 	causeTypeExitCode = "ExitCode"
 )
 
-// report receives the data of the stream error.
-type report struct{ bytes.Buffer }
+// statusBuffer receives the data of the stream error.
+type statusBuffer struct{ bytes.Buffer }
 
 var errLongStatus = errors.New("command status from server is too long")
 
-func (r *report) Write(b []byte) (int, error) {
+func (r *statusBuffer) Write(b []byte) (int, error) {
 	if r.Len()+len(b) > maxStatus {
 		return 0, errLongStatus
 	}
@@ -63,13 +63,13 @@ func outcomeOf(status *metav1.Status) *outcome {
 			}
 			code, err := strconv.ParseUint(cause.Message, 10, 8)
 			if err != nil || code == 0 {
-				return &outcome{err: &Failed{Text: fmt.Sprintf("command ended with invalid exit code %.20q", cause.Message)}}
+				return &outcome{err: &CommandError{Text: fmt.Sprintf("command ended with invalid exit code %.20q", cause.Message)}}
 			}
 			return &outcome{code: int(code)}
 		}
 	}
 	if status.Message == "" {
-		return &outcome{err: &Failed{Text: fmt.Sprintf("command ended with reason %.80q and without exit code", status.Reason)}}
+		return &outcome{err: &CommandError{Text: fmt.Sprintf("command ended with reason %.80q and without exit code", status.Reason)}}
 	}
-	return &outcome{err: &Failed{Text: status.Message}}
+	return &outcome{err: &CommandError{Text: status.Message}}
 }

@@ -28,8 +28,8 @@ const headerProtocol = "X-Stream-Protocol-Version"
 // of stdin to v4, which SPDY has anyway.
 var protocols = []string{"v5.channel.k8s.io", "v4.channel.k8s.io"}
 
-// begin requests the upgrade, and returns a reader of the data after it.
-func begin(conn net.Conn, c *Session) (*bufio.Reader, error) {
+// requestUpgrade requests the upgrade, and returns a reader of the data after it.
+func requestUpgrade(conn net.Conn, c *Session) (*bufio.Reader, error) {
 	r := &http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: c.Path, RawQuery: query(c)}, Host: "node",
 		ProtoMajor: 1, ProtoMinor: 1,
@@ -53,7 +53,7 @@ func begin(conn net.Conn, c *Session) (*bufio.Reader, error) {
 		return nil, fmt.Errorf("request session: %v", err)
 	}
 	defer resp.Body.Close() // empty for an upgrade
-	if err := upgraded(resp); err != nil {
+	if err := checkUpgrade(resp); err != nil {
 		return nil, err
 	}
 	head.N = math.MaxInt64
@@ -76,22 +76,22 @@ func query(c *Session) string {
 // errors reports whether the session has a stderr stream.
 func (c *Session) errors() bool { return c.Stderr != nil && !c.TTY }
 
-// upgraded returns nil for the requested upgrade, and a *Refused for other responses.
-func upgraded(resp *http.Response) error {
+// checkUpgrade returns nil for the requested upgrade, and a *Refused for other responses.
+func checkUpgrade(resp *http.Response) error {
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // an incomplete text is used too
 		said := strings.TrimSpace(string(text))
 		if said == "" {
 			said = fmt.Sprintf("server responded with %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 		}
-		return &Refused{Code: resp.StatusCode, Text: said}
+		return &ResponseError{Code: resp.StatusCode, Text: said}
 	}
 	given := resp.Header.Get("Upgrade")
 	if !strings.EqualFold(given, protocolSPDY) {
-		return &Refused{Code: resp.StatusCode, Text: fmt.Sprintf("server upgraded to %.40q instead of %s", given, protocolSPDY)}
+		return &ResponseError{Code: resp.StatusCode, Text: fmt.Sprintf("server upgraded to %.40q instead of %s", given, protocolSPDY)}
 	}
 	if p := resp.Header.Get(headerProtocol); !slices.Contains(protocols, p) {
-		return &Refused{Code: resp.StatusCode, Text: fmt.Sprintf("server selected protocol %.40q: must be one of %s, which report the exit code", p, strings.Join(protocols, ", "))}
+		return &ResponseError{Code: resp.StatusCode, Text: fmt.Sprintf("server selected protocol %.40q: must be one of %s, which report the exit code", p, strings.Join(protocols, ", "))}
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func BenchmarkGather(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/containers=%d", answer.name, len(containers)), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if g, err := s.gather(b.Context(), answer.parts); err != nil || g.broken {
+					if g, err := s.collect(b.Context(), answer.parts); err != nil || g.readFailed {
 						b.Fatal(g, err)
 					}
 				}

@@ -23,15 +23,15 @@ var groupFamilies = []struct {
 	name, help string
 	value      func(*row) (value float64, ok bool)
 }{
-	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.Periods })},
-	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.ThrottledPeriods })},
+	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", cfsCounter(func(c *cgroups.CPUFigures) cgroups.Figure { return c.Periods })},
+	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", cfsCounter(func(c *cgroups.CPUFigures) cgroups.Figure { return c.ThrottledPeriods })},
 	{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set in bytes.", workingSetBytes},
-	{metrics.KindGauge, "container_memory_usage_bytes", "Current memory usage in bytes, including page cache.", func(r *row) (float64, bool) { return plain(r.usage) }},
-	{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return plain(r.figures.Memory.Anon) }},
-	{metrics.KindGauge, "container_memory_cache", "Number of bytes of page cache memory.", func(r *row) (float64, bool) { return plain(r.figures.Memory.File) }},
+	{metrics.KindGauge, "container_memory_usage_bytes", "Current memory usage in bytes, including page cache.", func(r *row) (float64, bool) { return valueOf(r.usage) }},
+	{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return valueOf(r.figures.Memory.Anon) }},
+	{metrics.KindGauge, "container_memory_cache", "Number of bytes of page cache memory.", func(r *row) (float64, bool) { return valueOf(r.figures.Memory.File) }},
 	{metrics.KindGauge, "container_memory_swap", "Swap usage in bytes.", swapBytes},
 	{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit in bytes; 0 is none.", memoryLimit},
-	{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return plain(r.figures.Events.OOMKill) }},
+	{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return valueOf(r.figures.Events.OOMKill) }},
 	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Total time in which some tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Some })},
 	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Total time in which all tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Full })},
 	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Total time in which some tasks waited for memory, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Some })},
@@ -68,13 +68,13 @@ var networkFamilies = []struct {
 // the text reports a scrape error, as cAdvisor's does. Errors are those of w.
 func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	out := metrics.NewStream(w)
-	g, err := s.gather(ctx, cadvisorParts)
+	g, err := s.collect(ctx, cadvisorParts)
 	if err != nil {
 		s.cfg.Log.Error("cannot collect stats for /metrics/cadvisor", "node", s.cfg.Node, "error", err)
 		scrapeErrors(out, 1)
 		return out.Flush()
 	}
-	g.dropRepeated()
+	g.dedupe()
 	g.labelCadvisor()
 	s.writeGroups(out, g)
 	s.writeNetwork(ctx, out, g)
@@ -87,7 +87,7 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	out.Family(metrics.KindGauge, "machine_memory_bytes", "Amount of memory of the machine in bytes.")
 	out.Sample(float64(g.machine.Memory), labels)
 	failed := 0.0
-	if g.broken {
+	if g.readFailed {
 		failed = 1
 	}
 	scrapeErrors(out, failed)
@@ -101,7 +101,7 @@ func scrapeErrors(out *metrics.Stream, failed float64) {
 	}
 }
 
-func (s *Stats) writeGroups(out *metrics.Stream, g *gathered) {
+func (s *Stats) writeGroups(out *metrics.Stream, g *collected) {
 	out.Family(metrics.KindGauge, "container_last_seen", "Last time the cgroup was seen, in seconds since the unix epoch.")
 	for i := range g.rows {
 		out.Sample(float64(g.rows[i].at.Unix()), g.rows[i].labels)
@@ -138,12 +138,12 @@ func (s *Stats) writeGroups(out *metrics.Stream, g *gathered) {
 
 // writeNetwork writes the network counters of the node and of all pods in
 // g.rows.
-func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *gathered) {
+func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *collected) {
 	if s.cfg.Network == nil {
 		return
 	}
 	interfaces := s.interfaces(ctx, nil, make([]Interface, 0, 2*len(g.pods)+4))
-	text := newLabelText(cap(interfaces))
+	text := newLabelArena(cap(interfaces))
 	labels := make([][]byte, 0, cap(interfaces))
 	add := func(id, name, image string, pod *Pod) {
 		for _, n := range interfaces[len(labels):] {
@@ -154,7 +154,7 @@ func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *gather
 	for i := range g.rows {
 		if p := g.rows[i].pod; p != nil && g.rows[i].container == nil {
 			interfaces = s.interfaces(ctx, p, interfaces)
-			add(rooted(p.Sandbox.Cgroup), p.Sandbox.ID, p.Sandbox.Image, p)
+			add(withLeadingSlash(p.Sandbox.Cgroup), p.Sandbox.ID, p.Sandbox.Image, p)
 		}
 	}
 	for _, f := range networkFamilies {
@@ -165,9 +165,9 @@ func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *gather
 	}
 }
 
-// dropRepeated leaves one row for each cgroup: the agent and the runtime may
+// dedupe leaves one row for each cgroup: the agent and the runtime may
 // share one.
-func (g *gathered) dropRepeated() {
+func (g *collected) dedupe() {
 	for i := 0; i < len(g.rows) && g.rows[i].pod == nil; {
 		first := 0
 		for g.rows[first].cgroup != g.rows[i].cgroup {
@@ -182,8 +182,8 @@ func (g *gathered) dropRepeated() {
 }
 
 // labelCadvisor sets the labels of all rows for /metrics/cadvisor.
-func (g *gathered) labelCadvisor() {
-	text := newLabelText(len(g.rows))
+func (g *collected) labelCadvisor() {
+	text := newLabelArena(len(g.rows))
 	for i := range g.rows {
 		r := &g.rows[i]
 		switch {
@@ -232,12 +232,12 @@ func memoryLimit(r *row) (float64, bool) {
 	if limit.Value == cgroups.NoLimit {
 		limit.Value = 0
 	}
-	return plain(limit)
+	return valueOf(limit)
 }
 
-// limited returns a counter of the CPU limit for cgroups that have had one.
+// cfsCounter returns a counter of the CPU limit for cgroups that have had one.
 // The kernel has the counters for all cgroups.
-func limited(of func(*cgroups.CPUFigures) cgroups.Figure) func(*row) (float64, bool) {
+func cfsCounter(of func(*cgroups.CPUFigures) cgroups.Figure) func(*row) (float64, bool) {
 	return func(r *row) (float64, bool) {
 		value := of(&r.figures.CPU)
 		return float64(value.Value), value.Known && r.figures.CPU.Periods.Value > 0

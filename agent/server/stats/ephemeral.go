@@ -4,10 +4,10 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ephemeral returns the sum of a pod's ephemeral storage: writable layers, logs
+// ephemeralStorage returns the sum of a pod's ephemeral storage: writable layers, logs
 // and local volumes (calcEphemeralStorage in pkg/kubelet/stats/helper.go). It
 // returns nil if nothing of it is known.
-func ephemeral(disk *PodDisk, nodeFs *statsapi.FsStats) *statsapi.FsStats {
+func ephemeralStorage(disk *PodDisk, nodeFs *statsapi.FsStats) *statsapi.FsStats {
 	var out statsapi.FsStats
 	var used, inodes uint64
 	var bytesKnown, inodesKnown bool

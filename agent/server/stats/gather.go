@@ -15,7 +15,7 @@ import (
 // else a container's.
 type row struct {
 	cgroup    string
-	system    *Group
+	system    *SystemContainer
 	pod       *Pod
 	container *Container
 
@@ -29,22 +29,22 @@ type row struct {
 	labels []byte // of the metrics' text form
 }
 
-// gathered holds the stats of all cgroups for one request. Cgroups that could
+// collected holds the stats of all cgroups for one request. Cgroups that could
 // not be read are missing from rows. The node's row is first, a pod's is before
 // its containers'.
-type gathered struct {
+type collected struct {
 	machine Machine
 	pods    []Pod
 	rows    []row
-	// broken is set if an existing cgroup could not be read.
-	broken bool
+	// readFailed is set if an existing cgroup could not be read.
+	readFailed bool
 }
 
-// gather reads all cgroups. It skips cgroups that no longer exist or cannot be
+// collect reads all cgroups. It skips cgroups that no longer exist or cannot be
 // read, and logs the latter.
-func (s *Stats) gather(ctx context.Context, parts cgroups.Parts) (*gathered, error) {
-	if s.cfg.Looked != nil {
-		defer s.cfg.Looked()
+func (s *Stats) collect(ctx context.Context, parts cgroups.Parts) (*collected, error) {
+	if s.cfg.AfterRead != nil {
+		defer s.cfg.AfterRead()
 	}
 	machine, err := s.cfg.Machine()
 	if err != nil {
@@ -57,25 +57,25 @@ func (s *Stats) gather(ctx context.Context, parts cgroups.Parts) (*gathered, err
 	if machine.SwapTotal == 0 {
 		parts &^= cgroups.PartSwap
 	}
-	var system []Group
-	if s.cfg.System != nil {
-		system = s.cfg.System()
+	var system []SystemContainer
+	if s.cfg.SystemContainers != nil {
+		system = s.cfg.SystemContainers()
 	}
 	size := 1 + len(system) + len(pods)
 	for i := range pods {
 		size += len(pods[i].Containers)
 	}
-	g := &gathered{machine: machine, pods: pods, rows: make([]row, 0, size)}
+	g := &collected{machine: machine, pods: pods, rows: make([]row, 0, size)}
 	reader := s.cfg.Groups.NewReader()
 	s.read(g, reader, parts, row{cgroup: "/"})
 	for i := range system {
-		s.read(g, reader, parts, row{cgroup: rooted(system[i].Cgroup), system: &system[i]})
+		s.read(g, reader, parts, row{cgroup: withLeadingSlash(system[i].Cgroup), system: &system[i]})
 	}
 	for i := range pods {
 		pod := &pods[i]
-		s.read(g, reader, parts, row{cgroup: rooted(pod.Cgroup), pod: pod})
+		s.read(g, reader, parts, row{cgroup: withLeadingSlash(pod.Cgroup), pod: pod})
 		for j := range pod.Containers {
-			s.read(g, reader, parts, row{cgroup: rooted(pod.Containers[j].Cgroup), pod: pod, container: &pod.Containers[j]})
+			s.read(g, reader, parts, row{cgroup: withLeadingSlash(pod.Containers[j].Cgroup), pod: pod, container: &pod.Containers[j]})
 		}
 	}
 	s.mu.Lock()
@@ -85,7 +85,7 @@ func (s *Stats) gather(ctx context.Context, parts cgroups.Parts) (*gathered, err
 }
 
 // read reads the cgroup of r and appends the row to g.
-func (s *Stats) read(g *gathered, reader *cgroups.Reader, parts cgroups.Parts, r row) {
+func (s *Stats) read(g *collected, reader *cgroups.Reader, parts cgroups.Parts, r row) {
 	if r.cgroup == "" { // unknown; for the Reader it would be the root
 		return
 	}
@@ -94,7 +94,7 @@ func (s *Stats) read(g *gathered, reader *cgroups.Reader, parts cgroups.Parts, r
 	if err := reader.Read(r.cgroup, parts, &into.figures); err != nil {
 		g.rows = g.rows[:len(g.rows)-1]
 		if !errors.Is(err, fs.ErrNotExist) {
-			g.broken = true
+			g.readFailed = true
 			s.cfg.Log.Warn("cannot read cgroup stats", "node", s.cfg.Node, "error", err)
 		}
 		return
@@ -115,15 +115,15 @@ func (r *row) derive(m *Machine) {
 		f.Memory.SwapCurrent = cgroups.Figure{Known: true}
 	}
 	r.usage, r.workingSet = f.Memory.Usage(), f.Memory.WorkingSet()
-	r.available = left(f.Memory.Max, r.workingSet)
-	r.swapAvailable = left(f.Memory.SwapMax, f.Memory.SwapCurrent)
+	r.available = remaining(f.Memory.Max, r.workingSet)
+	r.swapAvailable = remaining(f.Memory.SwapMax, f.Memory.SwapCurrent)
 	if f.CPU.Usage.Known {
 		r.nanoseconds = cgroups.Figure{Value: f.CPU.Usage.Value * 1000, Known: true}
 	}
 }
 
-// rooted returns a cgroup path in cAdvisor's form, with a leading slash.
-func rooted(path string) string {
+// withLeadingSlash returns a cgroup path in cAdvisor's form, with a leading slash.
+func withLeadingSlash(path string) string {
 	if path == "" || path[0] == '/' {
 		return path
 	}
@@ -132,8 +132,8 @@ func rooted(path string) string {
 
 func (r *row) isNode() bool { return r.system == nil && r.pod == nil }
 
-// left returns the unused part of a limit.
-func left(limit, used cgroups.Figure) cgroups.Figure {
+// remaining returns the unused part of a limit.
+func remaining(limit, used cgroups.Figure) cgroups.Figure {
 	if !limit.Known || !used.Known || limit.Value == cgroups.NoLimit {
 		return cgroups.Figure{}
 	}

@@ -20,9 +20,9 @@ type Machine struct {
 	MaxTasks, Tasks int64
 }
 
-// Group is a system container of the Summary. Name is one of the
+// SystemContainer is a system container of the Summary. Name is one of the
 // SystemContainer constants of the stats API.
-type Group struct {
+type SystemContainer struct {
 	Name, Cgroup string
 	// Start is the start time of its counters; zero is unknown.
 	Start time.Time

@@ -21,8 +21,8 @@ type process struct {
 	proc string // path of /proc
 }
 
-// processFigures holds the process stats at one time.
-type processFigures struct {
+// processStats holds the process stats at one time.
+type processStats struct {
 	cpu               time.Duration
 	started           time.Time
 	virtual, resident uint64 // bytes
@@ -38,7 +38,7 @@ const userHertz = 100
 const maxStat = 1 << 20
 
 // read reads the current stats.
-func (p process) read() (f processFigures, err error) {
+func (p process) read() (f processStats, err error) {
 	stat, err := os.ReadFile(filepath.Join(p.proc, "self", "stat"))
 	if err != nil {
 		return f, fmt.Errorf("read process stats: %w", err)
@@ -112,7 +112,7 @@ var errStat = errors.New("read process stats: invalid format of stat")
 
 // parseStat parses /proc/[pid]/stat. The second field is the command in
 // parentheses. It may contain any characters, including parentheses.
-func parseStat(text []byte, boot time.Time, page uint64) (f processFigures, err error) {
+func parseStat(text []byte, boot time.Time, page uint64) (f processStats, err error) {
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	// Fields are numbered as in proc(5). fields starts with the third one.
 	number := func(n int) uint64 {
@@ -168,13 +168,13 @@ func (p process) writeMetrics(out *metrics.Stream) {
 	}
 }
 
-// WriteBuild writes kubernetes_build_info, as Kubernetes components do. The
+// WriteBuildInfo writes kubernetes_build_info, as Kubernetes components do. The
 // binary does not contain the commit, so git_commit and git_tree_state are
 // empty.
-func WriteBuild(out *metrics.Stream) {
-	major, minor := version.Numbers()
+func WriteBuildInfo(out *metrics.Stream) {
+	major, minor := version.MajorMinor()
 	built := ""
-	if at := version.Built(); !at.IsZero() {
+	if at := version.BuildTime(); !at.IsZero() {
 		built = at.Format(time.RFC3339)
 	}
 	var labels []byte

@@ -15,7 +15,7 @@ const sampleStat = "418 (tiny) let 1 2) S 1 418 418 0 -1 4194560 9000 0 12 0 150
 
 func TestParseStat(t *testing.T) {
 	boot := time.Unix(1700000000, 0)
-	want := processFigures{cpu: 2 * time.Second, started: boot.Add(123450 * time.Millisecond), virtual: 1300000000, resident: 7001 * 4096}
+	want := processStats{cpu: 2 * time.Second, started: boot.Add(123450 * time.Millisecond), virtual: 1300000000, resident: 7001 * 4096}
 	if got, err := parseStat([]byte(sampleStat), boot, 4096); err != nil || got != want {
 		t.Errorf("figures %+v, %v; want %+v", got, err, want)
 	}
@@ -68,7 +68,7 @@ func TestProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text := metricstest.Text(t, metrics.NewStream, process{proc: proc}.writeMetrics)
+	text := metricstest.Render(t, metrics.NewStream, process{proc: proc}.writeMetrics)
 	metricstest.WantLines(t, text, "process_cpu_seconds_total 2\n", "process_virtual_memory_bytes 1300000000\n", "process_open_fds 2\n",
 		"process_start_time_seconds 1.70000012345e+09\n", "process_resident_memory_bytes ", "process_max_fds ", "go_goroutines ", "go_info{version=\"go1")
 	for name := range files {
@@ -79,7 +79,7 @@ func TestProcess(t *testing.T) {
 			if err := os.Truncate(filepath.Join(proc, name), 0); err != nil {
 				t.Fatal(err)
 			}
-			text := metricstest.Text(t, metrics.NewStream, process{proc: proc}.writeMetrics)
+			text := metricstest.Render(t, metrics.NewStream, process{proc: proc}.writeMetrics)
 			if metricstest.WantLines(t, text, "go_goroutines "); strings.Contains(text, "process_") {
 				t.Errorf("told without %s:\n%s", name, text)
 			}
@@ -105,5 +105,5 @@ func TestOwnProcess(t *testing.T) {
 }
 
 func TestBuild(t *testing.T) {
-	metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, WriteBuild), "kubernetes_build_info{build_date=\"\",compiler=\"gc\",git_commit=\"\",git_tree_state=\"\",git_version=\"v1.36.0+tinylet.")
+	metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, WriteBuildInfo), "kubernetes_build_info{build_date=\"\",compiler=\"gc\",git_commit=\"\",git_tree_state=\"\",git_version=\"v1.36.0+tinylet.")
 }

@@ -17,9 +17,9 @@ const (
 	maxWindow = 10 * time.Minute
 )
 
-// reading is the last read CPU time of a cgroup. It uses the monotonic clock,
+// cpuReading is the last read CPU time of a cgroup. It uses the monotonic clock,
 // so setting the clock has no effect.
-type reading struct {
+type cpuReading struct {
 	at    time.Time
 	usage uint64 // microseconds
 	// rate is the usage up to at, in nanocores.
@@ -29,22 +29,22 @@ type reading struct {
 
 // next returns the reading that replaces r, given the current CPU time in
 // microseconds.
-func (r reading) next(now time.Time, usage uint64) reading {
+func (r cpuReading) next(now time.Time, usage uint64) cpuReading {
 	window := now.Sub(r.at)
 	switch {
 	case r.at.IsZero():
-		return reading{at: now, usage: usage}
+		return cpuReading{at: now, usage: usage}
 	case window < minWindow: // may be negative: a request that started later was faster
 		return r
 	case window > maxWindow || usage < r.usage:
-		return reading{at: now, usage: usage}
+		return cpuReading{at: now, usage: usage}
 	}
 	rate := float64(usage-r.usage) * 1e3 / window.Seconds()
-	return reading{at: now, usage: usage, rate: cgroups.Figure{Value: uint64(rate), Known: true}}
+	return cpuReading{at: now, usage: usage, rate: cgroups.Figure{Value: uint64(rate), Known: true}}
 }
 
 // rates holds the last readings by cgroup path.
-type rates map[string]reading
+type rates map[string]cpuReading
 
 // update stores the readings of rows, sets the rates of rows, and removes
 // cgroups that are not among them.

@@ -14,10 +14,10 @@ const resourceParts = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartSwap
 // resourceFamily is a metric family of /metrics/resource: of the node, of pods
 // or of containers.
 type resourceFamily struct {
-	kind       metrics.Kind
-	name, help string
-	value      func(*row) (value float64, ok bool)
-	timeless   bool
+	kind        metrics.Kind
+	name, help  string
+	value       func(*row) (value float64, ok bool)
+	noTimestamp bool
 }
 
 var (
@@ -47,12 +47,12 @@ var (
 // Errors are those of w.
 func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
 	out := metrics.NewStream(w)
-	g, err := s.gather(ctx, resourceParts)
+	g, err := s.collect(ctx, resourceParts)
 	failed := 0.0
 	if err != nil {
 		s.cfg.Log.Error("cannot collect stats for /metrics/resource", "node", s.cfg.Node, "error", err)
-		g, failed = &gathered{}, 1
-	} else if g.broken {
+		g, failed = &collected{}, 1
+	} else if g.readFailed {
 		failed = 1
 	}
 	s.labelResource(g)
@@ -72,7 +72,7 @@ func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
 	return out.Flush()
 }
 
-func (f *resourceFamily) write(out *metrics.Stream, g *gathered, of func(*row) bool) {
+func (f *resourceFamily) write(out *metrics.Stream, g *collected, of func(*row) bool) {
 	out.Family(f.kind, f.name, f.help)
 	for i := range g.rows {
 		r := &g.rows[i]
@@ -82,7 +82,7 @@ func (f *resourceFamily) write(out *metrics.Stream, g *gathered, of func(*row) b
 		value, ok := f.value(r)
 		switch {
 		case !ok:
-		case f.timeless:
+		case f.noTimestamp:
 			out.Sample(value, r.labels)
 		default:
 			out.SampleAt(r.at.UnixMilli(), value, r.labels)
@@ -92,8 +92,8 @@ func (f *resourceFamily) write(out *metrics.Stream, g *gathered, of func(*row) b
 
 // labelResource sets the labels of pods and containers for /metrics/resource.
 // Containers that are omitted get none.
-func (s *Stats) labelResource(g *gathered) {
-	text := newLabelText(len(g.rows))
+func (s *Stats) labelResource(g *collected) {
+	text := newLabelArena(len(g.rows))
 	for i := range g.rows {
 		r := &g.rows[i]
 		if r.pod == nil {
@@ -137,11 +137,11 @@ func cpuSeconds(r *row) (float64, bool) { return seconds(r.figures.CPU.Usage) }
 // seconds converts a figure in microseconds.
 func seconds(f cgroups.Figure) (float64, bool) { return float64(f.Value) / 1e6, f.Known }
 
-func plain(f cgroups.Figure) (float64, bool) { return float64(f.Value), f.Known }
+func valueOf(f cgroups.Figure) (float64, bool) { return float64(f.Value), f.Known }
 
-func workingSetBytes(r *row) (float64, bool) { return plain(r.workingSet) }
+func workingSetBytes(r *row) (float64, bool) { return valueOf(r.workingSet) }
 
-func swapBytes(r *row) (float64, bool) { return plain(r.figures.Memory.SwapCurrent) }
+func swapBytes(r *row) (float64, bool) { return valueOf(r.figures.Memory.SwapCurrent) }
 
 func swapLimit(r *row) (float64, bool) {
 	limit := r.figures.Memory.SwapMax

@@ -44,13 +44,13 @@ type Config struct {
 	// namespace and of containers in a pod must be unique: only the last
 	// attempt of a container is included.
 	Pods func(context.Context) ([]Pod, error)
-	// Looked is called after each attempt to read all cgroups, for other
+	// AfterRead is called after each attempt to read all cgroups, for other
 	// checks that can run when the agent is awake anyway. It must not block.
 	// nil is none.
-	Looked func()
-	// System returns cgroups other than the pods', such as the agent's. One
+	AfterRead func()
+	// SystemContainers returns cgroups other than the pods', such as the agent's. One
 	// without a path is omitted. It is called after Pods. May be nil.
-	System func() []Group
+	SystemContainers func() []SystemContainer
 	// Network appends the interfaces of a pod, or of the node if the pod is
 	// nil. For a pod on the host network it appends none. May be nil.
 	Network func(ctx context.Context, pod *Pod, to []Interface) ([]Interface, error)

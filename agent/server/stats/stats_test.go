@@ -195,7 +195,7 @@ func TestNothingCanBeRead(t *testing.T) {
 	errRuntime := errors.New("the runtime does not answer")
 	b := newBoard(t)
 	looked := 0
-	b.cfg.Looked = func() { looked++ }
+	b.cfg.AfterRead = func() { looked++ }
 	b.cfg.Pods = func(context.Context) ([]Pod, error) { return nil, errRuntime }
 	s := b.stats(t)
 	var out bytes.Buffer
@@ -222,7 +222,7 @@ func TestNothingCanBeRead(t *testing.T) {
 func TestLooked(t *testing.T) {
 	b := newBoard(t)
 	looked := 0
-	b.cfg.Looked = func() { looked++ }
+	b.cfg.AfterRead = func() { looked++ }
 	s := b.stats(t)
 	cadvisor(t, s)
 	resource(t, s)

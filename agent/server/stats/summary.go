@@ -73,7 +73,7 @@ func (s *Stats) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	if onlyCPUAndMemory {
 		parts = coreParts
 	}
-	g, err := s.gather(ctx, parts)
+	g, err := s.collect(ctx, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +88,14 @@ func (s *Stats) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 		r := &rows[0]
 		switch {
 		case r.isNode():
-			n, p := &summary.Node, r.pieces()
+			n, p := &summary.Node, r.commonStats()
 			n.CPU, n.Memory, n.Swap = p.cpu, p.memory, p.swap
 			if full {
 				n.IO = p.io
 			}
 			rows = rows[1:]
 		case r.system != nil:
-			p := r.pieces()
+			p := r.commonStats()
 			c := statsapi.ContainerStats{Name: r.system.Name, StartTime: metav1.NewTime(r.system.Start), CPU: p.cpu, Memory: p.memory, Swap: p.swap}
 			if full {
 				c.IO = p.io
@@ -127,13 +127,13 @@ func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
 	}
 	for i := range rows {
 		r := &rows[i]
-		p := r.pieces()
+		p := r.commonStats()
 		if r.container == nil {
 			out.CPU, out.Memory, out.Swap = p.cpu, p.memory, p.swap
 			if full {
 				out.IO = p.io
 				if r.figures.Pids.Known {
-					out.ProcessStats = &statsapi.ProcessStats{ProcessCount: known(&r.figures.Pids)}
+					out.ProcessStats = &statsapi.ProcessStats{ProcessCount: valuePtr(&r.figures.Pids)}
 				}
 			}
 			continue
@@ -147,16 +147,16 @@ func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
 	return out
 }
 
-// pieces holds the parts that the stats of every kind of cgroup have.
-type pieces struct {
+// commonStats holds the parts that the stats of every kind of cgroup have.
+type commonStats struct {
 	cpu    *statsapi.CPUStats
 	memory *statsapi.MemoryStats
 	swap   *statsapi.SwapStats
 	io     *statsapi.IOStats
 }
 
-// pieces returns the pieces of a row. They point into the row.
-func (r *row) pieces() pieces {
+// commonStats returns the pieces of a row. They point into the row.
+func (r *row) commonStats() commonStats {
 	f, at := &r.figures, metav1.NewTime(r.at)
 	all := &struct {
 		cpu    statsapi.CPUStats
@@ -164,23 +164,23 @@ func (r *row) pieces() pieces {
 		swap   statsapi.SwapStats
 		io     statsapi.IOStats
 	}{}
-	var p pieces
+	var p commonStats
 	if r.nanoseconds.Known {
 		all.cpu = statsapi.CPUStats{
-			Time: at, UsageCoreNanoSeconds: known(&r.nanoseconds), UsageNanoCores: known(&r.rate), PSI: psi(&f.CPUPressure),
+			Time: at, UsageCoreNanoSeconds: valuePtr(&r.nanoseconds), UsageNanoCores: valuePtr(&r.rate), PSI: psi(&f.CPUPressure),
 		}
 		p.cpu = &all.cpu
 	}
 	if r.usage.Known || r.workingSet.Known {
 		all.memory = statsapi.MemoryStats{
-			Time: at, AvailableBytes: known(&r.available), UsageBytes: known(&r.usage), WorkingSetBytes: known(&r.workingSet),
-			RSSBytes: known(&f.Memory.Anon), PageFaults: known(&f.Memory.Faults), MajorPageFaults: known(&f.Memory.MajorFaults),
+			Time: at, AvailableBytes: valuePtr(&r.available), UsageBytes: valuePtr(&r.usage), WorkingSetBytes: valuePtr(&r.workingSet),
+			RSSBytes: valuePtr(&f.Memory.Anon), PageFaults: valuePtr(&f.Memory.Faults), MajorPageFaults: valuePtr(&f.Memory.MajorFaults),
 			PSI: psi(&f.MemoryPressure),
 		}
 		p.memory = &all.memory
 	}
 	if f.Memory.SwapCurrent.Known {
-		all.swap = statsapi.SwapStats{Time: at, SwapUsageBytes: known(&f.Memory.SwapCurrent), SwapAvailableBytes: known(&r.swapAvailable)}
+		all.swap = statsapi.SwapStats{Time: at, SwapUsageBytes: valuePtr(&f.Memory.SwapCurrent), SwapAvailableBytes: valuePtr(&r.swapAvailable)}
 		p.swap = &all.swap
 	}
 	if io := psi(&f.IOPressure); io != nil {
@@ -190,8 +190,8 @@ func (r *row) pieces() pieces {
 	return p
 }
 
-// known returns a pointer to the value of a figure, or nil if it is unknown.
-func known(f *cgroups.Figure) *uint64 {
+// valuePtr returns a pointer to the value of a figure, or nil if it is unknown.
+func valuePtr(f *cgroups.Figure) *uint64 {
 	if !f.Known {
 		return nil
 	}
@@ -214,7 +214,7 @@ func psiData(s *cgroups.Stall) statsapi.PSIData {
 }
 
 // fillNode adds the stats that only the node has.
-func (s *Stats) fillNode(ctx context.Context, g *gathered, n *statsapi.NodeStats) {
+func (s *Stats) fillNode(ctx context.Context, g *collected, n *statsapi.NodeStats) {
 	now := metav1.NewTime(time.Now())
 	n.Network = s.network(ctx, nil, now)
 	if g.machine.MaxTasks > 0 {
@@ -259,7 +259,7 @@ func (s *Stats) fillPod(ctx context.Context, pod *Pod, p *statsapi.PodStats, nod
 	for i := range disk.Volumes {
 		p.VolumeStats = append(p.VolumeStats, disk.Volumes[i].Stats)
 	}
-	p.EphemeralStorage = ephemeral(&disk, nodeFs)
+	p.EphemeralStorage = ephemeralStorage(&disk, nodeFs)
 }
 
 // network returns the stats of the interfaces of a pod or, if it is nil, of the

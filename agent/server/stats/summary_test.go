@@ -30,8 +30,8 @@ func fullBoard(t *testing.T) *board {
 	t.Helper()
 	b := newBoard(t)
 	b.withNetwork()
-	b.cfg.System = func() []Group {
-		return []Group{{Name: statsapi.SystemContainerKubelet, Cgroup: "/tinylet", Start: started}}
+	b.cfg.SystemContainers = func() []SystemContainer {
+		return []SystemContainer{{Name: statsapi.SystemContainerKubelet, Cgroup: "/tinylet", Start: started}}
 	}
 	b.write(t, "/tinylet", group(3, 9e6))
 	b.pod(t, "default", "web", "app", "side")
@@ -236,22 +236,22 @@ func TestSummaryWithoutDisks(t *testing.T) {
 func TestReadingNext(t *testing.T) {
 	at := func(seconds float64) time.Time { return boot.Add(time.Duration(seconds * 1e9)) }
 	rate := func(n uint64) cgroups.Figure { return cgroups.Figure{Value: n, Known: true} }
-	last := reading{at: at(0), usage: 1e6, rate: rate(42)}
+	last := cpuReading{at: at(0), usage: 1e6, rate: rate(42)}
 	for _, c := range []struct {
 		name  string
-		last  reading
+		last  cpuReading
 		now   time.Time
 		usage uint64
-		want  reading
+		want  cpuReading
 	}{
-		{"the first", reading{}, at(5), 7, reading{at: at(5), usage: 7}},
-		{"idle", last, at(10), 1e6, reading{at: at(10), usage: 1e6, rate: rate(0)}},
-		{"half a core", last, at(10), 6e6, reading{at: at(10), usage: 6e6, rate: rate(5e8)}},
-		{"four cores for ten minutes", last, at(600), 2401e6, reading{at: at(600), usage: 2401e6, rate: rate(4e9)}},
+		{"the first", cpuReading{}, at(5), 7, cpuReading{at: at(5), usage: 7}},
+		{"idle", last, at(10), 1e6, cpuReading{at: at(10), usage: 1e6, rate: rate(0)}},
+		{"half a core", last, at(10), 6e6, cpuReading{at: at(10), usage: 6e6, rate: rate(5e8)}},
+		{"four cores for ten minutes", last, at(600), 2401e6, cpuReading{at: at(600), usage: 2401e6, rate: rate(4e9)}},
 		{"too soon", last, at(0.9), 9e6, last},
 		{"overtaken", last, at(-1), 5e5, last},
-		{"too late", last, at(601), 9e6, reading{at: at(601), usage: 9e6}},
-		{"another group by the path", last, at(10), 5e5, reading{at: at(10), usage: 5e5}},
+		{"too late", last, at(601), 9e6, cpuReading{at: at(601), usage: 9e6}},
+		{"another group by the path", last, at(10), 5e5, cpuReading{at: at(10), usage: 5e5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.last.next(c.now, c.usage); got != c.want {
@@ -290,7 +290,7 @@ func TestEphemeral(t *testing.T) {
 		{name: "inodes alone", disk: PodDisk{Other: &statsapi.FsStats{InodesUsed: new(uint64(7))}}, want: &statsapi.FsStats{InodesUsed: new(uint64(7))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, ephemeral(&c.disk, nil)); diff != "" {
+			if diff := cmp.Diff(c.want, ephemeralStorage(&c.disk, nil)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

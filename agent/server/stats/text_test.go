@@ -284,8 +284,8 @@ func TestResourceWithoutSwap(t *testing.T) {
 func TestCadvisor(t *testing.T) {
 	b := newBoard(t)
 	b.withNetwork()
-	b.cfg.System = func() []Group {
-		return []Group{{Name: "kubelet", Cgroup: "system/tinylet", Start: started}, {Name: "runtime", Cgroup: "/system/tinylet"}, {Name: "pods", Cgroup: "/kubepods"}, {Name: "unknown"}}
+	b.cfg.SystemContainers = func() []SystemContainer {
+		return []SystemContainer{{Name: "kubelet", Cgroup: "system/tinylet", Start: started}, {Name: "runtime", Cgroup: "/system/tinylet"}, {Name: "pods", Cgroup: "/kubepods"}, {Name: "unknown"}}
 	}
 	b.write(t, "system/tinylet", group(3, 9e6))
 	b.write(t, "kubepods", group(20, 20e6))
@@ -434,7 +434,7 @@ func TestProbes(t *testing.T) {
 }
 
 func TestLabelTextKeepsApart(t *testing.T) {
-	text := newLabelText(1)
+	text := newLabelArena(1)
 	var want []string
 	var got [][]byte
 	for i := range 12 { // more, and longer ones, than there is room for

@@ -312,7 +312,7 @@ func TestPageInABrowser(t *testing.T) {
 		next := sample(5)
 		next.Pods = next.Pods[1:]
 		next.Pods[0], next.Pods[1] = next.Pods[1], next.Pods[0]
-		next.Pods[0].Status, next.Pods[0].Mood = "Terminating", Busy
+		next.Pods[0].Status, next.Pods[0].Severity = "Terminating", Busy
 		next.Checks[1].Problem, next.Conditions[0].Good, next.Server = "", true, nil
 		c.eval(`document.querySelectorAll("#pods details")[3].open = true; window.mark = document.querySelectorAll("#pods tr")[4]; 0`)
 		source.become(next)
@@ -373,7 +373,7 @@ func TestPageWithoutItsAgentInABrowser(t *testing.T) {
 		down := gone
 		mu.Unlock()
 		if down {
-			refuse(w, http.StatusServiceUnavailable, "too many watch")
+			writeError(w, http.StatusServiceUnavailable, "too many watch")
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)

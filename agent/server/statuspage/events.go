@@ -10,23 +10,23 @@ import (
 const maxWatches = 8
 
 const (
-	// pause is the minimum time between two states.
-	pause = time.Second
-	// figures is the maximum time between two states. It keeps the resource
+	// minPeriod is the minimum time between two states.
+	minPeriod = time.Second
+	// maxPeriod is the maximum time between two states. It keeps the resource
 	// usage current, and shows the browser that the connection is alive.
-	figures = 5 * time.Second
-	// firstFigures is the time between the first two states. CPU usage needs
+	maxPeriod = 5 * time.Second
+	// firstPeriod is the time between the first two states. CPU usage needs
 	// two readings.
-	firstFigures = 1500 * time.Millisecond
-	// stall is the write timeout of a state. A watcher that exceeds it is
+	firstPeriod = 1500 * time.Millisecond
+	// writeTimeout is the write timeout of a state. A watcher that exceeds it is
 	// disconnected.
-	stall = 10 * time.Second
+	writeTimeout = 10 * time.Second
 )
 
-// events serves /page/events: server-sent events. Each has a complete state, or
+// serveEvents serves /page/events: server-sent events. Each has a complete state, or
 // is named trouble and has an error text. It ends with the request, or when the
 // client stops reading.
-func (p *Page) events(w http.ResponseWriter, r *http.Request) {
+func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
 		return
@@ -36,13 +36,13 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-p.watches }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, "too many watchers of the status page; close one of them")
+		writeError(w, http.StatusServiceUnavailable, "too many watchers of the status page; close one of them")
 		return
 	}
-	if !p.join(r) {
+	if !p.addWatcher(r) {
 		return
 	}
-	defer p.leave()
+	defer p.removeWatcher()
 	slot := make(chan struct{}, 1)
 	defer p.config.Notify(slot)()
 
@@ -50,23 +50,23 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	defer timer.Stop()
 	<-timer.C
 	out := stream{to: w, control: http.NewResponseController(w)}
-	for wait := firstFigures; ; wait = figures {
+	for wait := firstPeriod; ; wait = maxPeriod {
 		state, err := p.read(ctx, time.Now())
 		if err == nil {
 			err = out.send("", state)
 		} else {
-			err = out.send("trouble", []byte(line(err.Error())))
+			err = out.send("trouble", []byte(singleLine(err.Error())))
 		}
 		if err != nil {
 			return // the client has disconnected, or ctx ended
 		}
-		timer.Reset(pause)
+		timer.Reset(minPeriod)
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		timer.Reset(wait - pause)
+		timer.Reset(wait - minPeriod)
 		select {
 		case <-ctx.Done():
 			return
@@ -76,28 +76,28 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// join registers a watcher. It returns false if the request ended first.
-func (p *Page) join(r *http.Request) bool {
-	if p.take(r.Context()) != nil {
+// addWatcher registers a watcher. It returns false if the request ended first.
+func (p *Page) addWatcher(r *http.Request) bool {
+	if p.acquire(r.Context()) != nil {
 		return false
 	}
 	p.watching++
-	p.give()
+	p.release()
 	return true
 }
 
-// leave unregisters a watcher. The last one drops the cached state.
-func (p *Page) leave() {
-	p.turn <- struct{}{} // held only while a state is read
+// removeWatcher unregisters a watcher. The last one drops the cached state.
+func (p *Page) removeWatcher() {
+	p.lock <- struct{}{} // held only while a state is read
 	if p.watching--; p.watching == 0 {
 		p.last = nil
 	}
-	p.give()
+	p.release()
 }
 
-// line replaces control characters by spaces: a line break would end the
+// singleLine replaces control characters by spaces: a line break would end the
 // event's data.
-func line(text string) string {
+func singleLine(text string) string {
 	out := []byte(text)
 	for i, c := range out {
 		if c < ' ' {
@@ -116,7 +116,7 @@ type stream struct {
 // send writes an event and flushes it. name may be empty.
 func (s *stream) send(name string, data []byte) error {
 	// The server's deadline is for a whole response.
-	if err := s.control.SetWriteDeadline(time.Now().Add(stall)); err != nil {
+	if err := s.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	if name != "" {

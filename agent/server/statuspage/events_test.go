@@ -136,7 +136,7 @@ func TestEventsComeWhenSomethingChanged(t *testing.T) {
 }
 
 func TestTroubleIsOneLine(t *testing.T) {
-	if got := line("a\nb\r\n\tc"); got != "a b   c" {
+	if got := singleLine("a\nb\r\n\tc"); got != "a b   c" {
 		t.Errorf("line = %q", got)
 	}
 }
@@ -210,7 +210,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 		slow.stuck = true
 		slow.mu.Unlock()
 		<-slowDone
-		if took := time.Since(slow.began); took != firstFigures+stall {
+		if took := time.Since(slow.began); took != firstPeriod+writeTimeout {
 			t.Errorf("cut off after %v", took)
 		}
 		if got := quick.take(); got != "0s a, 1.5s a, 6.5s a, 11.5s a" && got != "0s a, 1.5s a, 6.5s a" {

@@ -55,13 +55,13 @@ type Config struct {
 type Page struct {
 	config  Config
 	watches chan struct{} // one item for each watcher
-	turn    chan struct{} // lock of last, lastRead and watching
+	lock    chan struct{} // lock of last, lastRead and watching
 
 	last     []byte // the newest state, kept while there are watchers
 	lastRead time.Time
 	watching int
 
-	refused sync.Once // logs only the first error of Token
+	tokenErrorOnce sync.Once // logs only the first error of Token
 }
 
 // New returns a Page, or an error if the configuration is incomplete. It starts
@@ -70,7 +70,7 @@ func New(c Config) (*Page, error) {
 	if c.State == nil || c.Notify == nil || c.Log == nil {
 		return nil, errors.New("statuspage: State, Notify and Log are required")
 	}
-	return &Page{config: c, watches: make(chan struct{}, maxWatches), turn: make(chan struct{}, 1)}, nil
+	return &Page{config: c, watches: make(chan struct{}, maxWatches), lock: make(chan struct{}, 1)}, nil
 }
 
 // ServeHTTP serves the page, its state and its events.
@@ -80,13 +80,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Content-Security-Policy", policyNothing)
+	h.Set("Content-Security-Policy", denyAllPolicy)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "the status page is read-only: use GET")
+		writeError(w, http.StatusMethodNotAllowed, "the status page is read-only: use GET")
 		return
 	}
-	if !p.allowed(w, r) {
+	if !p.authorize(w, r) {
 		return
 	}
 	switch r.URL.Path {
@@ -95,19 +95,19 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Security-Policy", policy())
 		_, _ = w.Write(index) // the client has disconnected
 	case pathState:
-		p.answer(w, r)
+		p.serveState(w, r)
 	case pathEvents:
-		p.events(w, r)
+		p.serveEvents(w, r)
 	default:
-		refuse(w, http.StatusNotFound, "not found: "+r.URL.Path+"; the status page is at /")
+		writeError(w, http.StatusNotFound, "not found: "+r.URL.Path+"; the status page is at /")
 	}
 }
 
-// answer serves /page/state.
-func (p *Page) answer(w http.ResponseWriter, r *http.Request) {
+// serveState serves /page/state.
+func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	state, err := p.read(r.Context(), time.Now())
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
+		writeError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -117,10 +117,10 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request) {
 // read returns the state as JSON in one line, read no earlier than since. The
 // result is shared and must not be modified.
 func (p *Page) read(ctx context.Context, since time.Time) ([]byte, error) {
-	if err := p.take(ctx); err != nil {
+	if err := p.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer p.give()
+	defer p.release()
 	if p.last != nil && !p.lastRead.Before(since) {
 		return p.last, nil
 	}
@@ -139,21 +139,21 @@ func (p *Page) read(ctx context.Context, since time.Time) ([]byte, error) {
 	return text, nil
 }
 
-// take acquires the lock of last. It returns ctx's cause if ctx ends first.
-func (p *Page) take(ctx context.Context) error {
+// acquire acquires the lock of last. It returns ctx's cause if ctx ends first.
+func (p *Page) acquire(ctx context.Context) error {
 	select {
-	case p.turn <- struct{}{}:
+	case p.lock <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// give releases the lock of last.
-func (p *Page) give() { <-p.turn }
+// release releases the lock of last.
+func (p *Page) release() { <-p.lock }
 
-// refuse responds with an error as plain text.
-func refuse(w http.ResponseWriter, code int, text string) {
+// writeError responds with an error as plain text.
+func writeError(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(text + "\n")) // the client has disconnected
@@ -162,8 +162,8 @@ func refuse(w http.ResponseWriter, code int, text string) {
 //go:embed index.html
 var index []byte
 
-// policyNothing is the Content-Security-Policy of responses other than the page.
-const policyNothing = "default-src 'none'; frame-ancestors 'none'"
+// denyAllPolicy is the Content-Security-Policy of responses other than the page.
+const denyAllPolicy = "default-src 'none'; frame-ancestors 'none'"
 
 // policy is the Content-Security-Policy of the page. It allows only the page's
 // own script and style.

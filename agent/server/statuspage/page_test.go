@@ -32,17 +32,17 @@ func sample(n int) *State {
 			CPUNanoCores: new(uint64(431_000_000)), Cores: 4,
 			MemoryBytes: 301 << 20, MemoryAvailableBytes: 159 << 20, MemoryCapacityBytes: 460 << 20,
 			Pressure: &Pressure{CPU: 1.26, IO: 12.5},
-			Agent:    &Group{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
-			Runtime:  &Group{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
+			Agent:    &CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
+			Runtime:  &CgroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
 		},
 		Checks:     []Check{{Name: "syncloop"}, {Name: "runtime", Problem: "the runtime has not answered for 40s"}},
 		Conditions: []Condition{{Type: "Ready", Status: "False", Reason: "KubeletNotReady", Message: "container runtime is down", Since: ago(40 * time.Second)}, {Type: "MemoryPressure", Status: "False", Good: true, Since: ago(53 * time.Hour)}},
-		Server: &Server{
-			Registered: true, Answered: ago(3 * time.Second), Failure: "dial tcp 10.0.0.1:6443: connect: no route to host",
+		Server: &APIServer{
+			Registered: true, LastResponse: ago(3 * time.Second), Failure: "dial tcp 10.0.0.1:6443: connect: no route to host",
 			Expires: now.AddDate(1, 0, 0), Sent: 4 << 20, Received: 300 << 10, SentToday: 1 << 20, ReceivedToday: 200 << 10, Metered: true,
 			Problem: "put a new token into /etc/kubernetes/bootstrap-kubelet.conf",
 		},
-		Classes: []Group{
+		Classes: []CgroupUsage{
 			{Name: "Guaranteed", CPUNanoCores: new(uint64(3_000_000)), MemoryBytes: 24 << 20},
 			{Name: "Burstable", CPUNanoCores: new(uint64(300_000_000)), MemoryBytes: 190 << 20},
 			{Name: "BestEffort", MemoryBytes: 9 << 20},
@@ -52,17 +52,17 @@ func sample(n int) *State {
 			{Reason: "Starting", Message: "tinylet starts", Count: 1, Last: ago(53 * time.Hour)},
 		},
 	}
-	moods := []Mood{Good, Bad, Busy, Over}
+	moods := []Severity{Good, Bad, Busy, Over}
 	words := []string{"Running", "CrashLoopBackOff", "ContainerCreating", "Completed"}
 	for i := range n {
 		p := Pod{
 			UID: fmt.Sprintf("6e1b0000-0000-4000-8000-%012d", i), Namespace: "default", Name: fmt.Sprintf("sensor-%d-kitchen-pi", i),
-			Status: words[i%4], Mood: moods[i%4], Total: 2, Ready: 1, Restarts: i, LastRestart: ago(time.Duration(i) * time.Minute),
+			Status: words[i%4], Severity: moods[i%4], Total: 2, Ready: 1, Restarts: i, LastRestart: ago(time.Duration(i) * time.Minute),
 			Started: ago(time.Duration(i+1) * time.Hour), QOSClass: "Burstable", IP: "10.88.0.5",
 			CPUNanoCores: new(uint64(i) * 7_000_000), MemoryBytes: uint64(i+1) << 20,
 			Containers: []Container{
-				{Name: "main", State: "Running", Mood: Good, MemoryBytes: uint64(i+1) << 19, CPUNanoCores: new(uint64(i) * 7_000_000)},
-				{Name: "proxy", State: "Waiting", Mood: Busy, Message: "back-off 10s", Restarts: i},
+				{Name: "main", State: "Running", Severity: Good, MemoryBytes: uint64(i+1) << 19, CPUNanoCores: new(uint64(i) * 7_000_000)},
+				{Name: "proxy", State: "Waiting", Severity: Busy, Message: "back-off 10s", Restarts: i},
 			},
 		}
 		s.Pods = append(s.Pods, p)

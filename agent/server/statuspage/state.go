@@ -15,9 +15,9 @@ type State struct {
 	// pressure conditions.
 	Conditions []Condition `json:"conditions"`
 	// Server is the connection to the API server; nil on a standalone node.
-	Server  *Server `json:"server,omitempty"`
-	Classes []Group `json:"classes"`
-	Pods    []Pod   `json:"pods"`
+	Server  *APIServer    `json:"server,omitempty"`
+	Classes []CgroupUsage `json:"classes"`
+	Pods    []Pod         `json:"pods"`
 	// Events are the recent events, the newest first.
 	Events []Event `json:"events"`
 }
@@ -29,14 +29,14 @@ type Node struct {
 	Platform string    `json:"platform"`
 	Started  time.Time `json:"started"` // of the agent
 
-	CPUNanoCores         *uint64   `json:"cpuNanoCores,omitempty"`
-	Cores                int       `json:"cores"`
-	MemoryBytes          uint64    `json:"memoryBytes"`
-	MemoryAvailableBytes uint64    `json:"memoryAvailableBytes"`
-	MemoryCapacityBytes  uint64    `json:"memoryCapacityBytes"`
-	Pressure             *Pressure `json:"pressure,omitempty"`
-	Agent                *Group    `json:"agent,omitempty"`
-	Runtime              *Group    `json:"runtime,omitempty"`
+	CPUNanoCores         *uint64      `json:"cpuNanoCores,omitempty"`
+	Cores                int          `json:"cores"`
+	MemoryBytes          uint64       `json:"memoryBytes"`
+	MemoryAvailableBytes uint64       `json:"memoryAvailableBytes"`
+	MemoryCapacityBytes  uint64       `json:"memoryCapacityBytes"`
+	Pressure             *Pressure    `json:"pressure,omitempty"`
+	Agent                *CgroupUsage `json:"agent,omitempty"`
+	Runtime              *CgroupUsage `json:"runtime,omitempty"`
 }
 
 // Pressure is the share of time in which tasks waited, in percent.
@@ -62,11 +62,11 @@ type Condition struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
-// Server is the state of the connection to the API server.
-type Server struct {
-	Registered bool      `json:"registered"`
-	Answered   time.Time `json:"answered,omitzero"`
-	Failure    string    `json:"failure,omitempty"`
+// APIServer is the state of the connection to the API server.
+type APIServer struct {
+	Registered   bool      `json:"registered"`
+	LastResponse time.Time `json:"answered,omitzero"`
+	Failure      string    `json:"failure,omitempty"`
 	// Expires is the expiry of the node's client certificate.
 	Expires time.Time `json:"certificateExpires,omitzero"`
 	Problem string    `json:"problem,omitempty"`
@@ -79,8 +79,8 @@ type Server struct {
 	ReceivedToday uint64 `json:"bytesReceivedToday"`
 }
 
-// Group is the resource usage of a cgroup.
-type Group struct {
+// CgroupUsage is the resource usage of a cgroup.
+type CgroupUsage struct {
 	Name         string  `json:"name"`
 	CPUNanoCores *uint64 `json:"cpuNanoCores,omitempty"`
 	MemoryBytes  uint64  `json:"memoryBytes"`
@@ -92,7 +92,7 @@ type Pod struct {
 	Namespace    string      `json:"namespace"`
 	Name         string      `json:"name"`
 	Status       string      `json:"status"`
-	Mood         Mood        `json:"mood"`
+	Severity     Severity    `json:"mood"`
 	Ready        int         `json:"ready"`
 	Total        int         `json:"total"`
 	Restarts     int         `json:"restarts"`
@@ -107,13 +107,13 @@ type Pod struct {
 
 // Container is one container of a pod.
 type Container struct {
-	Name         string  `json:"name"`
-	State        string  `json:"state"`
-	Message      string  `json:"message,omitempty"`
-	Mood         Mood    `json:"mood"`
-	Restarts     int     `json:"restarts"`
-	CPUNanoCores *uint64 `json:"cpuNanoCores,omitempty"`
-	MemoryBytes  uint64  `json:"memoryBytes"`
+	Name         string   `json:"name"`
+	State        string   `json:"state"`
+	Message      string   `json:"message,omitempty"`
+	Severity     Severity `json:"mood"`
+	Restarts     int      `json:"restarts"`
+	CPUNanoCores *uint64  `json:"cpuNanoCores,omitempty"`
+	MemoryBytes  uint64   `json:"memoryBytes"`
 }
 
 // Event is an event that occurred Count times.
@@ -127,13 +127,13 @@ type Event struct {
 	Last    time.Time `json:"last"`
 }
 
-// Mood is the severity of a state. It selects the color.
-type Mood string
+// Severity is the severity of a state. It selects the color.
+type Severity string
 
 // The severities.
 const (
-	Good Mood = "good" // healthy
-	Busy Mood = "busy" // in transition
-	Bad  Mood = "bad"  // needs attention
-	Over Mood = "over" // completed
+	Good Severity = "good" // healthy
+	Busy Severity = "busy" // in transition
+	Bad  Severity = "bad"  // needs attention
+	Over Severity = "over" // completed
 )

@@ -14,7 +14,7 @@ import (
 // cookieName is the cookie of a browser that has presented the token.
 const cookieName = "tinylet_page"
 
-// allowed reports whether the request may access the page. If not, it has
+// authorize reports whether the request may access the page. If not, it has
 // written the response.
 //
 // Without a token every client that can connect has access, and the listener
@@ -22,37 +22,37 @@ const cookieName = "tinylet_page"
 // of other sites whose names resolve to this address (DNS rebinding), so the
 // requested host must be a name of this host. With a token, a page of another
 // site has no cookie.
-func (p *Page) allowed(w http.ResponseWriter, r *http.Request) bool {
+func (p *Page) authorize(w http.ResponseWriter, r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); r.URL.Path != pathPage && site != "" && site != "same-origin" && site != "none" {
-		refuse(w, http.StatusForbidden, "cross-site requests to the status page are not allowed")
+		writeError(w, http.StatusForbidden, "cross-site requests to the status page are not allowed")
 		return false
 	}
 	if p.config.Token == nil {
 		if !isLoopback(r.Host) {
-			refuse(w, http.StatusMisdirectedRequest, "the status page is served only at http://localhost and http://127.0.0.1, unless a token is configured (statusPageTokenFile)")
+			writeError(w, http.StatusMisdirectedRequest, "the status page is served only at http://localhost and http://127.0.0.1, unless a token is configured (statusPageTokenFile)")
 			return false
 		}
 		return true
 	}
 	token, err := p.config.Token()
 	if err != nil {
-		p.refused.Do(func() {
+		p.tokenErrorOnce.Do(func() {
 			p.config.Log.Warn("cannot read status page token, deny access", "error", err)
 		})
-		refuse(w, http.StatusServiceUnavailable, "cannot read the status page token; see the agent's log")
+		writeError(w, http.StatusServiceUnavailable, "cannot read the status page token; see the agent's log")
 		return false
 	}
-	return p.knows(w, r, token)
+	return p.authenticate(w, r, token)
 }
 
-// knows reports whether the request has the token. If not, it has written the
+// authenticate reports whether the request has the token. If not, it has written the
 // response. A request with the token in the page's URL gets a cookie and is
 // redirected to a URL without the token, so that the token does not remain in
 // the browser's history or in screenshots.
-func (p *Page) knows(w http.ResponseWriter, r *http.Request, token string) bool {
+func (p *Page) authenticate(w http.ResponseWriter, r *http.Request, token string) bool {
 	if given := r.URL.Query().Get("token"); given != "" && r.URL.Path == pathPage {
-		if !same(given, token) {
-			unknown(w)
+		if !equalSecrets(given, token) {
+			unauthorized(w)
 			return false
 		}
 		http.SetCookie(w, &http.Cookie{
@@ -64,22 +64,22 @@ func (p *Page) knows(w http.ResponseWriter, r *http.Request, token string) bool 
 		_, _ = w.Write([]byte(`<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>tinylet</title>`))
 		return false
 	}
-	if given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && same(given, token) {
+	if given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && equalSecrets(given, token) {
 		return true
 	}
 	for _, cookie := range r.CookiesNamed(cookieName) {
-		if same(cookie.Value, cookieOf(token)) {
+		if equalSecrets(cookie.Value, cookieOf(token)) {
 			return true
 		}
 	}
-	unknown(w)
+	unauthorized(w)
 	return false
 }
 
-// unknown responds to a request without a valid token.
-func unknown(w http.ResponseWriter) {
+// unauthorized responds to a request without a valid token.
+func unauthorized(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="tinylet"`)
-	refuse(w, http.StatusUnauthorized, "the status page requires its token: append ?token=TOKEN to the address, or send the header Authorization: Bearer TOKEN")
+	writeError(w, http.StatusUnauthorized, "the status page requires its token: append ?token=TOKEN to the address, or send the header Authorization: Bearer TOKEN")
 }
 
 // cookieOf returns the value of the cookie for a token, which does not reveal
@@ -90,8 +90,8 @@ func cookieOf(token string) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// same compares two secrets in constant time.
-func same(given, wanted string) bool {
+// equalSecrets compares two secrets in constant time.
+func equalSecrets(given, wanted string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(wanted))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }

@@ -16,8 +16,8 @@ import (
 // the header, or an error with its text.
 const maxHead = 64 << 10
 
-// answer is a successful upgrade of the connection to the runtime.
-type answer struct {
+// upgraded is a successful upgrade of the connection to the runtime.
+type upgraded struct {
 	conn   net.Conn
 	header http.Header // for the client
 	rest   []byte      // data received after the header
@@ -25,10 +25,10 @@ type answer struct {
 	webSocket bool
 }
 
-// ask connects to the runtime's streaming server and requests the upgrade. If there is
+// dialUpgrade connects to the runtime's streaming server and requests the upgrade. If there is
 // no error, the caller owns the connection. A response other than an upgrade is
 // returned as an error with the runtime's status and text.
-func ask(ctx context.Context, to target, method string, up *upgrade, limit time.Duration) (*answer, error) {
+func dialUpgrade(ctx context.Context, to target, method string, up *upgrade, limit time.Duration) (*upgraded, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var dialer net.Dialer
@@ -46,7 +46,7 @@ func ask(ctx context.Context, to target, method string, up *upgrade, limit time.
 }
 
 // converse sends the request and reads the response.
-func converse(conn net.Conn, to target, method string, up *upgrade) (*answer, error) {
+func converse(conn net.Conn, to target, method string, up *upgrade) (*upgraded, error) {
 	u, err := url.ParseRequestURI(to.uri)
 	if err != nil {
 		return nil, err
@@ -67,19 +67,19 @@ func converse(conn net.Conn, to target, method string, up *upgrade) (*answer, er
 	}
 	header, ok := up.granted(resp.Header)
 	if !ok {
-		return nil, &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("container runtime upgraded to %.40q instead of %s", resp.Header.Get("Upgrade"), up.protocol())}
+		return nil, &httpError{code: http.StatusBadGateway, text: fmt.Sprintf("container runtime upgraded to %.40q instead of %s", resp.Header.Get("Upgrade"), up.protocol())}
 	}
-	return &answer{conn: conn, header: header, rest: unread(in), webSocket: up.webSocket}, nil
+	return &upgraded{conn: conn, header: header, rest: unread(in), webSocket: up.webSocket}, nil
 }
 
 // passedOn returns the runtime's error response. A response that is neither an upgrade
 // nor an error, such as a redirect, becomes a 502.
-func passedOn(resp *http.Response) *refusal {
+func passedOn(resp *http.Response) *httpError {
 	if resp.StatusCode < 400 || resp.StatusCode > 599 {
-		return &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("container runtime's streaming server responded with %d instead of an upgrade", resp.StatusCode)}
+		return &httpError{code: http.StatusBadGateway, text: fmt.Sprintf("container runtime's streaming server responded with %d instead of an upgrade", resp.StatusCode)}
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // an incomplete text is used too
-	return &refusal{code: resp.StatusCode, header: pick(resp.Header, refusedWith), text: string(text)}
+	return &httpError{code: resp.StatusCode, header: pick(resp.Header, refusedWith), text: string(text)}
 }
 
 // unanswered returns the error of a failed upgrade. ctx is the client's context,
@@ -89,10 +89,10 @@ func unanswered(ctx, limited context.Context, to target, limit time.Duration, er
 		return fmt.Errorf("wait for the container runtime's streaming server at %s: %w", to.address, err)
 	}
 	if limited.Err() != nil {
-		return &refusal{code: http.StatusGatewayTimeout, text: fmt.Sprintf("container runtime's streaming server at %s did not respond within %v", to.address, limit)}
+		return &httpError{code: http.StatusGatewayTimeout, text: fmt.Sprintf("container runtime's streaming server at %s did not respond within %v", to.address, limit)}
 	}
-	if r := (*refusal)(nil); errors.As(err, &r) {
+	if r := (*httpError)(nil); errors.As(err, &r) {
 		return r
 	}
-	return &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("request upgrade from the container runtime's streaming server at %s: %.300s", to.address, err)}
+	return &httpError{code: http.StatusBadGateway, text: fmt.Sprintf("request upgrade from the container runtime's streaming server at %s: %.300s", to.address, err)}
 }

@@ -9,14 +9,14 @@ import (
 // maxHeld limits the buffered pings in bytes; further pings are sent at once.
 const maxHeld = 4 << 10
 
-// hold buffers the client's pings while there is unread output of the runtime. A
+// pingBuffer buffers the client's pings while there is unread output of the runtime. A
 // runtime closes its connection at the end of a session while its output is still in
 // flight, megabytes of it if the client is slow. A byte that arrives then is answered
 // with a reset (RFC 9293, section 3.6.1), and the output in flight is dropped. To the
 // client that looks like the end of the output: the tail of a file of kubectl cp was
 // missing when a ping of the API server, which sends one every five seconds, arrived
 // at that moment.
-type hold struct {
+type pingBuffer struct {
 	runtime net.Conn
 	held    atomic.Bool // pings is not empty
 
@@ -25,13 +25,13 @@ type hold struct {
 }
 
 // write sends the buffered pings and b to the runtime, or buffers b.
-func (h *hold) write(b []byte, ping bool) error {
+func (h *pingBuffer) write(b []byte, ping bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if ping && waiting(h.runtime) > 0 && len(h.pings)+len(b) <= maxHeld {
+	if ping && unreadBytes(h.runtime) > 0 && len(h.pings)+len(b) <= maxHeld {
 		h.pings = append(h.pings, b...)
 		h.held.Store(true)
-		if waiting(h.runtime) > 0 {
+		if unreadBytes(h.runtime) > 0 {
 			return nil // the reader of the remaining output flushes the pings
 		}
 		b = nil
@@ -43,19 +43,19 @@ func (h *hold) write(b []byte, ping bool) error {
 	return err
 }
 
-// due reports whether buffered pings can be sent now.
-func (h *hold) due() bool { return h.held.Load() && waiting(h.runtime) == 0 }
+// ready reports whether buffered pings can be sent now.
+func (h *pingBuffer) ready() bool { return h.held.Load() && unreadBytes(h.runtime) == 0 }
 
 // flush sends the buffered pings.
-func (h *hold) flush() {
+func (h *pingBuffer) flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_ = h.release() // the next write returns the same error
 }
 
-// drop discards the buffered pings: a client that has closed its write side may still
+// discard discards the buffered pings: a client that has closed its write side may still
 // read all output, which is more important than replies to its pings.
-func (h *hold) drop() {
+func (h *pingBuffer) discard() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pings = nil
@@ -63,7 +63,7 @@ func (h *hold) drop() {
 }
 
 // release sends the buffered pings. The lock must be held.
-func (h *hold) release() error {
+func (h *pingBuffer) release() error {
 	pings := h.pings
 	h.pings = nil
 	h.held.Store(false)

@@ -22,7 +22,7 @@ func overTCP(t *testing.T, held int, linger time.Duration) *legs {
 	c, client := tcpPair(t)
 	r, runtime := tcpPair(t)
 	l := &legs{session: newSession(c, r, nil, nil, 0), client: client.(*net.TCPConn), runtime: runtime.(*net.TCPConn), done: make(chan struct{})}
-	l.linger = linger
+	l.drainTimeout = linger
 	for _, err := range []error{
 		l.runtime.SetWriteBuffer(2 * much), r.(*net.TCPConn).SetReadBuffer(64 << 10),
 		c.(*net.TCPConn).SetWriteBuffer(held), l.client.SetReadBuffer(64 << 10),
@@ -64,7 +64,7 @@ func (l *legs) rest(t *testing.T) int64 {
 // TestPingsLoseNothing: a ping that arrives after the runtime has closed its connection
 // does not drop unread output.
 func TestPingsLoseNothing(t *testing.T) {
-	l := overTCP(t, 64<<10, lingerTime)
+	l := overTCP(t, 64<<10, drainTimeout)
 	l.say(t, l.runtime, make([]byte, much))
 	if err := l.runtime.Close(); err != nil {
 		t.Fatal(err)
@@ -82,18 +82,18 @@ func TestPingsLoseNothing(t *testing.T) {
 // TestEndedClientGetsAll: neither does a client that sends a ping and then closes its
 // write side while output is unread.
 func TestEndedClientGetsAll(t *testing.T) {
-	l := overTCP(t, 64<<10, lingerTime)
+	l := overTCP(t, 64<<10, drainTimeout)
 	l.say(t, l.runtime, make([]byte, much))
 	if err := l.runtime.Close(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "something has come", func() bool { return waiting(l.session.runtime) > 0 })
+	until(t, "something has come", func() bool { return unreadBytes(l.session.runtime) > 0 })
 	l.say(t, l.client, []byte(spdyPingFrame))
-	until(t, "the ping is held", l.hold.held.Load)
+	until(t, "the ping is held", l.pingBuffer.held.Load)
 	if err := l.client.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the end is passed on", func() bool { return !l.hold.held.Load() })
+	until(t, "the end is passed on", func() bool { return !l.pingBuffer.held.Load() })
 	time.Sleep(20 * time.Millisecond)
 	if n := l.rest(t); n != much {
 		t.Errorf("the client got %d of %d bytes", n, much)
@@ -110,11 +110,11 @@ func TestPingsWait(t *testing.T) {
 		{"until there is more to say", spdyDataFrame},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := overTCP(t, 64<<10, lingerTime)
+			l := overTCP(t, 64<<10, drainTimeout)
 			l.say(t, l.runtime, make([]byte, much))
-			until(t, "something has come", func() bool { return waiting(l.session.runtime) > 0 })
+			until(t, "something has come", func() bool { return unreadBytes(l.session.runtime) > 0 })
 			l.say(t, l.client, []byte(spdyPingFrame))
-			until(t, "the ping is held", l.hold.held.Load)
+			until(t, "the ping is held", l.pingBuffer.held.Load)
 			want := spdyPingFrame + tc.more
 			if tc.more != "" {
 				l.say(t, l.client, []byte(tc.more))
@@ -134,9 +134,9 @@ func TestPingsWait(t *testing.T) {
 
 // TestPingsAreHeldInPart: the size of the held pings is limited.
 func TestPingsAreHeldInPart(t *testing.T) {
-	l := overTCP(t, 64<<10, lingerTime)
+	l := overTCP(t, 64<<10, drainTimeout)
 	l.say(t, l.runtime, make([]byte, much))
-	until(t, "something has come", func() bool { return waiting(l.session.runtime) > 0 })
+	until(t, "something has come", func() bool { return unreadBytes(l.session.runtime) > 0 })
 	const count = maxHeld/len(spdyPingFrame) + 1
 	go func() {
 		for range count {
@@ -163,7 +163,7 @@ func TestSlowClientGetsAll(t *testing.T) {
 	until(t, "the session lingers", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.lingering != nil
+		return l.drainTimer != nil
 	})
 	got := int64(0)
 	for range 8 {

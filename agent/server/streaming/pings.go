@@ -2,14 +2,14 @@ package streaming
 
 import "encoding/binary"
 
-// pings detects ping frames in one direction of a session. Both protocols have them. A
+// pingParser detects ping frames in one direction of a session. Both protocols have them. A
 // client that sends a ping every five seconds (k8s.io/client-go/tools/remotecommand)
 // must not keep an idle session open. pings parses the frame headers and buffers at
 // most one of them.
 //
 // SPDY: http://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1,
 // sections 2.2 and 2.6.5. WebSocket: RFC 6455, sections 5.2 and 5.5.2.
-type pings struct {
+type pingParser struct {
 	webSocket bool
 	ping      bool   // the current frame is a ping
 	left      uint64 // remaining payload bytes of the current frame
@@ -23,9 +23,9 @@ const (
 	maxFrameHead = 2 + 8 + 4 // WebSocket, with a 64-bit length and a mask
 )
 
-// only reports whether b has only bytes of pings. b continues the data of the previous
+// onlyPings reports whether b has only bytes of pings. b continues the data of the previous
 // calls. A frame header is classified after its last byte.
-func (p *pings) only(b []byte) bool {
+func (p *pingParser) onlyPings(b []byte) bool {
 	only := true
 	for len(b) > 0 {
 		if p.left > 0 {
@@ -48,7 +48,7 @@ func (p *pings) only(b []byte) bool {
 
 // headSize returns the size of the current frame header, as far as the received bytes
 // determine it.
-func (p *pings) headSize() int {
+func (p *pingParser) headSize() int {
 	if !p.webSocket {
 		return spdyHead
 	}
@@ -69,7 +69,7 @@ func (p *pings) headSize() int {
 }
 
 // begin parses a complete frame header.
-func (p *pings) begin() {
+func (p *pingParser) begin() {
 	p.have = 0
 	if !p.webSocket {
 		p.ping = p.head[0]&0x80 != 0 && binary.BigEndian.Uint16(p.head[2:]) == spdyPing

@@ -33,10 +33,10 @@ func TestPings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int{1, 2, 3, 7, 8, 9, len(tt.bytes) + 1} {
-				p, only := pings{webSocket: tt.webSocket}, true
+				p, only := pingParser{webSocket: tt.webSocket}, true
 				for rest := tt.bytes; rest != ""; {
 					n := min(size, len(rest))
-					only = p.only([]byte(rest[:n])) && only
+					only = p.onlyPings([]byte(rest[:n])) && only
 					rest = rest[n:]
 				}
 				if only != tt.only {
@@ -55,9 +55,9 @@ func FuzzPings(f *testing.F) {
 		if cut < 0 || cut > len(b) {
 			cut = len(b) / 2
 		}
-		whole, parts := pings{webSocket: webSocket}, pings{webSocket: webSocket}
-		one := whole.only(b)
-		first, second := parts.only(b[:cut]), parts.only(b[cut:])
+		whole, parts := pingParser{webSocket: webSocket}, pingParser{webSocket: webSocket}
+		one := whole.onlyPings(b)
+		first, second := parts.onlyPings(b[:cut]), parts.onlyPings(b[cut:])
 		if one != (first && second) {
 			t.Errorf("%v at once, %v and %v in parts", one, first, second)
 		}

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiting returns the number of received bytes of a connection that were not read,
+// unreadBytes returns the number of received bytes of a connection that were not read,
 // unsent the number of sent bytes that the peer has not acknowledged (tcp(7), SIOCINQ
 // and SIOCOUTQ). Both return 0 if that is unknown.
-func waiting(conn net.Conn) int { return queued(conn, unix.SIOCINQ) }
-func unsent(conn net.Conn) int  { return queued(conn, unix.SIOCOUTQ) }
+func unreadBytes(conn net.Conn) int  { return queued(conn, unix.SIOCINQ) }
+func unackedBytes(conn net.Conn) int { return queued(conn, unix.SIOCOUTQ) }
 
 func queued(conn net.Conn, which uint) (n int) {
 	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {

@@ -13,21 +13,21 @@ import (
 // maxBody limits the text of an error response in bytes.
 const maxBody = 16 << 10
 
-// refusal is an error with the HTTP response for it.
-type refusal struct {
+// httpError is an error with the HTTP response for it.
+type httpError struct {
 	code   int
 	header http.Header // additional headers; may be nil
 	text   string
 }
 
-func (r *refusal) Error() string { return r.text }
+func (r *httpError) Error() string { return r.text }
 
-var errEnded = &refusal{code: http.StatusServiceUnavailable, text: "agent is shutting down"}
+var errEnded = &httpError{code: http.StatusServiceUnavailable, text: "agent is shutting down"}
 
-// refusalOf maps errors to status codes. The kubelet returns 500 for these errors;
+// httpErrorOf maps errors to status codes. The kubelet returns 500 for these errors;
 // here each cause has its own code.
-func refusalOf(err error) *refusal {
-	var r *refusal
+func httpErrorOf(err error) *httpError {
+	var r *httpError
 	if errors.As(err, &r) {
 		return r
 	}
@@ -44,10 +44,10 @@ func refusalOf(err error) *refusal {
 	case errors.Is(err, container.ErrUnavailable), errors.Is(err, context.Canceled):
 		code = http.StatusServiceUnavailable
 	}
-	return &refusal{code: code, text: err.Error()}
+	return &httpError{code: code, text: err.Error()}
 }
 
-func (r *refusal) write(w http.ResponseWriter) {
+func (r *httpError) write(w http.ResponseWriter) {
 	header := w.Header()
 	plainText(header)
 	for name, values := range r.header {

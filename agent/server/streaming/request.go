@@ -51,7 +51,7 @@ func parsePath(method, path string) (request, error) {
 		return request{}, notFound("no such path")
 	}
 	if method != http.MethodPost && (method != http.MethodGet || asked.verb == verbRun) {
-		return asked, &refusal{
+		return asked, &httpError{
 			code:   http.StatusMethodNotAllowed,
 			header: http.Header{"Allow": {methods}},
 			text:   fmt.Sprintf("/%s only allows %s", asked.verb, methods),
@@ -85,8 +85,8 @@ func shape(v verb) string {
 	return "NAMESPACE/POD[/UID]/CONTAINER"
 }
 
-func notFound(text string) error { return &refusal{code: http.StatusNotFound, text: text} }
-func invalid(text string) error  { return &refusal{code: http.StatusBadRequest, text: text} }
+func notFound(text string) error { return &httpError{code: http.StatusNotFound, text: text} }
+func invalid(text string) error  { return &httpError{code: http.StatusBadRequest, text: text} }
 
 // isName reports whether s can be a name or a UID. It accepts all that the API server
 // accepts, and more.
@@ -103,7 +103,7 @@ func isName(s string) bool {
 // like the kubelet.
 func (asked *request) parseQuery(raw string, webSocket bool) error {
 	if len(raw) > maxQuery {
-		return &refusal{code: http.StatusRequestURITooLong, text: fmt.Sprintf("query of %d bytes exceeds %d: copy a long script into the container", len(raw), maxQuery)}
+		return &httpError{code: http.StatusRequestURITooLong, text: fmt.Sprintf("query of %d bytes exceeds %d: copy a long script into the container", len(raw), maxQuery)}
 	}
 	query, err := url.ParseQuery(raw)
 	if err != nil {

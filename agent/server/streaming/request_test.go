@@ -71,7 +71,7 @@ func TestRequest(t *testing.T) {
 				err = got.parseQuery(tt.query, tt.webSocket)
 			}
 			if tt.code != 0 {
-				if r := (*refusal)(nil); !errors.As(err, &r) || r.code != tt.code {
+				if r := (*httpError)(nil); !errors.As(err, &r) || r.code != tt.code {
 					t.Fatalf("%v, want %d", err, tt.code)
 				}
 				return
@@ -100,7 +100,7 @@ func FuzzRequest(f *testing.F) {
 			err = asked.parseQuery(query, webSocket)
 		}
 		if err != nil {
-			if r := (*refusal)(nil); !errors.As(err, &r) || r.code < 400 || r.code > 499 {
+			if r := (*httpError)(nil); !errors.As(err, &r) || r.code < 400 || r.code > 499 {
 				t.Fatalf("%q?%q: %v", path, query, err)
 			}
 			return

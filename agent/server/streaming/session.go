@@ -23,10 +23,10 @@ const (
 
 var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
-// lingerTime is how long a client that has received all output may take to close its
+// drainTimeout is how long a client that has received all output may take to close its
 // write side, and how long output in flight to it may make no progress. Closing a
 // connection with unread data would drop output that is still in flight to the client.
-const lingerTime = 30 * time.Second
+const drainTimeout = 30 * time.Second
 
 // session forwards bytes between two connections.
 //
@@ -38,25 +38,25 @@ type session struct {
 	early           []byte // data that the client has sent before the hijack
 	first           []byte // data to send to the client first: the response header
 
-	idle     time.Duration
-	begun    time.Time
-	last     atomic.Int64 // nanoseconds from begun to the last byte that is not of a ping
-	up, down pings        // from the client, and to it
-	hold     hold         // writes to the runtime
-	upward   sync.WaitGroup
+	idle       time.Duration
+	begun      time.Time
+	last       atomic.Int64 // nanoseconds from begun to the last byte that is not of a ping
+	up, down   pingParser   // from the client, and to it
+	pingBuffer pingBuffer   // writes to the runtime
+	upward     sync.WaitGroup
 
-	mu        sync.Mutex
-	idling    *time.Timer // nil without an idle timeout
-	linger    time.Duration
-	lingering *time.Timer // nil until a side has closed its write side
-	said      bool        // the runtime has closed its write side
-	unsent    int         // bytes in flight to the client at the last check
-	ended     bool
+	mu            sync.Mutex
+	idling        *time.Timer // nil without an idle timeout
+	drainTimeout  time.Duration
+	drainTimer    *time.Timer // nil until a side has closed its write side
+	runtimeClosed bool        // the runtime has closed its write side
+	unacked       int         // bytes in flight to the client at the last check
+	ended         bool
 }
 
-// takeOver hijacks the client's connection from its HTTP server. On an error it closes
+// hijack hijacks the client's connection from its HTTP server. On an error it closes
 // the runtime's connection.
-func takeOver(w http.ResponseWriter, a *answer, idle time.Duration) (*session, error) {
+func hijack(w http.ResponseWriter, a *upgraded, idle time.Duration) (*session, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		a.conn.Close()
@@ -64,8 +64,8 @@ func takeOver(w http.ResponseWriter, a *answer, idle time.Duration) (*session, e
 	}
 	s := newSession(conn, a.conn, unread(buffered.Reader), append(head(a.header), a.rest...), idle)
 	s.up.webSocket, s.down.webSocket = a.webSocket, a.webSocket
-	s.up.only(s.early)
-	s.down.only(a.rest)
+	s.up.onlyPings(s.early)
+	s.down.onlyPings(a.rest)
 	return s, nil
 }
 
@@ -87,8 +87,8 @@ func head(header http.Header) []byte {
 }
 
 func newSession(client, runtime net.Conn, early, first []byte, idle time.Duration) *session {
-	s := &session{client: client, runtime: runtime, early: early, first: first, idle: idle, linger: lingerTime, begun: time.Now()}
-	s.hold.runtime = runtime
+	s := &session{client: client, runtime: runtime, early: early, first: first, idle: idle, drainTimeout: drainTimeout, begun: time.Now()}
+	s.pingBuffer.runtime = runtime
 	return s
 }
 
@@ -109,16 +109,16 @@ func (s *session) run() {
 
 // sendUp forwards the data of the client to the runtime.
 func (s *session) sendUp(early []byte) {
-	readErr, writeErr := s.pump(s.client, early, &s.up, nil, s.hold.write)
+	readErr, writeErr := s.pump(s.client, early, &s.up, nil, s.pingBuffer.write)
 	switch {
 	case writeErr != nil: // the client still receives the runtime's remaining output
-		s.lingers(false)
+		s.startDrain(false)
 		s.discard()
 	case !errors.Is(readErr, io.EOF):
 		s.end()
 	default:
-		s.hold.drop()
-		if !endWrites(s.runtime) {
+		s.pingBuffer.discard()
+		if !closeWrite(s.runtime) {
 			s.end()
 		}
 	}
@@ -143,25 +143,25 @@ func (s *session) sendDown(first []byte) {
 		_, err := s.client.Write(b)
 		return err
 	}
-	if _, writeErr := s.pump(s.runtime, first, &s.down, s.flush, write); writeErr != nil || !endWrites(s.client) {
+	if _, writeErr := s.pump(s.runtime, first, &s.down, s.flush, write); writeErr != nil || !closeWrite(s.client) {
 		s.end()
 		return
 	}
-	s.lingers(true)
+	s.startDrain(true)
 }
 
 // flush sends the buffered pings to the runtime if they are due. It does not block,
 // because the reading goroutine must not wait for a write.
 func (s *session) flush() {
-	if s.hold.due() {
-		s.upward.Go(s.hold.flush)
+	if s.pingBuffer.ready() {
+		s.upward.Go(s.pingBuffer.flush)
 	}
 }
 
 // pump calls write for first and then for the data of src, until a read or a write
 // fails; at the end of src, readErr is io.EOF. before is called before each read and
 // may be nil. ping reports whether b has only bytes of pings.
-func (s *session) pump(src net.Conn, first []byte, p *pings, before func(), write func(b []byte, ping bool) error) (readErr, writeErr error) {
+func (s *session) pump(src net.Conn, first []byte, p *pingParser, before func(), write func(b []byte, ping bool) error) (readErr, writeErr error) {
 	if len(first) > 0 {
 		if err := write(first, false); err != nil {
 			return nil, err
@@ -180,12 +180,12 @@ func (s *session) pump(src net.Conn, first []byte, p *pings, before func(), writ
 		}
 		n, err := src.Read(buf)
 		if n > 0 {
-			idle := p.only(buf[:n])
-			s.touch(idle)
+			idle := p.onlyPings(buf[:n])
+			s.recordActivity(idle)
 			if err := write(buf[:n], idle); err != nil {
 				return nil, err
 			}
-			s.touch(idle)
+			s.recordActivity(idle)
 		}
 		if err != nil {
 			return err, nil
@@ -201,8 +201,8 @@ func (s *session) pump(src net.Conn, first []byte, p *pings, before func(), writ
 	}
 }
 
-// touch records the time of a transfer. idle transfers, which are pings, do not count.
-func (s *session) touch(idle bool) {
+// recordActivity records the time of a transfer. idle transfers, which are pings, do not count.
+func (s *session) recordActivity(idle bool) {
 	if !idle {
 		s.last.Store(int64(time.Since(s.begun)))
 	}
@@ -222,30 +222,30 @@ func (s *session) expire() {
 	s.close()
 }
 
-// lingers starts the timer that ends the session after linger. said means that the
+// startDrain starts the timer that ends the session after linger. said means that the
 // runtime has closed its write side.
-func (s *session) lingers(said bool) {
+func (s *session) startDrain(said bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.said = s.said || said
-	if !s.ended && s.lingering == nil {
-		s.unsent = unsent(s.client)
-		s.lingering = time.AfterFunc(s.linger, s.lingered)
+	s.runtimeClosed = s.runtimeClosed || said
+	if !s.ended && s.drainTimer == nil {
+		s.unacked = unackedBytes(s.client)
+		s.drainTimer = time.AfterFunc(s.drainTimeout, s.drainExpired)
 	}
 }
 
-// lingered ends the session unless output still reaches the client: on a slow link,
+// drainExpired ends the session unless output still reaches the client: on a slow link,
 // sending the kernel's buffer takes longer than linger.
-func (s *session) lingered() {
+func (s *session) drainExpired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return
 	}
-	left := unsent(s.client)
-	moved := left < s.unsent || !s.said && time.Since(s.begun)-time.Duration(s.last.Load()) < s.linger
-	if s.unsent = left; moved {
-		s.lingering.Reset(s.linger)
+	left := unackedBytes(s.client)
+	moved := left < s.unacked || !s.runtimeClosed && time.Since(s.begun)-time.Duration(s.last.Load()) < s.drainTimeout
+	if s.unacked = left; moved {
+		s.drainTimer.Reset(s.drainTimeout)
 		return
 	}
 	s.close()
@@ -266,7 +266,7 @@ func (s *session) end() {
 // regular session the alert was already sent by CloseWrite.
 func (s *session) close() {
 	s.ended = true
-	for _, t := range []*time.Timer{s.idling, s.lingering} {
+	for _, t := range []*time.Timer{s.idling, s.drainTimer} {
 		if t != nil {
 			t.Stop()
 		}
@@ -279,9 +279,9 @@ func (s *session) close() {
 	s.client.Close()
 }
 
-// endWrites closes the write side of a connection. It reports false if that failed or
+// closeWrite closes the write side of a connection. It reports false if that failed or
 // is not supported.
-func endWrites(conn net.Conn) bool {
+func closeWrite(conn net.Conn) bool {
 	half, ok := conn.(interface{ CloseWrite() error })
 	return ok && half.CloseWrite() == nil
 }

@@ -205,7 +205,7 @@ func TestRuntimeEndsItsSide(t *testing.T) {
 				if leaves {
 					tb.client.CloseWrite()
 				} else {
-					time.Sleep(lingerTime)
+					time.Sleep(drainTimeout)
 				}
 				if !tb.over() {
 					t.Error("it goes on")
@@ -218,7 +218,7 @@ func TestRuntimeEndsItsSide(t *testing.T) {
 func TestSidesThatVanish(t *testing.T) {
 	for name, vanish := range map[string]func(*table){
 		"client":  func(tb *table) { tb.client.Close() },
-		"runtime": func(tb *table) { tb.runtime.Close(); time.Sleep(lingerTime) },
+		"runtime": func(tb *table) { tb.runtime.Close(); time.Sleep(drainTimeout) },
 		"client that is written to": func(tb *table) {
 			tb.client.in.Close()
 			_, _ = tb.runtime.Write([]byte("x"))
@@ -226,7 +226,7 @@ func TestSidesThatVanish(t *testing.T) {
 		"runtime that is written to": func(tb *table) {
 			tb.runtime.in.Close()
 			_, _ = tb.client.Write([]byte("x"))
-			time.Sleep(lingerTime)
+			time.Sleep(drainTimeout)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

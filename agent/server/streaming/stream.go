@@ -174,17 +174,17 @@ func (h *Handler) Run(ctx context.Context) {
 	h.wait.Wait()
 }
 
-// enter acquires a slot; end must not block.
-func (h *Handler) enter(run bool, end func()) (*slot, error) {
+// acquire acquires a slot; end must not block.
+func (h *Handler) acquire(run bool, end func()) (*slot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.ended:
 		return nil, errEnded
 	case len(h.open) >= h.c.MaxSessions:
-		return nil, &refusal{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d sessions of exec, attach and port-forward reached: end one, or try again later", h.c.MaxSessions)}
+		return nil, &httpError{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d sessions of exec, attach and port-forward reached: end one, or try again later", h.c.MaxSessions)}
 	case run && h.runs >= maxRuns:
-		return nil, &refusal{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d commands of /run reached: try again later, or use exec", maxRuns)}
+		return nil, &httpError{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d commands of /run reached: try again later, or use exec", maxRuns)}
 	}
 	s := &slot{run: run, end: end}
 	h.open[s] = struct{}{}
@@ -195,16 +195,16 @@ func (h *Handler) enter(run bool, end func()) (*slot, error) {
 	return s, nil
 }
 
-// become replaces the end function of a slot. It reports false if Run has already
+// setEnd replaces the end function of a slot. It reports false if Run has already
 // ended the slot.
-func (h *Handler) become(s *slot, end func()) bool {
+func (h *Handler) setEnd(s *slot, end func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.end = end
 	return !h.ended
 }
 
-func (h *Handler) leave(s *slot) {
+func (h *Handler) release(s *slot) {
 	h.mu.Lock()
 	delete(h.open, s)
 	if s.run {
@@ -227,7 +227,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
-	refused := refusalOf(err)
+	refused := httpErrorOf(err)
 	if refused.code >= http.StatusInternalServerError && asked.verb != verbRun && r.Context().Err() == nil {
 		h.c.Log.Warn("cannot start session", "verb", asked.verb, "target", asked.name.String(), "error", err)
 	}
@@ -253,14 +253,14 @@ func read(r *http.Request) (request, *upgrade, error) {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, asked request, up *upgrade) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	place, err := h.enter(asked.verb == verbRun, cancel)
+	place, err := h.acquire(asked.verb == verbRun, cancel)
 	if err != nil {
 		return err
 	}
 	handed := false
 	defer func() {
 		if !handed {
-			h.leave(place)
+			h.release(place)
 		}
 	}()
 	found, err := h.c.Find(ctx, asked.name)
@@ -278,20 +278,20 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, asked request, u
 	if err != nil {
 		return err
 	}
-	a, err := ask(ctx, to, r.Method, up, h.c.AnswerTimeout)
+	a, err := dialUpgrade(ctx, to, r.Method, up, h.c.AnswerTimeout)
 	if err != nil {
 		return err
 	}
-	s, err := takeOver(w, a, h.c.IdleTimeout)
+	s, err := hijack(w, a, h.c.IdleTimeout)
 	if err != nil {
 		return err
 	}
-	if !h.become(place, s.end) {
+	if !h.setEnd(place, s.end) {
 		s.end()
 	}
 	handed = true
 	go func() { // Run waits for it by its slot
-		defer h.leave(place)
+		defer h.release(place)
 		h.c.Log.Debug("session started", "verb", asked.verb, "target", asked.name.String())
 		s.run()
 		h.c.Log.Debug("session ended", "verb", asked.verb, "target", asked.name.String())
@@ -326,7 +326,7 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, containerID st
 		return err
 	}
 	if code != 0 {
-		return &refusal{code: http.StatusInternalServerError, text: fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(cmd, " "), code, stderr[:min(len(stderr), maxBody)])}
+		return &httpError{code: http.StatusInternalServerError, text: fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(cmd, " "), code, stderr[:min(len(stderr), maxBody)])}
 	}
 	plainText(w.Header())
 	_, _ = w.Write(stdout) // fails only if the client has disconnected

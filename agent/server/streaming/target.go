@@ -79,5 +79,5 @@ func socket(raw string) (target, error) {
 }
 
 func misconfigured(format string, args ...any) error {
-	return &refusal{code: http.StatusBadGateway, text: "the URL of the container runtime's streaming server " + fmt.Sprintf(format, args...)}
+	return &httpError{code: http.StatusBadGateway, text: "the URL of the container runtime's streaming server " + fmt.Sprintf(format, args...)}
 }

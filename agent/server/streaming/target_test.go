@@ -34,7 +34,7 @@ func TestTarget(t *testing.T) {
 		"http://127.0.0.1:80/" + strings.Repeat("a", maxURL),
 	} {
 		got, err := targetOf(raw)
-		if r := (*refusal)(nil); !errors.As(err, &r) || r.code != http.StatusBadGateway {
+		if r := (*httpError)(nil); !errors.As(err, &r) || r.code != http.StatusBadGateway {
 			t.Errorf("%q is accepted as %+v, or refused otherwise: %v", raw, got, err)
 		}
 	}

@@ -58,7 +58,7 @@ func upgradeOf(r *http.Request) (*upgrade, error) {
 		// A body could not be distinguished from the data after the upgrade.
 		// Without Connection: close, the HTTP server would read the body before it
 		// responds.
-		return nil, &refusal{code: http.StatusBadRequest, header: http.Header{"Connection": {"close"}}, text: "upgrade request must not have a body"}
+		return nil, &httpError{code: http.StatusBadRequest, header: http.Header{"Connection": {"close"}}, text: "upgrade request must not have a body"}
 	}
 	u.header = pick(r.Header, askedWith[u.webSocket])
 	withoutToken(u.header)
@@ -67,7 +67,7 @@ func upgradeOf(r *http.Request) (*upgrade, error) {
 	return u, nil
 }
 
-var errNoUpgrade = &refusal{
+var errNoUpgrade = &httpError{
 	code:   http.StatusUpgradeRequired,
 	header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocolSPDY + ", " + protocolWebSocket}},
 	text:   "this path requires HTTP/1.1 with an upgrade to SPDY/3.1 or WebSocket",

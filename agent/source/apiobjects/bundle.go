@@ -84,9 +84,9 @@ func (o *Objects) fetchBundle(ctx context.Context, k bundleKey) (string, validit
 	var err error
 	if k.name != "" {
 		list.Items = make([]certificatesv1beta1.ClusterTrustBundle, 1)
-		err = o.config.API.Get(ctx, apiclient.TrustBundles, "", k.name, &list.Items[0])
+		err = o.config.API.Get(ctx, apiclient.ClusterTrustBundles, "", k.name, &list.Items[0])
 	} else {
-		err = o.config.API.List(ctx, apiclient.TrustBundles, "", metav1.ListOptions{
+		err = o.config.API.List(ctx, apiclient.ClusterTrustBundles, "", metav1.ListOptions{
 			LabelSelector: k.labels,
 			FieldSelector: fields.OneTermEqualSelector("spec.signerName", k.signer).String(),
 		}, &list)

@@ -56,7 +56,7 @@ func (o *Objects) Services(ctx context.Context, namespace string) ([]*v1.Service
 
 func (o *Objects) fetchClaim(ctx context.Context, k key) (*v1.PersistentVolumeClaim, validity, error) {
 	claim := new(v1.PersistentVolumeClaim)
-	if err := o.config.API.Get(ctx, apiclient.Claims, k.namespace, k.name, claim); err != nil {
+	if err := o.config.API.Get(ctx, apiclient.PersistentVolumeClaims, k.namespace, k.name, claim); err != nil {
 		return nil, validity{}, fmt.Errorf("%s: %w", k, err)
 	}
 	slim(claim)
@@ -68,7 +68,7 @@ func (o *Objects) fetchClaim(ctx context.Context, k key) (*v1.PersistentVolumeCl
 
 func (o *Objects) fetchVolume(ctx context.Context, k key) (*v1.PersistentVolume, validity, error) {
 	volume := new(v1.PersistentVolume)
-	if err := o.config.API.Get(ctx, apiclient.Volumes, "", k.name, volume); err != nil {
+	if err := o.config.API.Get(ctx, apiclient.PersistentVolumes, "", k.name, volume); err != nil {
 		return nil, validity{}, fmt.Errorf("%s: %w", k, err)
 	}
 	slim(volume)

@@ -51,7 +51,7 @@ func TestByTheClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	running(t, o)
-	o.Refer([]*v1.Pod{podWith("pod", "a")})
+	o.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 	if _, err := o.ConfigMap(t.Context(), "ns", "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func fromMemory(t testing.TB) map[string]func() error {
 	s.put("configmaps", configMap("a", "1"))
 	p := podOf("pod")
 	p.Spec.Volumes = append(p.Spec.Volumes, podWith("x", "a").Spec.Volumes...)
-	o.Refer([]*v1.Pod{p})
+	o.SetReferencingPods([]*v1.Pod{p})
 	ctx := t.Context()
 	reads := map[string]func() error{
 		"ConfigMap": func() error { _, err := o.ConfigMap(ctx, "ns", "a"); return err },

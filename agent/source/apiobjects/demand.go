@@ -13,9 +13,9 @@ import (
 
 // Timing of cached reads.
 const (
-	// patience is how long a read waits for the API server when it could return
+	// readTimeout is how long a read waits for the API server when it could return
 	// the last known value.
-	patience = 5 * time.Second
+	readTimeout = 5 * time.Second
 	// recently is how long a value is cached that is likely to change soon,
 	// such as that an object does not exist.
 	recently = 5 * time.Second
@@ -31,16 +31,16 @@ type validity struct {
 
 func validFor(d time.Duration) validity { return validity{fresh: time.Now().Add(d)} }
 
-// demand is a read-through cache. A value is fetched when it is read, and again
+// readCache is a read-through cache. A value is fetched when it is read, and again
 // at the first read after it is no longer fresh. Objects.Run makes one
 // single-flight fetch per key, however many readers there are. While fetching
 // fails, reads return the last known value if it is still valid, and the fetch
 // is retried with backoff.
-type demand[K comparable, V any] struct {
-	o        *Objects
-	fetch    func(context.Context, K) (V, validity, error)
-	patience time.Duration // how long a read with a usable value waits, unless there is an outage
-	missing  time.Duration // how long NotFound is cached; zero treats it like any error
+type readCache[K comparable, V any] struct {
+	o       *Objects
+	fetch   func(context.Context, K) (V, validity, error)
+	timeout time.Duration // how long a read with a usable value waits, unless there is an outage
+	missing time.Duration // how long NotFound is cached; zero treats it like any error
 
 	mu    sync.Mutex
 	slots map[K]*slot[V]
@@ -63,8 +63,8 @@ type slot[V any] struct {
 	tried    int // the value of renewals that the last fetch covered
 }
 
-func newDemand[K comparable, V any](o *Objects, fetch func(context.Context, K) (V, validity, error), patience, missing time.Duration) *demand[K, V] {
-	return &demand[K, V]{o: o, fetch: fetch, patience: patience, missing: missing, slots: make(map[K]*slot[V])}
+func newReadCache[K comparable, V any](o *Objects, fetch func(context.Context, K) (V, validity, error), patience, missing time.Duration) *readCache[K, V] {
+	return &readCache[K, V]{o: o, fetch: fetch, timeout: patience, missing: missing, slots: make(map[K]*slot[V])}
 }
 
 // usable reports whether the value may be returned.
@@ -99,7 +99,7 @@ func (s *slot[V]) answer(now time.Time) (V, error) {
 }
 
 // read returns the value of k. It waits for the API server if needed.
-func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
+func (d *readCache[K, V]) read(ctx context.Context, k K) (V, error) {
 	d.mu.Lock()
 	s := d.slots[k]
 	if s == nil {
@@ -110,12 +110,12 @@ func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
 	if s.flight == nil && (!now.Before(s.next) || s.recovered()) {
 		s.again = d.o.config.Recovered.Next()
 		s.flight = make(chan struct{})
-		d.o.start(func(ctx context.Context) { d.fly(ctx, k, s) })
+		d.o.start(func(ctx context.Context) { d.runFetch(ctx, k, s) })
 	}
 	flight, usable, tried := s.flight, s.usable(now), s.tried == s.renewals
 	value, err := s.answer(now)
 	d.mu.Unlock()
-	if flight == nil || usable && (d.patience == 0 || tried && d.o.outage.on()) {
+	if flight == nil || usable && (d.timeout == 0 || tried && d.o.outage.on()) {
 		return value, err
 	}
 	return d.wait(ctx, k, s, flight, usable)
@@ -124,10 +124,10 @@ func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
 // wait waits for a fetch and returns its result. If there is a usable value, it
 // waits only for the timeout of the cache, and later reads do not wait again
 // until the API server has responded.
-func (d *demand[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan struct{}, usable bool) (V, error) {
+func (d *readCache[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan struct{}, usable bool) (V, error) {
 	var late <-chan time.Time
 	if usable {
-		timer := time.NewTimer(d.patience)
+		timer := time.NewTimer(d.timeout)
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -140,13 +140,13 @@ func (d *demand[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan st
 	case <-ctx.Done():
 		ended = context.Cause(ctx)
 	case <-d.o.done:
-		ended = errEnded
+		ended = errShutdown
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if slow && s.flight == flight && !s.out && d.slots[k] == s {
 		s.out = true
-		d.o.outage.begins(errSlow)
+		d.o.outage.add(errSlow)
 	}
 	value, err := s.answer(time.Now())
 	if err != nil && ended != nil {
@@ -155,9 +155,9 @@ func (d *demand[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan st
 	return value, err
 }
 
-// fly fetches k, and again if renew was called meanwhile, stores the result,
+// runFetch fetches k, and again if renew was called meanwhile, stores the result,
 // and releases the waiting reads.
-func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
+func (d *readCache[K, V]) runFetch(ctx context.Context, k K, s *slot[V]) {
 	var value V
 	var valid validity
 	var err error
@@ -172,7 +172,7 @@ func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
 			break
 		}
 	}
-	err = genuine(err)
+	err = checkNotFound(err)
 	close(s.flight)
 	s.flight, s.err, s.tried = nil, err, s.renewals
 	was := s.out
@@ -192,15 +192,15 @@ func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
 	}
 	switch {
 	case s.out && !was:
-		d.o.outage.begins(err)
+		d.o.outage.add(err)
 	case was && !s.out:
-		d.o.outage.ends()
+		d.o.outage.resolve()
 	}
 }
 
-// renew marks values as stale: the next read waits for a new fetch. A value
+// invalidate marks values as stale: the next read waits for a new fetch. A value
 // that cannot be fetched stays.
-func (d *demand[K, V]) renew(stale func(K) bool) {
+func (d *readCache[K, V]) invalidate(stale func(K) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, s := range d.slots {
@@ -211,8 +211,8 @@ func (d *demand[K, V]) renew(stale func(K) bool) {
 	}
 }
 
-// keep drops the entries that are no longer referenced.
-func (d *demand[K, V]) keep(wanted func(K) bool) {
+// retain drops the entries that are no longer referenced.
+func (d *readCache[K, V]) retain(wanted func(K) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, s := range d.slots {
@@ -220,7 +220,7 @@ func (d *demand[K, V]) keep(wanted func(K) bool) {
 			delete(d.slots, k)
 			if s.out {
 				s.out = false
-				d.o.outage.leaves()
+				d.o.outage.drop()
 			}
 		}
 	}

@@ -98,7 +98,7 @@ func wrong(err error, right func() bool) error {
 func TestFetchedAndKept(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
-		l.Refer([]*v1.Pod{podOf("pod")})
+		l.SetReferencingPods([]*v1.Pod{podOf("pod")})
 		for _, r := range l.reads() {
 			var group sync.WaitGroup
 			for range 20 {
@@ -129,7 +129,7 @@ func TestFetchedAndKept(t *testing.T) {
 func TestFetchedWithoutALink(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
-		l.Refer([]*v1.Pod{podOf("pod")})
+		l.SetReferencingPods([]*v1.Pod{podOf("pod")})
 		for _, r := range l.reads() {
 			if err := r.do(t.Context()); err != nil {
 				t.Errorf("%s: %v", r.call, err)
@@ -139,7 +139,7 @@ func TestFetchedWithoutALink(t *testing.T) {
 		l.made()
 		time.Sleep(time.Hour)
 		for range 100 {
-			l.Refer([]*v1.Pod{podOf("pod"), podOf("another")})
+			l.SetReferencingPods([]*v1.Pod{podOf("pod"), podOf("another")})
 			for _, r := range l.reads() {
 				if err := r.do(t.Context()); err != nil {
 					t.Errorf("%s: %v", r.call, err)
@@ -169,7 +169,7 @@ func TestFetchedWithoutALink(t *testing.T) {
 			t.Error(err)
 		}
 		l.set(func() { l.fail = errLink })
-		l.Refer([]*v1.Pod{podWith("other")})
+		l.SetReferencingPods([]*v1.Pod{podWith("other")})
 		for _, r := range l.reads() {
 			if err := r.do(t.Context()); (err == nil) != (r.call == "list services/ns") {
 				t.Errorf("%s: %v", r.call, err)
@@ -178,7 +178,7 @@ func TestFetchedWithoutALink(t *testing.T) {
 		if _, err := l.Services(t.Context(), metav1.NamespaceDefault); err != nil {
 			t.Error(err)
 		}
-		l.Refer(nil)
+		l.SetReferencingPods(nil)
 		if _, err := l.Services(t.Context(), "ns"); err == nil {
 			t.Error("services of no pod's namespace are kept")
 		}
@@ -188,9 +188,9 @@ func TestFetchedWithoutALink(t *testing.T) {
 		}
 		// An outage that nobody minds any more is over, and the next another.
 		for range 2 {
-			l.Refer(nil)
+			l.SetReferencingPods(nil)
 			l.set(func() { l.fail = nil })
-			l.Refer([]*v1.Pod{podOf("pod")})
+			l.SetReferencingPods([]*v1.Pod{podOf("pod")})
 			time.Sleep(time.Hour)
 			for range 2 {
 				if err := l.reads()[0].do(t.Context()); err != nil {
@@ -209,7 +209,7 @@ func TestFetchedWithoutALink(t *testing.T) {
 func TestServerThatDoesNotAnswer(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
-		l.Refer([]*v1.Pod{podOf("pod")})
+		l.SetReferencingPods([]*v1.Pod{podOf("pod")})
 		for _, r := range l.reads() {
 			if err := r.do(t.Context()); err != nil {
 				t.Errorf("%s: %v", r.call, err)
@@ -232,7 +232,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 				}
 			}
 		}
-		if held := time.Since(began); held != patience {
+		if held := time.Since(began); held != readTimeout {
 			t.Errorf("reads were held up for %v", held)
 		}
 		if _, err := l.RuntimeClass(ctx, "other"); !errors.Is(err, context.DeadlineExceeded) {
@@ -282,7 +282,7 @@ func TestNotThere(t *testing.T) {
 func TestUnboundClaim(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.put("persistentvolumeclaims", claimNamed("claim", ""))
-		l.Refer([]*v1.Pod{podOf("pod")})
+		l.SetReferencingPods([]*v1.Pod{podOf("pod")})
 		if c, err := l.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil || c.Spec.VolumeName != "" {
 			t.Errorf("%v, %v", c, err)
 		}
@@ -309,7 +309,7 @@ func TestNoAPIServer(t *testing.T) {
 			l.refuse["get clustertrustbundles//bundle"] = notServed()
 			l.refuse["list clustertrustbundles"] = notServed()
 		})
-		l.Refer([]*v1.Pod{podWith("pod", "a")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		_, err := l.PersistentVolumeClaim(t.Context(), "ns", "claim")
 		if err == nil || apierrors.IsNotFound(err) {
 			t.Errorf("claim: %v", err)

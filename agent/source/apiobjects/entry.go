@@ -21,13 +21,13 @@ type entry struct {
 	key   key
 	ready chan struct{} // closed at the first answer or error, or when no pod references it any more
 
-	settled bool           // ready is closed
-	known   bool           // the API server has answered
-	object  runtime.Object // *v1.ConfigMap or *v1.Secret, nil if it does not exist
-	err     error          // of the last attempt, while known is false
-	told    bool           // a read returned a result that the first answer may differ from
-	cancel  context.CancelFunc
-	dropped bool
+	settled    bool           // ready is closed
+	known      bool           // the API server has answered
+	object     runtime.Object // *v1.ConfigMap or *v1.Secret, nil if it does not exist
+	err        error          // of the last attempt, while known is false
+	readFailed bool           // a read returned a result that the first answer may differ from
+	cancel     context.CancelFunc
+	dropped    bool
 }
 
 func newEntry(k key) *entry { return &entry{key: k, ready: make(chan struct{})} }
@@ -94,10 +94,10 @@ func (o *Objects) watched(ctx context.Context, k key) (runtime.Object, error) {
 			if local {
 				return nil, localOnly(k)
 			}
-			return o.strays.read(ctx, k)
+			return o.unreferenced.read(ctx, k)
 		}
 		found, known, err := e.object, e.known, e.err
-		e.told = e.told || err != nil
+		e.readFailed = e.readFailed || err != nil
 		o.mu.Unlock()
 		switch {
 		case known && found == nil:
@@ -112,7 +112,7 @@ func (o *Objects) watched(ctx context.Context, k key) (runtime.Object, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for %s from the API server: %w", k, context.Cause(ctx))
 		case <-o.done:
-			return nil, fmt.Errorf("wait for %s from the API server: %w", k, errEnded)
+			return nil, fmt.Errorf("wait for %s from the API server: %w", k, errShutdown)
 		}
 	}
 }
@@ -122,12 +122,12 @@ func localOnly(k key) error {
 	return fmt.Errorf("not read from API server, since only static pods reference it: %w", notFound(k))
 }
 
-// answered records the API server's answer, and calls Changed if the answer
+// onAnswer records the API server's answer, and calls Changed if the answer
 // differs from what earlier reads returned. found is nil if the object does not
 // exist. It reports whether the object is immutable.
-func (o *Objects) answered(e *entry, found runtime.Object) (final bool) {
+func (o *Objects) onAnswer(e *entry, found runtime.Object) (final bool) {
 	o.mu.Lock()
-	changed := e.known && !same(e.object, found) || !e.known && e.told
+	changed := e.known && !same(e.object, found) || !e.known && e.readFailed
 	e.known, e.object, e.err = true, found, nil
 	e.settle()
 	dropped := e.dropped
@@ -143,14 +143,14 @@ func (o *Objects) failed(e *entry, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !e.known {
-		e.err = fmt.Errorf("%s: %w", e.key, genuine(err))
+		e.err = fmt.Errorf("%s: %w", e.key, checkNotFound(err))
 		e.settle()
 	}
 }
 
-// fetchStray fetches a ConfigMap or Secret that no known pod references. It is
+// fetchUnreferenced fetches a ConfigMap or Secret that no known pod references. It is
 // cached only until the pod is expected to be known.
-func (o *Objects) fetchStray(ctx context.Context, k key) (runtime.Object, validity, error) {
+func (o *Objects) fetchUnreferenced(ctx context.Context, k key) (runtime.Object, validity, error) {
 	var into interface {
 		runtime.Object
 		metav1.Object

@@ -62,7 +62,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		return
 	}
 	f := &follower{o: o, e: e}
-	defer f.leave()
+	defer f.leaveOutage()
 	for {
 		again := o.config.Recovered.Next()
 		final, err := f.round(ctx)
@@ -70,7 +70,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		case final || ctx.Err() != nil:
 			return
 		case !errors.Is(err, errOver):
-			f.trouble(err)
+			f.recordFailure(err)
 		}
 		if !f.backoff.Wait(ctx, again) {
 			return
@@ -84,12 +84,12 @@ func (f *follower) round(ctx context.Context) (final bool, err error) {
 	if f.version == "" {
 		var found runtime.Object
 		var version string
-		apart(func() { found, version, err = f.list(ctx) })
+		onOwnStack(func() { found, version, err = f.list(ctx) })
 		if err != nil {
 			return false, err
 		}
-		f.well()
-		if f.o.answered(f.e, found) {
+		f.healthy()
+		if f.o.onAnswer(f.e, found) {
 			return true, errOver
 		}
 		f.version = version
@@ -102,9 +102,9 @@ func (f *follower) round(ctx context.Context) (final bool, err error) {
 	return final, err
 }
 
-// apart runs do on a new goroutine and waits for it. A goroutine that waits for
+// onOwnStack runs do on a new goroutine and waits for it. A goroutine that waits for
 // minutes would keep the deep stack that do needs.
-func apart(do func()) {
+func onOwnStack(do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -178,7 +178,7 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errOver)
 	defer cancel()
 	var w watch.Interface
-	apart(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options) })
+	onOwnStack(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options) })
 	if err != nil {
 		return false, err
 	}
@@ -191,7 +191,7 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		case <-stands.C:
-			f.stands()
+			f.established()
 			end = errOver
 		case event, open := <-w.ResultChan():
 			if !open {
@@ -204,7 +204,7 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 			if final || err != nil {
 				return final, err
 			}
-			f.stands()
+			f.established()
 			end = errOver
 		}
 	}
@@ -224,19 +224,19 @@ func (f *follower) event(event watch.Event) (final bool, err error) {
 		return false, nil
 	}
 	if event.Type == watch.Deleted {
-		return f.o.answered(f.e, nil), nil
+		return f.o.onAnswer(f.e, nil), nil
 	}
-	return f.o.answered(f.e, event.Object), nil
+	return f.o.onAnswer(f.e, event.Object), nil
 }
 
-// trouble records a failure and logs the first one. A denied request is logged
+// recordFailure records a failure and logs the first one. A denied request is logged
 // per object, an unreachable API server once for all objects.
-func (f *follower) trouble(err error) {
+func (f *follower) recordFailure(err error) {
 	f.o.failed(f.e, err)
 	refused := apierrors.IsForbidden(err)
 	if refused && f.out {
 		f.out = false
-		f.o.outage.ends()
+		f.o.outage.resolve()
 	}
 	switch {
 	case refused && !f.refused:
@@ -244,30 +244,30 @@ func (f *follower) trouble(err error) {
 		f.log(slog.LevelWarn, "API server denied access to object", "error", err)
 	case !refused && !f.out:
 		f.out = true
-		f.o.outage.begins(err)
+		f.o.outage.add(err)
 	}
 }
 
-// stands records that the watch works. Only this resets the backoff: an API
+// established records that the watch works. Only this resets the backoff: an API
 // server that allows lists but not watches must not be listed every second.
-func (f *follower) stands() {
+func (f *follower) established() {
 	f.backoff.Reset()
-	f.well()
+	f.healthy()
 }
 
-// leave removes the entry from the outage without marking the outage as ended.
-func (f *follower) leave() {
+// leaveOutage removes the entry from the outage without marking the outage as ended.
+func (f *follower) leaveOutage() {
 	if f.out {
 		f.out = false
-		f.o.outage.leaves()
+		f.o.outage.drop()
 	}
 }
 
-// well records that the API server responded.
-func (f *follower) well() {
+// healthy records that the API server responded.
+func (f *follower) healthy() {
 	if f.out {
 		f.out = false
-		f.o.outage.ends()
+		f.o.outage.resolve()
 	}
 	if f.refused {
 		f.refused = false

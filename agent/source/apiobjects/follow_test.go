@@ -21,7 +21,7 @@ func TestFollows(t *testing.T) {
 		for i := range 100 {
 			pods = append(pods, podWith(fmt.Sprintf("pod-%d", i), "a", "a"))
 		}
-		l.Refer(pods)
+		l.SetReferencingPods(pods)
 		if got := l.text("a"); got != "1" {
 			t.Errorf("read %q", got)
 		}
@@ -58,12 +58,12 @@ func TestFollows(t *testing.T) {
 			}
 		}
 		l.expect()
-		l.Refer(pods[:1])
+		l.SetReferencingPods(pods[:1])
 		synctest.Wait()
 		if l.watches() != 1 {
 			t.Error("the last pod that refers to it is not enough")
 		}
-		l.Refer(nil)
+		l.SetReferencingPods(nil)
 		synctest.Wait()
 		if l.watches() != 0 {
 			t.Error("it is watched though nobody refers to it")
@@ -73,7 +73,7 @@ func TestFollows(t *testing.T) {
 		if told := l.told(); len(told) > 0 {
 			t.Errorf("told of what nobody refers to: %q", told)
 		}
-		l.Refer(pods[:2])
+		l.SetReferencingPods(pods[:2])
 		if got := l.text("a"); got != "4" {
 			t.Errorf("read %q after it was referred to again", got)
 		}
@@ -84,7 +84,7 @@ func TestSecrets(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := podWith("pod")
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "s"}}
-		l.Refer([]*v1.Pod{p})
+		l.SetReferencingPods([]*v1.Pod{p})
 		if _, err := l.Secret(t.Context(), "ns", "s"); !apierrors.IsNotFound(err) {
 			t.Errorf("error %v", err)
 		}
@@ -109,7 +109,7 @@ func TestSecrets(t *testing.T) {
 func TestIdle(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.put("configmaps", configMap("a", "1"))
-		l.Refer([]*v1.Pod{podWith("pod", "a", "b")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a", "b")})
 		time.Sleep(time.Second)
 		l.made()
 		time.Sleep(minWatch - 2*time.Second)
@@ -156,7 +156,7 @@ func TestImmutable(t *testing.T) {
 		m.Immutable = &yes
 		l.put("configmaps", m)
 		l.put("configmaps", configMap("b", "1"))
-		l.Refer([]*v1.Pod{podWith("pod", "a", "b")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a", "b")})
 		if got := l.text("a"); got != "1" {
 			t.Errorf("read %q", got)
 		}
@@ -176,7 +176,7 @@ func TestForbiddenUntilThePodIsKnown(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.put("configmaps", configMap("a", "1"))
 		l.set(func() { l.refuse["list configmaps/ns/a"] = forbidden("configmaps", "a") })
-		l.Refer([]*v1.Pod{podWith("pod", "a")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		if _, err := l.ConfigMap(t.Context(), "ns", "a"); !apierrors.IsForbidden(err) {
 			t.Errorf("error %v", err)
 		}
@@ -211,7 +211,7 @@ func TestOutage(t *testing.T) {
 		for _, name := range names {
 			l.put("configmaps", configMap(name, "1"))
 		}
-		l.Refer([]*v1.Pod{podWith("pod", names...)})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", names...)})
 		time.Sleep(time.Minute)
 		l.made()
 		l.set(func() { l.fail = errLink })
@@ -226,7 +226,7 @@ func TestOutage(t *testing.T) {
 		if lines := l.lines(); len(lines) != 1 {
 			t.Errorf("logged %d lines: %q", len(lines), lines)
 		}
-		l.Refer([]*v1.Pod{podWith("pod", names[:3]...), podWith("new", "e")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", names[:3]...), podWith("new", "e")})
 		if got := l.text("e"); !strings.Contains(got, errLink.Error()) {
 			t.Errorf("read %q", got)
 		}
@@ -269,7 +269,7 @@ func TestTooOldVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, func(t *testing.T, l *lab) {
 				l.put("configmaps", configMap("a", "1"))
-				l.Refer([]*v1.Pod{podWith("pod", "a")})
+				l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 				time.Sleep(time.Minute)
 				l.made()
 				l.set(func() { // what nobody tells of
@@ -298,7 +298,7 @@ func TestTooOldVersion(t *testing.T) {
 func TestWatchThatBreaks(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.put("configmaps", configMap("a", "1"))
-		l.Refer([]*v1.Pod{podWith("pod", "a")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		time.Sleep(time.Minute)
 		l.made()
 		status := apierrors.NewInternalError(errors.New("decode")).Status()
@@ -332,7 +332,7 @@ func TestNotToldOfWhatIsDropped(t *testing.T) {
 		for value, want := range []int{0, 1, 0} {
 			m := configMap("a", fmt.Sprint(value))
 			m.ResourceVersion = fmt.Sprint(value)
-			if l.answered(e, m); len(l.told()) != want {
+			if l.onAnswer(e, m); len(l.told()) != want {
 				t.Errorf("answer %d is not told %d times", value, want)
 			}
 			if value == 1 {
@@ -352,7 +352,7 @@ func TestFewListsAtOnce(t *testing.T) {
 		}
 		hang := make(chan struct{})
 		l.set(func() { l.hang = hang })
-		l.Refer([]*v1.Pod{podWith("pod", names...)})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", names...)})
 		synctest.Wait()
 		l.set(func() { l.hang = nil })
 		close(hang)

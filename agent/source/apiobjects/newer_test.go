@@ -16,7 +16,7 @@ func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 		l.stock()
 		l.set(func() { l.behind = true })
 		first := podOf("first")
-		l.Refer([]*v1.Pod{first})
+		l.SetReferencingPods([]*v1.Pod{first})
 		read := func() {
 			t.Helper()
 			for _, r := range l.reads() {
@@ -34,11 +34,11 @@ func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 		l.put("runtimeclasses", &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Handler: "runc"})
 		l.put("persistentvolumeclaims", claimNamed("claim", "other"))
 		l.put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume", Labels: map[string]string{"new": "yes"}}})
-		l.Refer([]*v1.Pod{first.DeepCopy()}) // only a change of the first pod
+		l.SetReferencingPods([]*v1.Pod{first.DeepCopy()}) // only a change of the first pod
 		read()
 		l.expect()
 		second := podOf("second")
-		l.Refer([]*v1.Pod{first, second})
+		l.SetReferencingPods([]*v1.Pod{first, second})
 		l.expect() // nothing is asked before it is read
 		if all, err := l.Services(t.Context(), "ns"); err != nil || len(all) != 2 {
 			t.Errorf("services of the second pod: %d, %v, want 2", len(all), err)
@@ -54,8 +54,8 @@ func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 		}
 		l.made()
 		read()
-		l.Refer([]*v1.Pod{first, second})
-		l.Refer([]*v1.Pod{second})
+		l.SetReferencingPods([]*v1.Pod{first, second})
+		l.SetReferencingPods([]*v1.Pod{second})
 		read()
 		l.expect("get clustertrustbundles//bundle") // once for all of them
 	})
@@ -66,7 +66,7 @@ func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 func TestNewPodWhoseServicesAreBeingListed(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
-		l.Refer([]*v1.Pod{podWith("first")})
+		l.SetReferencingPods([]*v1.Pod{podWith("first")})
 		hang := make(chan struct{})
 		l.set(func() { l.hang = hang })
 		for range 3 {
@@ -77,7 +77,7 @@ func TestNewPodWhoseServicesAreBeingListed(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		l.Refer([]*v1.Pod{podWith("first"), podWith("second"), podWith("third")})
+		l.SetReferencingPods([]*v1.Pod{podWith("first"), podWith("second"), podWith("third")})
 		for range 3 {
 			go func() {
 				if _, err := l.Services(t.Context(), "ns"); err != nil {
@@ -97,7 +97,7 @@ func TestPodsThatNeedNoServices(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
 		first, no := podWith("first"), false
-		l.Refer([]*v1.Pod{first})
+		l.SetReferencingPods([]*v1.Pod{first})
 		if _, err := l.Services(t.Context(), "ns"); err != nil {
 			t.Error(err)
 		}
@@ -106,7 +106,7 @@ func TestPodsThatNeedNoServices(t *testing.T) {
 		without.Spec.EnableServiceLinks = &no
 		mirror := podWith("mirror")
 		mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
-		l.Refer([]*v1.Pod{first, without, mirror})
+		l.SetReferencingPods([]*v1.Pod{first, without, mirror})
 		if _, err := l.Services(t.Context(), "ns"); err != nil {
 			t.Error(err)
 		}
@@ -124,14 +124,14 @@ func TestImmutableMadeAnew(t *testing.T) {
 			l.put("configmaps", m)
 		}
 		make("1")
-		l.Refer([]*v1.Pod{podWith("first", "a")})
+		l.SetReferencingPods([]*v1.Pod{podWith("first", "a")})
 		if got := l.text("a"); got != "1" {
 			t.Errorf("read %q", got)
 		}
 		l.remove(pathOf("configmaps", "ns", "a"))
 		make("2")
-		l.Refer(nil)
-		l.Refer([]*v1.Pod{podWith("second", "a")})
+		l.SetReferencingPods(nil)
+		l.SetReferencingPods([]*v1.Pod{podWith("second", "a")})
 		if got := l.text("a"); got != "2" {
 			t.Errorf("the next pod reads %q, want 2", got)
 		}
@@ -143,18 +143,18 @@ func TestImmutableMadeAnew(t *testing.T) {
 func TestNewPodWithoutALink(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
-		l.Refer([]*v1.Pod{podWith("first")})
+		l.SetReferencingPods([]*v1.Pod{podWith("first")})
 		if _, err := l.Services(t.Context(), "ns"); err != nil {
 			t.Fatal(err)
 		}
 		l.set(func() { l.fail = errLink })
 		l.put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "new"}})
-		l.Refer([]*v1.Pod{podWith("first"), podWith("second")})
+		l.SetReferencingPods([]*v1.Pod{podWith("first"), podWith("second")})
 		if all, err := l.Services(t.Context(), "ns"); err != nil || len(all) != 1 {
 			t.Errorf("without a link: %d services, %v", len(all), err)
 		}
 		l.set(func() { l.fail = nil })
-		l.Refer([]*v1.Pod{podWith("first"), podWith("second"), podWith("third")})
+		l.SetReferencingPods([]*v1.Pod{podWith("first"), podWith("second"), podWith("third")})
 		if all, err := l.Services(t.Context(), "ns"); err != nil || len(all) != 2 {
 			t.Errorf("with the link again: %d services, %v", len(all), err)
 		}

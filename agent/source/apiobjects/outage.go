@@ -9,37 +9,37 @@ import (
 // outage counts the objects that currently cannot be read from the API server.
 // It starts with the first and ends with the last.
 type outage struct {
-	said *apiclient.Outage
+	log *apiclient.Outage
 
 	mu sync.Mutex
 	n  int
 }
 
-// begins adds one object.
-func (o *outage) begins(err error) {
+// add adds one object.
+func (o *outage) add(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.n++
-	o.said.Note(err)
+	o.log.Record(err)
 }
 
 // on reports whether an outage is in progress.
-func (o *outage) on() bool { return o.said.On() }
+func (o *outage) on() bool { return o.log.Active() }
 
-// ends removes one object that can be read again.
-func (o *outage) ends() {
+// resolve removes one object that can be read again.
+func (o *outage) resolve() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.n--; o.n == 0 {
-		o.said.Note(nil)
+		o.log.Record(nil)
 	}
 }
 
-// leaves removes one object that is no longer referenced.
-func (o *outage) leaves() {
+// drop removes one object that is no longer referenced.
+func (o *outage) drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.n--; o.n == 0 {
-		o.said.Forget()
+		o.log.Forget()
 	}
 }

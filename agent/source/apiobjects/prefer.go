@@ -19,19 +19,19 @@ type Source interface {
 	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 }
 
-// Prefer chains two sources. Local files take precedence, also for pods from
+// Chain chains two sources. Local files take precedence, also for pods from
 // the API server: second is read only if an object does not exist in first or
 // needs an API server.
-func Prefer(first, second Source) Source { return &preferred{first, second} }
+func Chain(first, second Source) Source { return &chain{first, second} }
 
-type preferred struct{ first, second Source }
+type chain struct{ first, second Source }
 
 // elsewhere reports whether the second source must be read.
 func elsewhere(err error) bool {
 	return err != nil && (apierrors.IsNotFound(err) || errors.Is(err, objects.ErrNoServer))
 }
 
-func (p *preferred) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+func (p *chain) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	found, err := p.first.ConfigMap(ctx, namespace, name)
 	if elsewhere(err) {
 		return p.second.ConfigMap(ctx, namespace, name)
@@ -39,7 +39,7 @@ func (p *preferred) ConfigMap(ctx context.Context, namespace, name string) (*v1.
 	return found, err
 }
 
-func (p *preferred) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+func (p *chain) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	found, err := p.first.Secret(ctx, namespace, name)
 	if elsewhere(err) {
 		return p.second.Secret(ctx, namespace, name)
@@ -47,7 +47,7 @@ func (p *preferred) Secret(ctx context.Context, namespace, name string) (*v1.Sec
 	return found, err
 }
 
-func (p *preferred) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+func (p *chain) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	found, err := p.first.PersistentVolumeClaim(ctx, namespace, name)
 	if elsewhere(err) {
 		return p.second.PersistentVolumeClaim(ctx, namespace, name)
@@ -55,7 +55,7 @@ func (p *preferred) PersistentVolumeClaim(ctx context.Context, namespace, name s
 	return found, err
 }
 
-func (p *preferred) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+func (p *chain) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
 	found, err := p.first.PersistentVolume(ctx, name)
 	if elsewhere(err) {
 		return p.second.PersistentVolume(ctx, name)
@@ -63,7 +63,7 @@ func (p *preferred) PersistentVolume(ctx context.Context, name string) (*v1.Pers
 	return found, err
 }
 
-func (p *preferred) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
+func (p *chain) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
 	found, err := p.first.RuntimeClass(ctx, name)
 	if elsewhere(err) {
 		return p.second.RuntimeClass(ctx, name)
@@ -71,7 +71,7 @@ func (p *preferred) RuntimeClass(ctx context.Context, name string) (*nodev1.Runt
 	return found, err
 }
 
-func (p *preferred) Token(ctx context.Context, of *v1.Pod, audience string, expiration time.Duration) (string, time.Time, error) {
+func (p *chain) Token(ctx context.Context, of *v1.Pod, audience string, expiration time.Duration) (string, time.Time, error) {
 	token, expires, err := p.first.Token(ctx, of, audience, expiration)
 	if elsewhere(err) {
 		return p.second.Token(ctx, of, audience, expiration)
@@ -79,7 +79,7 @@ func (p *preferred) Token(ctx context.Context, of *v1.Pod, audience string, expi
 	return token, expires, err
 }
 
-func (p *preferred) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (string, error) {
+func (p *chain) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (string, error) {
 	pem, err := p.first.TrustBundle(ctx, source)
 	if elsewhere(err) {
 		return p.second.TrustBundle(ctx, source)

@@ -75,7 +75,7 @@ func TestPrefer(t *testing.T) {
 		{"the second does not know", notFound(key{}), errLink, "", errLink},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			p := Prefer(source{"first", row.err}, source{"second", row.second})
+			p := Chain(source{"first", row.err}, source{"second", row.second})
 			check := func(what, got string, err error) {
 				t.Helper()
 				if !errors.Is(err, row.fails) || row.fails == nil && (got != row.want || err != nil) {

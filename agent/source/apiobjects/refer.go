@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// wants is the set of references of a set of pods.
-type wants struct {
+// references is the set of references of a set of pods.
+type references struct {
 	objects    map[key]struct{} // from the API server
 	locals     map[key]struct{} // only static pods reference them
 	pods       map[types.UID]struct{}
@@ -23,9 +23,9 @@ type wants struct {
 	claims     bool // some pod references a claim
 }
 
-// wantsOf returns the references of the pods. Terminal pods have none.
-func wantsOf(pods []*v1.Pod) *wants {
-	w := &wants{
+// referencesOf returns the references of the pods. Terminal pods have none.
+func referencesOf(pods []*v1.Pod) *references {
+	w := &references{
 		objects: make(map[key]struct{}), locals: make(map[key]struct{}), pods: make(map[types.UID]struct{}),
 		namespaces: make(map[string]struct{}), linked: make(map[string]struct{}), bundles: make(map[bundleKey]struct{}),
 	}
@@ -40,7 +40,7 @@ func wantsOf(pods []*v1.Pod) *wants {
 	return w
 }
 
-func (w *wants) add(p *v1.Pod) {
+func (w *references) add(p *v1.Pod) {
 	w.pods[p.UID] = struct{}{}
 	w.namespaces[p.Namespace] = struct{}{}
 	w.namespaces[metav1.NamespaceDefault] = struct{}{} // namespace of the service kubernetes
@@ -76,16 +76,16 @@ func (w *wants) add(p *v1.Pod) {
 	}
 }
 
-// Refer sets the pods whose referenced objects are needed. It must be called
+// SetReferencingPods sets the pods whose referenced objects are needed. It must be called
 // with the whole set whenever a pod is added, changed or removed. New objects
 // are watched, and objects that are no longer referenced are dropped. What a
 // new pod references is at least as new as this call at its next read: someone
 // who creates a Service and then a pod expects the pod to see the Service. It
 // does not block, and must not be called concurrently.
-func (o *Objects) Refer(pods []*v1.Pod) {
-	w := wantsOf(pods)
+func (o *Objects) SetReferencingPods(pods []*v1.Pod) {
+	w := referencesOf(pods)
 	o.mu.Lock()
-	fresh := wantsOf(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { _, known := o.pods[p.UID]; return known }))
+	fresh := referencesOf(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { _, known := o.pods[p.UID]; return known }))
 	o.pods = w.pods
 	for k, e := range o.entries {
 		if _, wanted := w.objects[k]; !wanted {
@@ -98,34 +98,34 @@ func (o *Objects) Refer(pods []*v1.Pod) {
 			continue
 		}
 		e := newEntry(k)
-		_, e.told = o.strayed[k]
+		_, e.readFailed = o.strayed[k]
 		o.entries[k] = e
 		o.jobs = append(o.jobs, func(ctx context.Context) { o.follow(ctx, e) })
 	}
 	o.locals = w.locals
 	clear(o.strayed)
 	o.mu.Unlock()
-	o.woken()
+	o.notify()
 	in := func(k key) bool { _, is := w.objects[k]; return is }
-	o.strays.keep(func(key) bool { return false })
-	o.claims.keep(in)
-	o.classes.keep(in)
-	o.volumes.keep(func(key) bool { return w.claims })
-	o.services.keep(func(namespace string) bool { _, is := w.namespaces[namespace]; return is })
-	o.tokens.keep(func(k tokenKey) bool { _, is := w.pods[k.podUID]; return is })
-	o.bundles.keep(func(k bundleKey) bool { _, is := w.bundles[k]; return is })
-	o.renew(fresh)
+	o.unreferenced.retain(func(key) bool { return false })
+	o.claims.retain(in)
+	o.classes.retain(in)
+	o.volumes.retain(func(key) bool { return w.claims })
+	o.services.retain(func(namespace string) bool { _, is := w.namespaces[namespace]; return is })
+	o.tokens.retain(func(k tokenKey) bool { _, is := w.pods[k.podUID]; return is })
+	o.bundles.retain(func(k bundleKey) bool { _, is := w.bundles[k]; return is })
+	o.invalidate(fresh)
 }
 
-// renew marks the cached values that new pods reference as stale.
-func (o *Objects) renew(fresh *wants) {
+// invalidate marks the cached values that new pods reference as stale.
+func (o *Objects) invalidate(fresh *references) {
 	if len(fresh.pods) == 0 {
 		return
 	}
 	in := func(k key) bool { _, is := fresh.objects[k]; return is }
-	o.claims.renew(in)
-	o.classes.renew(in)
-	o.volumes.renew(func(key) bool { return fresh.claims }) // only the claims name them
-	o.services.renew(func(namespace string) bool { _, is := fresh.linked[namespace]; return is })
-	o.bundles.renew(func(k bundleKey) bool { _, is := fresh.bundles[k]; return is })
+	o.claims.invalidate(in)
+	o.classes.invalidate(in)
+	o.volumes.invalidate(func(key) bool { return fresh.claims }) // only the claims name them
+	o.services.invalidate(func(namespace string) bool { _, is := fresh.linked[namespace]; return is })
+	o.bundles.invalidate(func(k bundleKey) bool { _, is := fresh.bundles[k]; return is })
 }

@@ -46,9 +46,9 @@ type Config struct {
 }
 
 var (
-	errEnded   = errors.New("agent is shutting down")
-	errUnknown = errors.New("not yet known")
-	errSlow    = errors.New("API server is slow to respond")
+	errShutdown = errors.New("agent is shutting down")
+	errUnknown  = errors.New("not yet known")
+	errSlow     = errors.New("API server is slow to respond")
 )
 
 // maxLists bounds the concurrent lists of ConfigMaps and Secrets, whose
@@ -78,13 +78,13 @@ type Objects struct {
 	strayed map[key]struct{} // objects read before any pod referenced them
 	pods    map[types.UID]struct{}
 
-	strays   *demand[key, runtime.Object]
-	claims   *demand[key, *v1.PersistentVolumeClaim]
-	volumes  *demand[key, *v1.PersistentVolume]
-	classes  *demand[key, *nodev1.RuntimeClass]
-	services *demand[string, []*v1.Service]
-	tokens   *demand[tokenKey, token]
-	bundles  *demand[bundleKey, string]
+	unreferenced *readCache[key, runtime.Object]
+	claims       *readCache[key, *v1.PersistentVolumeClaim]
+	volumes      *readCache[key, *v1.PersistentVolume]
+	classes      *readCache[key, *nodev1.RuntimeClass]
+	services     *readCache[string, []*v1.Service]
+	tokens       *readCache[tokenKey, token]
+	bundles      *readCache[bundleKey, string]
 }
 
 var _ objects.Reader = (*Objects)(nil)
@@ -106,7 +106,7 @@ func New(config Config) (*Objects, error) {
 	}
 	o := &Objects{
 		config: config,
-		outage: outage{said: apiclient.NewOutage(config.Log,
+		outage: outage{log: apiclient.NewOutage(config.Log,
 			"cannot read objects from API server", "resumed reading objects from API server")},
 		listing: make(chan struct{}, maxLists),
 		wake:    make(chan struct{}, 1),
@@ -114,15 +114,15 @@ func New(config Config) (*Objects, error) {
 		entries: make(map[key]*entry),
 		strayed: make(map[key]struct{}),
 	}
-	o.strays = newDemand(o, o.fetchStray, patience, recently)
-	o.claims = newDemand(o, o.fetchClaim, patience, recently)
-	o.volumes = newDemand(o, o.fetchVolume, patience, recently)
-	o.classes = newDemand(o, o.fetchClass, patience, recently)
-	o.services = newDemand(o, o.fetchServices, patience, recently)
-	o.bundles = newDemand(o, o.fetchBundle, patience, recently)
+	o.unreferenced = newReadCache(o, o.fetchUnreferenced, readTimeout, recently)
+	o.claims = newReadCache(o, o.fetchClaim, readTimeout, recently)
+	o.volumes = newReadCache(o, o.fetchVolume, readTimeout, recently)
+	o.classes = newReadCache(o, o.fetchClass, readTimeout, recently)
+	o.services = newReadCache(o, o.fetchServices, readTimeout, recently)
+	o.bundles = newReadCache(o, o.fetchBundle, readTimeout, recently)
 	// A read with a valid token does not wait, and a deleted account does not
 	// invalidate a token that is still valid.
-	o.tokens = newDemand(o, o.fetchToken, 0, 0)
+	o.tokens = newReadCache(o, o.fetchToken, 0, 0)
 	return o, nil
 }
 
@@ -157,11 +157,11 @@ func (o *Objects) start(job func(context.Context)) {
 	o.mu.Lock()
 	o.jobs = append(o.jobs, job)
 	o.mu.Unlock()
-	o.woken()
+	o.notify()
 }
 
-// woken wakes Run.
-func (o *Objects) woken() {
+// notify wakes Run.
+func (o *Objects) notify() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -181,10 +181,10 @@ var resources = map[string]string{
 	kindBundle:            "clustertrustbundle",
 }
 
-// genuine returns an error of an API request for which IsNotFound holds only if
+// checkNotFound returns an error of an API request for which IsNotFound holds only if
 // an API server reported that the object does not exist. A proxy may return 404
 // too, and so does an API server that does not serve the resource.
-func genuine(err error) error {
+func checkNotFound(err error) error {
 	if apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) {
 		return fmt.Errorf("API server does not serve the resource: %s", err.Error())
 	}

@@ -22,7 +22,7 @@ func TestFirstReadWaits(t *testing.T) {
 		l.put("configmaps", configMap("b", "1"))
 		hang := make(chan struct{})
 		l.set(func() { l.hang = hang })
-		l.Refer([]*v1.Pod{podWith("pod", "a", "b")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a", "b")})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := l.ConfigMap(ctx, "ns", "a"); !errors.Is(err, context.DeadlineExceeded) {
@@ -42,7 +42,7 @@ func TestFirstReadWaits(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		l.Refer([]*v1.Pod{podWith("pod", "a")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		synctest.Wait()
 		l.set(func() { l.hang = nil })
 		close(hang)
@@ -64,7 +64,7 @@ func TestStaticPodsAskNothing(t *testing.T) {
 		}})
 		mirror := podWith("mirror", "a", "b")
 		mirror.Annotations = map[string]string{pod.AnnotationMirror: "x"}
-		l.Refer([]*v1.Pod{static, mirror})
+		l.SetReferencingPods([]*v1.Pod{static, mirror})
 		if got := l.text("a"); got != "not found" {
 			t.Errorf("read %q", got)
 		}
@@ -77,7 +77,7 @@ func TestStaticPodsAskNothing(t *testing.T) {
 		other := podWith("other", "a")
 		other.Spec.Volumes = append(other.Spec.Volumes, static.Spec.Volumes[2])
 		l.put("persistentvolumeclaims", claimNamed("claim", "volume"))
-		l.Refer([]*v1.Pod{static, other, ended})
+		l.SetReferencingPods([]*v1.Pod{static, other, ended})
 		if _, err := l.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil {
 			t.Errorf("claim of a pod of the server too: %v", err)
 		}
@@ -102,7 +102,7 @@ func TestReadBeforeRefer(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 		l.expect("get configmaps/ns/a")
-		l.Refer([]*v1.Pod{podWith("pod", "a")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		// It may have changed since the read.
 		if told := l.told(); !slices.Equal(told, []string{"ConfigMap ns/a"}) {
 			t.Errorf("told %q", told)
@@ -125,7 +125,7 @@ func TestEnd(t *testing.T) {
 			_, err := l.RuntimeClass(t.Context(), "x")
 			early <- err
 		}()
-		l.Refer([]*v1.Pod{podWith("pod", "a")})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		go func() {
 			_, err := l.ConfigMap(t.Context(), "ns", "a")
 			early <- err
@@ -144,10 +144,10 @@ func TestEnd(t *testing.T) {
 				t.Error("a read has an answer")
 			}
 		}
-		if _, err := l.ConfigMap(t.Context(), "ns", "late"); !errors.Is(err, errEnded) {
+		if _, err := l.ConfigMap(t.Context(), "ns", "late"); !errors.Is(err, errShutdown) {
 			t.Errorf("a read after the end: %v", err)
 		}
-		l.Refer(nil)
+		l.SetReferencingPods(nil)
 	})
 	for _, c := range []Config{{}, {API: newServer()}, {Log: testLog(nil)}} {
 		if _, err := New(c); err == nil {
@@ -174,13 +174,13 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		group.Go(func() {
 			for n := range 200 {
-				l.Refer([]*v1.Pod{podWith("pod", names[:n%len(names)]...)})
+				l.SetReferencingPods([]*v1.Pod{podWith("pod", names[:n%len(names)]...)})
 				l.put("configmaps", configMap(names[n%len(names)], fmt.Sprint(n)))
 				time.Sleep(10 * time.Millisecond)
 			}
 		})
 		group.Wait()
-		l.Refer([]*v1.Pod{podWith("pod", names[:2]...)})
+		l.SetReferencingPods([]*v1.Pod{podWith("pod", names[:2]...)})
 		time.Sleep(time.Second)
 		if n := l.watches(); n != 2 || l.text("a") != "195" {
 			t.Errorf("%d watches, read %q", n, l.text("a"))

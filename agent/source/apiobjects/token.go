@@ -73,13 +73,13 @@ func (o *Objects) fetchToken(ctx context.Context, k tokenKey) (token, validity, 
 	}
 	const most = int64(1<<63-1) / int64(time.Second)
 	life := time.Duration(min(seconds, most)) * time.Second
-	return token{text: into.Status.Token, expires: into.Status.ExpirationTimestamp.Time}, lifeOf(asked, life), nil
+	return token{text: into.Status.Token, expires: into.Status.ExpirationTimestamp.Time}, tokenValidity(asked, life), nil
 }
 
-// lifeOf returns when a token is renewed and when it expires. The lifetime
+// tokenValidity returns when a token is renewed and when it expires. The lifetime
 // counts from the time of the request by the local clock, which may differ from
 // the API server's.
-func lifeOf(asked time.Time, life time.Duration) validity {
+func tokenValidity(asked time.Time, life time.Duration) validity {
 	jitter := min(maxTokenJitter, life/20)
 	renew := min(life-life/5, maxTokenAge) - rand.N(jitter+1)
 	return validity{fresh: asked.Add(renew), until: asked.Add(life)}

@@ -24,7 +24,7 @@ func TestTokens(t *testing.T) {
 			}
 			return text
 		}
-		l.Refer([]*v1.Pod{p})
+		l.SetReferencingPods([]*v1.Pod{p})
 		text, expires, err := l.Token(t.Context(), p, "vault", time.Hour)
 		if text != "token 1" || err != nil || time.Until(expires) != time.Hour {
 			t.Errorf("%q until %v, %v", text, expires, err)
@@ -90,8 +90,8 @@ func TestTokens(t *testing.T) {
 			t.Errorf("token %q with a link again", got)
 		}
 		// A pod that is gone has no token, nor has another of the name.
-		l.Refer([]*v1.Pod{podWith("other")})
-		l.Refer([]*v1.Pod{p})
+		l.SetReferencingPods([]*v1.Pod{podWith("other")})
+		l.SetReferencingPods([]*v1.Pod{p})
 		if got := ask("vault", time.Hour); got != "token 6" {
 			t.Errorf("token %q of a pod that was gone", got)
 		}
@@ -110,7 +110,7 @@ func TestTokens(t *testing.T) {
 func TestTokenOfAPodThatGoesMeanwhile(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := podWith("pod")
-		l.Refer([]*v1.Pod{p})
+		l.SetReferencingPods([]*v1.Pod{p})
 		read := func() {
 			if text, _, err := l.Token(t.Context(), p, "", time.Hour); text != "token 1" || err != nil {
 				t.Errorf("%q, %v", text, err)
@@ -122,7 +122,7 @@ func TestTokenOfAPodThatGoesMeanwhile(t *testing.T) {
 		l.set(func() { l.hang = hang })
 		read()
 		synctest.Wait()
-		l.Refer(nil)
+		l.SetReferencingPods(nil)
 		l.set(func() { l.fail = errLink })
 		close(hang)
 		if lines := l.lines(); len(lines) > 0 {
@@ -134,7 +134,7 @@ func TestTokenOfAPodThatGoesMeanwhile(t *testing.T) {
 func TestTokensOfOtherLives(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := podWith("pod")
-		l.Refer([]*v1.Pod{p})
+		l.SetReferencingPods([]*v1.Pod{p})
 		l.set(func() { l.tokenLife = 600 }) // less than asked for
 		if _, expires, err := l.Token(t.Context(), p, "", time.Hour); err != nil || time.Until(expires) != 10*time.Minute {
 			t.Errorf("until %v, %v", expires, err)
@@ -156,7 +156,7 @@ func TestTokensOfOtherLives(t *testing.T) {
 	} {
 		seen := make(map[time.Duration]bool)
 		for range 100 {
-			v := lifeOf(asked, row.life)
+			v := tokenValidity(asked, row.life)
 			renew := v.fresh.Sub(asked)
 			if seen[renew] = true; renew < row.first || renew > row.last || v.until != asked.Add(row.life) {
 				t.Errorf("a token of %v is renewed after %v and ends after %v", row.life, renew, v.until.Sub(asked))

@@ -16,9 +16,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// ownAnnotations are set by the agent only. A manifest copied from a live pod
+// agentAnnotations are set by the agent only. A manifest copied from a live pod
 // may contain them.
-var ownAnnotations = []string{
+var agentAnnotations = []string{
 	pod.AnnotationSource,
 	pod.AnnotationHash,
 	pod.AnnotationMirror,
@@ -43,7 +43,7 @@ func fingerprint(tree map[string]any, origin Origin) (types.UID, error) {
 		}
 	}
 	if annotations, ok := canonical["annotations"].(map[string]any); ok {
-		for _, key := range ownAnnotations {
+		for _, key := range agentAnnotations {
 			delete(annotations, key)
 		}
 	}
@@ -79,7 +79,7 @@ func identify(p *v1.Pod, uid types.UID, origin Origin) error {
 	if p.Annotations == nil {
 		p.Annotations = make(map[string]string, 2)
 	}
-	for _, key := range ownAnnotations {
+	for _, key := range agentAnnotations {
 		delete(p.Annotations, key)
 	}
 	p.Annotations[pod.AnnotationHash] = string(p.UID)

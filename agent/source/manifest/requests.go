@@ -71,7 +71,7 @@ func defaultPodRequests(spec *v1.PodSpec) {
 		}
 	}
 	for name, limit := range own.Limits {
-		if _, ok := requests[name]; !ok && pod.PodLevel(name) {
+		if _, ok := requests[name]; !ok && pod.IsSupportedPodLevelResource(name) {
 			requests[name] = limit.DeepCopy()
 		}
 	}

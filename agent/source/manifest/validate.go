@@ -71,7 +71,7 @@ func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 	volumes := c.volumes(spec.Volumes, path.Child("volumes"))
 	c.containers(spec, volumes, path)
 	c.podSecurity(spec, path)
-	c.place(spec, path)
+	c.scheduling(spec, path)
 	c.hostnames(spec, path)
 	c.dns(spec, path.Child("dnsConfig"))
 	c.podResources(spec, path.Child("resources"))

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// place checks the scheduling fields that a node evaluates.
-func (c *checks) place(spec *v1.PodSpec, path *field.Path) {
+// scheduling checks the scheduling fields that a node evaluates.
+func (c *checks) scheduling(spec *v1.PodSpec, path *field.Path) {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
 		at := path.Child("nodeSelector").Key(key)
 		c.must(at, key, validation.IsQualifiedName)

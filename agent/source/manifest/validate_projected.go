@@ -14,8 +14,8 @@ import (
 
 // Bounds of a token's lifetime in seconds.
 const (
-	minTokenLife = 600
-	maxTokenLife = 1 << 32
+	minTokenLifetime = 600
+	maxTokenLifetime = 1 << 32
 )
 
 // projected checks a projected volume. No two sources may write the same path.
@@ -60,10 +60,10 @@ func (c *checks) projected(v *v1.ProjectedVolumeSource, at *field.Path) {
 
 func (c *checks) token(t *v1.ServiceAccountTokenProjection, taken *[]target, at *field.Path) {
 	if life := t.ExpirationSeconds; life != nil {
-		if *life < minTokenLife {
+		if *life < minTokenLifetime {
 			c.add(field.Invalid(at.Child("expirationSeconds"), *life, "may not specify a duration less than 10 minutes"))
 		}
-		if *life > maxTokenLife {
+		if *life > maxTokenLifetime {
 			c.add(field.Invalid(at.Child("expirationSeconds"), *life, "may not specify a duration larger than 2^32 seconds"))
 		}
 	}

@@ -106,7 +106,7 @@ func containerResource(name v1.ResourceName) string {
 
 // podResource returns the error for a pod-level resource name, or "".
 func podResource(name v1.ResourceName) string {
-	if pod.PodLevel(name) {
+	if pod.IsSupportedPodLevelResource(name) {
 		return ""
 	}
 	return "must be cpu, memory or a size of hugepages for a pod"

@@ -60,12 +60,12 @@ func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
 
 func isLinux(spec *v1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == v1.Linux }
 
-// ownUsers reports whether the pod has its own user namespace.
-func ownUsers(spec *v1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
+// hasUserNamespace reports whether the pod has its own user namespace.
+func hasUserNamespace(spec *v1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
 
 // hostUsers rejects host namespaces and block devices in a pod with its own user\n// namespace.
 func (c *checks) hostUsers(spec *v1.PodSpec, path *field.Path) {
-	if !ownUsers(spec) {
+	if !hasUserNamespace(spec) {
 		return
 	}
 	for _, shared := range []struct {
@@ -124,7 +124,7 @@ func (c *checks) containerSecurity(s *v1.SecurityContext, spec *v1.PodSpec, path
 	c.userID(path.Child("runAsGroup"), s.RunAsGroup, validation.IsValidGroupID)
 	if s.ProcMount != nil {
 		oneOf(c, path.Child("procMount"), *s.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
-		if *s.ProcMount == v1.UnmaskedProcMount && !ownUsers(spec) {
+		if *s.ProcMount == v1.UnmaskedProcMount && !hasUserNamespace(spec) {
 			c.add(field.Invalid(path.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 		}
 	}

@@ -23,7 +23,7 @@ const maxData = v1.MaxSecretSize
 func identify(o metav1.Object, kind string) (key, error) {
 	namespace := o.GetNamespace()
 	switch {
-	case global(kind):
+	case clusterScoped(kind):
 		namespace = "" // cluster-scoped: ignore the manifest's namespace
 	case namespace == "":
 		namespace = metav1.NamespaceDefault
@@ -36,7 +36,7 @@ func identify(o metav1.Object, kind string) (key, error) {
 	if problems := validation.IsDNS1123Subdomain(k.name); len(problems) > 0 {
 		return k, fmt.Errorf("%s: metadata.name %q: %s", kind, k.name, problems[0])
 	}
-	if global(kind) {
+	if clusterScoped(kind) {
 		return k, nil
 	}
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {

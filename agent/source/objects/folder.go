@@ -71,11 +71,11 @@ type Folder struct {
 	objects map[key]any
 	// withheld maps the ignored Secrets that users other than the owner can
 	// read to their files.
-	withheld map[key]string
-	looked   bool   // the directory was listed once
-	failed   error  // error of the last listing; nil after a success
-	told     string // last reported problem of the directory
-	changed  []key  // to be reported by Run
+	withheld    map[key]string
+	scanned     bool   // the directory was listed once
+	failed      error  // error of the last listing; nil after a success
+	lastProblem string // last reported problem of the directory
+	changed     []key  // to be reported by Run
 
 	watched bool // set by Run: inotify reports changes
 	dirty   bool // inotify reported a change
@@ -148,8 +148,8 @@ func (f *Folder) TrustBundle(context.Context, *v1.ClusterTrustBundleProjection) 
 func get[T any](f *Folder, k key) (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.watched || f.dirty || !f.looked {
-		f.look()
+	if !f.watched || f.dirty || !f.scanned {
+		f.scan()
 	}
 	if o, ok := f.objects[k].(T); ok {
 		return o, nil
@@ -196,7 +196,7 @@ func (f *Folder) round(w *watch) (again time.Duration, soon bool) {
 	watched := w.place()
 	f.mu.Lock()
 	f.watched = watched
-	unsettled := f.look()
+	unsettled := f.scan()
 	changed := f.changed
 	f.changed = nil
 	f.mu.Unlock()
@@ -214,16 +214,16 @@ func (f *Folder) round(w *watch) (again time.Duration, soon bool) {
 	return f.config.Rescan, false
 }
 
-// noted wakes Run. The caller holds the lock.
-func (f *Folder) noted() {
+// notify wakes Run. The caller holds the lock.
+func (f *Folder) notify() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// tell emits one event or log line.
-func (f *Folder) tell(message string) {
+// report emits one event or log line.
+func (f *Folder) report(message string) {
 	const limit = 1000
 	if len(message) > limit {
 		message = strings.ToValidUTF8(message[:limit], "") + "..."

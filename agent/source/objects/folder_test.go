@@ -347,7 +347,7 @@ func TestRunTellsOfChanges(t *testing.T) {
 	watched := func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.watched && f.looked
+		return f.watched && f.scanned
 	}
 	for !watched() {
 		time.Sleep(time.Millisecond)

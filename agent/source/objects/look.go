@@ -22,32 +22,32 @@ const maxFiles = 4096
 
 // file is one file of the directory.
 type file struct {
-	sig     signature // of the content that objects came from, or of bad content
-	done    bool      // the content of sig was read
-	objects map[key]any
-	trouble string    // last reported error
-	double  string    // last reported duplicate of an object in another file
-	exposed bool      // it has Secrets that other users can read: they are withheld
-	missing time.Time // when it was first not found
-	seen    bool      // found by the current scan
+	sig       signature // of the content that objects came from, or of bad content
+	done      bool      // the content of sig was read
+	objects   map[key]any
+	lastError string    // last reported error
+	double    string    // last reported duplicate of an object in another file
+	exposed   bool      // it has Secrets that other users can read: they are withheld
+	missing   time.Time // when it was first not found
+	seen      bool      // found by the current scan
 }
 
-// look updates the objects to the current content of the files. It reports
+// scan updates the objects to the current content of the files. It reports
 // whether another scan is needed soon. The caller holds the lock.
-func (f *Folder) look() (unsettled bool) {
+func (f *Folder) scan() (unsettled bool) {
 	f.dirty = false
 	names, folder, err := f.list()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		f.failed = err
-		f.tellFolder(err.Error() + "; keeping its objects")
+		f.reportDirectory(err.Error() + "; keeping its objects")
 		return false
 	}
 	f.failed = nil
 	if len(names) > maxFiles {
-		f.tellFolder(fmt.Sprintf("%s has more than %d files: ignoring the rest", f.config.Path, maxFiles))
+		f.reportDirectory(fmt.Sprintf("%s has more than %d files: ignoring the rest", f.config.Path, maxFiles))
 		names = names[:maxFiles]
 	} else {
-		f.told = ""
+		f.lastProblem = ""
 	}
 	news := false
 	for _, name := range names {
@@ -57,7 +57,7 @@ func (f *Folder) look() (unsettled bool) {
 			f.files[name] = e
 		}
 		e.seen, e.missing = true, time.Time{}
-		changed, wait := f.lookAt(folder, name, e)
+		changed, wait := f.checkFile(folder, name, e)
 		news, unsettled = news || changed, unsettled || wait
 	}
 	gone, wait := f.forget()
@@ -67,7 +67,7 @@ func (f *Folder) look() (unsettled bool) {
 	if news || gone {
 		f.merge()
 	}
-	f.looked = true
+	f.scanned = true
 	return unsettled || wait
 }
 
@@ -93,15 +93,15 @@ func (f *Folder) list() ([]string, *os.Root, error) {
 	return names, folder, nil
 }
 
-func (f *Folder) tellFolder(message string) {
-	if message != f.told {
-		f.told = message
-		f.tell(message)
+func (f *Folder) reportDirectory(message string) {
+	if message != f.lastProblem {
+		f.lastProblem = message
+		f.report(message)
 	}
 }
 
-// lookAt reads one file if it is new and settled.
-func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettled bool) {
+// checkFile reads one file if it is new and settled.
+func (f *Folder) checkFile(folder *os.Root, name string, e *file) (changed, unsettled bool) {
 	sig, data, err := f.read(folder, name, e)
 	switch {
 	case errors.Is(err, errUnchanged):
@@ -114,7 +114,7 @@ func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettl
 		return false, true
 	case err != nil:
 		e.done = false // it may be readable later
-		f.trouble(name, e, err)
+		f.reportError(name, e, err)
 		return false, false
 	}
 	d, err := decode(data)
@@ -123,12 +123,12 @@ func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettl
 			return false, true
 		}
 		e.sig, e.done = sig, true
-		f.trouble(name, e, fmt.Errorf("%w; keeping its previous objects", err))
+		f.reportError(name, e, fmt.Errorf("%w; keeping its previous objects", err))
 		return false, false
 	}
-	e.sig, e.done, e.trouble, e.objects = sig, true, "", d.objects
+	e.sig, e.done, e.lastError, e.objects = sig, true, "", d.objects
 	for _, warning := range d.warnings {
-		f.tell(filepath.Join(f.config.Path, name) + ": " + warning)
+		f.report(filepath.Join(f.config.Path, name) + ": " + warning)
 	}
 	f.checkMode(folder, name, e)
 	return true, false
@@ -146,16 +146,16 @@ func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool)
 	was := e.exposed
 	e.exposed = reached && secret
 	if e.exposed && !was {
-		f.tell(filepath.Join(f.config.Path, name) + ": ignoring its Secrets: users other than its owner can read the file; chmod 600 it")
+		f.report(filepath.Join(f.config.Path, name) + ": ignoring its Secrets: users other than its owner can read the file; chmod 600 it")
 	}
 	return e.exposed != was
 }
 
-// trouble reports once that a file cannot be used. The file keeps its objects.
-func (f *Folder) trouble(name string, e *file, err error) {
-	if text := bare(err).Error(); text != e.trouble {
-		e.trouble = text
-		f.tell(filepath.Join(f.config.Path, name) + ": " + text)
+// reportError reports once that a file cannot be used. The file keeps its objects.
+func (f *Folder) reportError(name string, e *file, err error) {
+	if text := bare(err).Error(); text != e.lastError {
+		e.lastError = text
+		f.report(filepath.Join(f.config.Path, name) + ": " + text)
 	}
 }
 
@@ -198,11 +198,11 @@ func (f *Folder) merge() {
 			}
 		}
 		if double != "" && double != e.double {
-			f.tell(fmt.Sprintf("%s: ignoring %s: a file with a lower name defines it too", filepath.Join(f.config.Path, name), double))
+			f.report(fmt.Sprintf("%s: ignoring %s: a file with a lower name defines it too", filepath.Join(f.config.Path, name), double))
 		}
 		e.double = double
 	}
-	f.note(all)
+	f.setObjects(all)
 }
 
 // withhold records that an object is left out because of the mode of its file.
@@ -213,11 +213,11 @@ func (f *Folder) withhold(k key, name string) {
 	f.withheld[k] = name
 }
 
-// note sets the objects and records which of them changed.
-func (f *Folder) note(all map[key]any) {
+// setObjects sets the objects and records which of them changed.
+func (f *Folder) setObjects(all map[key]any) {
 	old := f.objects
 	f.objects = all
-	if !f.looked {
+	if !f.scanned {
 		return
 	}
 	before := len(f.changed)
@@ -232,7 +232,7 @@ func (f *Folder) note(all map[key]any) {
 		}
 	}
 	if len(f.changed) > before {
-		f.noted()
+		f.notify()
 	}
 }
 

@@ -59,8 +59,8 @@ var resources = map[string]string{
 	KindClass:     "runtimeclass",
 }
 
-// global reports whether objects of a kind are cluster-scoped.
-func global(kind string) bool { return kind == KindVolume || kind == KindClass }
+// clusterScoped reports whether objects of a kind are cluster-scoped.
+func clusterScoped(kind string) bool { return kind == KindVolume || kind == KindClass }
 
 // key names one object. namespace is empty for a cluster-scoped object.
 type key struct {

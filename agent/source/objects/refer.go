@@ -8,11 +8,11 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Refers reports whether a pod's spec references an object by kind and name.
+// PodReferences reports whether a pod's spec references an object by kind and name.
 // Every pod with a claim counts as referencing a PersistentVolume, since only
 // the claim names the volume.
-func Refers(p *v1.Pod, kind, namespace, name string) bool {
-	if !global(kind) && p.Namespace != namespace {
+func PodReferences(p *v1.Pod, kind, namespace, name string) bool {
+	if !clusterScoped(kind) && p.Namespace != namespace {
 		return false
 	}
 	for k, n := range References(p) {

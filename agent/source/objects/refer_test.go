@@ -35,7 +35,7 @@ func TestRefers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: row.spec}
 			for _, kind := range []string{KindConfigMap, KindSecret, KindClaim, KindVolume} {
-				if got := Refers(p, kind, "ns", "x"); got != (kind == row.kind) {
+				if got := PodReferences(p, kind, "ns", "x"); got != (kind == row.kind) {
 					t.Errorf("%s x: %t", kind, got)
 				}
 				for k, name := range References(p) {
@@ -43,7 +43,7 @@ func TestRefers(t *testing.T) {
 						t.Errorf("refers to %s %q", k, name)
 					}
 				}
-				if Refers(p, kind, "ns", "y") || kind != KindVolume && Refers(p, kind, "other", "x") {
+				if PodReferences(p, kind, "ns", "y") || kind != KindVolume && PodReferences(p, kind, "other", "x") {
 					t.Errorf("%s of another name or namespace", kind)
 				}
 			}
@@ -51,11 +51,11 @@ func TestRefers(t *testing.T) {
 	}
 	class := "x"
 	classy := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: v1.PodSpec{RuntimeClassName: &class}}
-	if !Refers(classy, KindClass, "", "x") || Refers(classy, KindClass, "", "y") || Refers(classy, KindSecret, "ns", "x") {
+	if !PodReferences(classy, KindClass, "", "x") || PodReferences(classy, KindClass, "", "y") || PodReferences(classy, KindSecret, "ns", "x") {
 		t.Error("a pod refers to its runtime class alone")
 	}
 	claim := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: volume(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}})}
-	if !Refers(claim, KindClaim, "ns", "x") || Refers(claim, KindClaim, "ns", "y") || !Refers(claim, KindVolume, "", "any") {
+	if !PodReferences(claim, KindClaim, "ns", "x") || PodReferences(claim, KindClaim, "ns", "y") || !PodReferences(claim, KindVolume, "", "any") {
 		t.Error("a claim refers to itself and to any volume")
 	}
 }

@@ -17,7 +17,7 @@ type watch struct {
 	inotify *fsnotify.Watcher // nil while inotify does not work
 	done    chan struct{}     // the goroutine has ended
 	have    []string
-	told    bool
+	logged  bool
 }
 
 func newWatch(f *Folder) *watch { return &watch{folder: f} }
@@ -57,7 +57,7 @@ func (w *watch) place() bool {
 			break
 		}
 	}
-	w.told = false
+	w.logged = false
 	return true
 }
 
@@ -80,8 +80,8 @@ func (w *watch) watch(want []string) error {
 }
 
 func (w *watch) failed(err error) bool {
-	if !w.told {
-		w.told = true
+	if !w.logged {
+		w.logged = true
 		w.folder.config.Log.Warn("fall back to polling local objects",
 			"path", w.folder.config.Path, "error", err)
 	}
@@ -112,7 +112,7 @@ func (w *watch) read(inotify *fsnotify.Watcher) {
 		case ev, ok := <-events:
 			if !ok {
 				events = nil
-			} else if w.concerns(ev.Name) {
+			} else if w.relevant(ev.Name) {
 				w.note()
 			}
 		case _, ok := <-errs: // the queue overflowed
@@ -125,8 +125,8 @@ func (w *watch) read(inotify *fsnotify.Watcher) {
 	}
 }
 
-// concerns reports whether a changed name is relevant to the directory.
-func (w *watch) concerns(name string) bool {
+// relevant reports whether a changed name is relevant to the directory.
+func (w *watch) relevant(name string) bool {
 	path := w.folder.config.Path
 	return name == path || filepath.Dir(name) == path || strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/")
 }
@@ -135,5 +135,5 @@ func (w *watch) note() {
 	w.folder.mu.Lock()
 	defer w.folder.mu.Unlock()
 	w.folder.dirty = true
-	w.folder.noted()
+	w.folder.notify()
 }

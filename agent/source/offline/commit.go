@@ -19,26 +19,26 @@ import (
 // Nothing was changed.
 var ErrFull = errors.New("no room in the journal")
 
-// linger is the retention of an object that is no longer referenced, from the
+// retention is the retention of an object that is no longer referenced, from the
 // API server's last answer on. A pod that replaces another one often uses the
 // same objects, and reads them before it is admitted.
-const linger = time.Hour
+const retention = time.Hour
 
-// step is one batch of changes in preparation.
-type step struct {
+// batch is one batch of changes in preparation.
+type batch struct {
 	changes []journal.Change
 	// urgent batches are written even beyond the limit.
 	urgent bool
 	// uid is the pod that changes, if any, and pod its new in-memory state; nil
 	// removes it.
 	uid types.UID
-	pod *held
+	pod *podState
 	// objects are the new in-memory states of the objects that are written.
 	objects map[key]*entry
 }
 
 // put adds a value unless the disk already has it.
-func (s *Store) put(st *step, name string, value []byte) {
+func (s *Store) put(st *batch, name string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old, ok := s.stored[name]; !ok || old.sum != sha256.Sum256(value) {
@@ -47,7 +47,7 @@ func (s *Store) put(st *step, name string, value []byte) {
 }
 
 // putObject adds an object.
-func (s *Store) putObject(st *step, k key, r *read) error {
+func (s *Store) putObject(st *batch, k key, r *read) error {
 	value, err := encode(r.message)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", k, err)
@@ -66,7 +66,7 @@ func (s *Store) putObject(st *step, k key, r *read) error {
 
 // remove adds the deletion of all values of a pod. The caller holds mu, as for
 // all functions below except commit.
-func (s *Store) remove(st *step, uid types.UID) {
+func (s *Store) remove(st *batch, uid types.UID) {
 	for _, name := range []string{podKey(uid), endKey(uid)} {
 		if _, ok := s.stored[name]; ok {
 			st.changes = append(st.changes, journal.Change{Key: name})
@@ -77,13 +77,13 @@ func (s *Store) remove(st *step, uid types.UID) {
 // commit writes the batch to disk and then applies it in memory. A batch
 // without changes on disk is not written. Any other batch also removes unneeded
 // values. The caller holds the write token.
-func (s *Store) commit(st *step) error {
+func (s *Store) commit(st *batch) error {
 	if len(st.changes) > 0 {
 		s.mu.Lock()
-		s.clean(st, linger)
+		s.collectGarbage(st, retention)
 		grows, size := s.after(st)
 		if grows && size > s.config.MaxBytes {
-			s.clean(st, 0)
+			s.collectGarbage(st, 0)
 			_, size = s.after(st)
 		}
 		s.mu.Unlock()
@@ -104,9 +104,9 @@ func (s *Store) commit(st *step) error {
 	return nil
 }
 
-// clean adds the deletion of forgotten pods, and of objects that are not needed
+// collectGarbage adds the deletion of forgotten pods, and of objects that are not needed
 // and that the API server has not returned for the given time.
-func (s *Store) clean(st *step, while time.Duration) {
+func (s *Store) collectGarbage(st *batch, while time.Duration) {
 	changed := make(map[string]bool, len(st.changes))
 	for i := range st.changes {
 		changed[st.changes[i].Key] = true
@@ -130,21 +130,21 @@ func (s *Store) clean(st *step, while time.Duration) {
 
 // needed reports whether a pod that is to run references an object after the
 // batch is applied.
-func (s *Store) needed(k key, st *step) bool {
+func (s *Store) needed(k key, st *batch) bool {
 	if len(s.unread) > 0 {
 		return true // the references of those pods are unknown
 	}
 	return s.used(k, st)
 }
 
-// wanted reports whether a pod that is to run references an object.
-func (s *Store) wanted(k key) bool { return s.used(k, &step{}) }
+// isReferenced reports whether a pod that is to run references an object.
+func (s *Store) isReferenced(k key) bool { return s.used(k, &batch{}) }
 
-func (s *Store) used(k key, st *step) bool {
-	return s.referred(k, st) && (k.kind != objects.KindVolume || s.claimed(k.name, st))
+func (s *Store) used(k key, st *batch) bool {
+	return s.referred(k, st) && (k.kind != objects.KindVolume || s.isClaimed(k.name, st))
 }
 
-func (s *Store) referred(k key, st *step) bool {
+func (s *Store) referred(k key, st *batch) bool {
 	if h := st.pod; h.runs() && k.refers(h.outline) {
 		return true
 	}
@@ -156,8 +156,8 @@ func (s *Store) referred(k key, st *step) bool {
 	return false
 }
 
-// claimed reports whether a claim names a volume.
-func (s *Store) claimed(volume string, st *step) bool {
+// isClaimed reports whether a claim names a volume.
+func (s *Store) isClaimed(volume string, st *batch) bool {
 	for k, e := range st.objects {
 		if k.kind == objects.KindClaim && e.volume == volume {
 			return true
@@ -171,11 +171,11 @@ func (s *Store) claimed(volume string, st *step) bool {
 	return false
 }
 
-func (h *held) runs() bool { return h != nil && h.outline != nil && !h.ended }
+func (h *podState) runs() bool { return h != nil && h.outline != nil && !h.ended }
 
 // after reports whether the batch adds any value, and returns the total size
 // after it is applied.
-func (s *Store) after(st *step) (grows bool, size int64) {
+func (s *Store) after(st *batch) (grows bool, size int64) {
 	size = s.size
 	for i := range st.changes {
 		c := &st.changes[i]
@@ -189,22 +189,22 @@ func (s *Store) after(st *step) (grows bool, size int64) {
 }
 
 // apply updates the in-memory state after the batch is on disk.
-func (s *Store) apply(st *step) {
+func (s *Store) apply(st *batch) {
 	for i := range st.changes {
 		c := &st.changes[i]
 		if c.Value != nil {
 			delete(s.unread, c.Key)
-			s.keep(c.Key, storedOf(c.Key, c.Value))
+			s.recordStored(c.Key, storedOf(c.Key, c.Value))
 			continue
 		}
-		s.drop(c.Key)
+		s.recordDeleted(c.Key)
 		if k, ok := parseKey(c.Key); ok {
 			delete(s.objects, k)
 		}
 	}
 	for k, e := range st.objects {
 		s.objects[k] = e
-		delete(s.seen.reads, k)
+		delete(s.recentReads.reads, k)
 	}
 	if st.uid != "" {
 		if st.pod == nil {

@@ -63,10 +63,10 @@ func FuzzValues(f *testing.F) {
 			if k.String() != name {
 				t.Errorf("key %q is %q", name, k)
 			}
-			_ = s.recall(k, newMessage(k.kind)) // any error will do
+			_ = s.readJournal(k, newMessage(k.kind)) // any error will do
 		}
 		for _, uid := range append(s.UIDs(), types.UID("x")) {
-			_, _ = s.Ended(uid) // any answer will do
+			_, _ = s.TerminalStatus(uid) // any answer will do
 			must(t, s.Forget(t.Context(), uid))
 		}
 		if got := ofMemory(t, disk).UIDs(); len(got) != 0 {

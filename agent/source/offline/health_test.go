@@ -17,15 +17,15 @@ func TestLockThatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	<-s.turn // as who writes does
+	<-s.writeToken // as who writes does
 	if err := s.Unlocked(t.Context()); err != nil {
 		t.Errorf("somebody writes: %v", err)
 	}
-	s.turn <- struct{}{}
+	s.writeToken <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.mu.Lock()
-	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrHeld) {
+	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrLockHeld) {
 		t.Errorf("somebody has it: %v", err)
 	}
 	s.mu.Unlock()

@@ -115,7 +115,7 @@ func (k key) refers(p *v1.Pod) bool {
 	case kindBundle:
 		return selectsBundle(p, k)
 	}
-	return objects.Refers(p, k.kind, k.namespace, k.name)
+	return objects.PodReferences(p, k.kind, k.namespace, k.name)
 }
 
 func selectsBundle(p *v1.Pod, k key) bool {

@@ -37,8 +37,8 @@ func (s *Store) load() error {
 		if !ok {
 			continue
 		}
-		s.keep(name, storedOf(name, value))
-		if err := s.learn(name, value); err != nil {
+		s.recordStored(name, storedOf(name, value))
+		if err := s.index(name, value); err != nil {
 			// These two determine which other objects are needed.
 			if k, _ := parseKey(name); k.kind == objects.KindClaim || strings.HasPrefix(name, prefixPod) {
 				s.unread[name] = true
@@ -51,43 +51,43 @@ func (s *Store) load() error {
 
 // damaged records a lost value, whose key is removed by the next write.
 func (s *Store) damaged(name string) {
-	s.keep(name, stored{size: int64(len(name)) + overhead})
+	s.recordStored(name, stored{size: int64(len(name)) + overhead})
 	if uid, ok := strings.CutPrefix(name, prefixEnd); ok {
 		// The terminal status is lost, but it is known that the pod ended.
-		s.hold(types.UID(uid)).ended = true
+		s.podState(types.UID(uid)).ended = true
 	}
 	if k, ok := parseKey(name); ok {
-		s.objects[k] = &entry{gone: true}
+		s.objects[k] = &entry{notFound: true}
 	}
 }
 
-// keep records a value on disk.
-func (s *Store) keep(name string, now stored) {
+// recordStored records a value on disk.
+func (s *Store) recordStored(name string, now stored) {
 	s.size += now.size - s.stored[name].size
 	s.stored[name] = now
 }
 
-// drop records that a value is no longer on disk.
-func (s *Store) drop(name string) {
+// recordDeleted records that a value is no longer on disk.
+func (s *Store) recordDeleted(name string) {
 	s.size -= s.stored[name].size
 	delete(s.stored, name)
 	delete(s.unread, name)
 }
 
-// hold returns the in-memory state of a pod, and creates it if needed.
-func (s *Store) hold(uid types.UID) *held {
+// podState returns the in-memory state of a pod, and creates it if needed.
+func (s *Store) podState(uid types.UID) *podState {
 	h := s.pods[uid]
 	if h == nil {
-		h = &held{}
+		h = &podState{}
 		s.pods[uid] = h
 	}
 	return h
 }
 
-// learn indexes a value. It decodes only values that are needed immediately.
-func (s *Store) learn(name string, value []byte) error {
+// index indexes a value. It decodes only values that are needed immediately.
+func (s *Store) index(name string, value []byte) error {
 	if uid, ok := strings.CutPrefix(name, prefixEnd); ok {
-		s.hold(types.UID(uid)).ended = true
+		s.podState(types.UID(uid)).ended = true
 		return decode(value, &v1.PodStatus{})
 	}
 	if uid, ok := strings.CutPrefix(name, prefixPod); ok {
@@ -95,7 +95,7 @@ func (s *Store) learn(name string, value []byte) error {
 		if err != nil {
 			return err
 		}
-		h := s.hold(p.UID)
+		h := s.podState(p.UID)
 		h.outline, h.started = outline(p), p.Status.StartTime
 		return nil
 	}

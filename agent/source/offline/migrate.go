@@ -14,9 +14,9 @@ type Migrated struct {
 	// From is the directory of the accepted journal: Config.Dir or a
 	// quarantined one. It is empty if there was nothing to do.
 	From string
-	// Aside is the new directory of a journal without pods that was in its
+	// Quarantined is the new directory of a journal without pods that was in its
 	// place.
-	Aside string
+	Quarantined string
 }
 
 // Migrate accepts a rejected journal once: a plain one is sealed with the key,
@@ -41,7 +41,7 @@ func migrate(c *Config) (Migrated, error) {
 		return Migrated{}, err
 	}
 	defer clear(jc.Key)
-	if _, err := os.Lstat(c.Dir); errors.Is(err, fs.ErrNotExist) && len(Asides(c.Dir)) == 0 {
+	if _, err := os.Lstat(c.Dir); errors.Is(err, fs.ErrNotExist) && len(Quarantined(c.Dir)) == 0 {
 		return Migrated{}, nil
 	}
 	j, err := journal.Open(jc)
@@ -59,7 +59,7 @@ func migrate(c *Config) (Migrated, error) {
 	if err := j.Close(); err != nil {
 		return Migrated{}, err
 	}
-	asides := Asides(c.Dir)
+	asides := Quarantined(c.Dir)
 	if pods > 0 || len(asides) == 0 {
 		return Migrated{}, nil
 	}
@@ -81,7 +81,7 @@ func migrateAside(jc journal.Config, from string) (Migrated, error) {
 	if err != nil {
 		return Migrated{}, errors.Join(err, move(jc.Dir, from), move(aside, jc.Dir))
 	}
-	return Migrated{From: from, Aside: aside}, j.Close()
+	return Migrated{From: from, Quarantined: aside}, j.Close()
 }
 
 // Remove removes the journal in a directory and its quarantined ones. The data
@@ -96,7 +96,7 @@ func Remove(dir string) (removed bool, err error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	for _, aside := range Asides(dir) {
+	for _, aside := range Quarantined(dir) {
 		if err := os.RemoveAll(aside); err != nil {
 			return removed, fmt.Errorf("remove quarantined journal: %w", err)
 		}

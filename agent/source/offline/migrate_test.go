@@ -109,7 +109,7 @@ func (s *sealing) run(c Config, admit ...string) (file []byte, had string, refus
 	for _, uid := range admit {
 		mustAdmit(s.t, store, aPod(uid))
 	}
-	refused = store.Refused()
+	refused = store.QuarantineReason()
 	must(s.t, store.Close())
 	return content(s.t, c.Dir), had, refused
 }
@@ -161,14 +161,14 @@ func TestRefusedJournal(t *testing.T) {
 					t.Fatalf("pods %q, refused: %v", had, refused)
 				}
 				aside := s.config.Dir + ".aside-1"
-				if got := Asides(s.config.Dir); len(got) != 1 || got[0] != aside || !bytes.Equal(content(t, aside), before) {
+				if got := Quarantined(s.config.Dir); len(got) != 1 || got[0] != aside || !bytes.Equal(content(t, aside), before) {
 					t.Errorf("put aside %q", got)
 				}
 				if _, had, refused := s.run(s.config); had != "" || refused != nil {
 					t.Errorf("the new journal: pods %q, refused: %v", had, refused)
 				}
 				m, err := Migrate(s.config)
-				if err != nil || m.From != aside || m.Aside == "" {
+				if err != nil || m.From != aside || m.Quarantined == "" {
 					t.Fatalf("migrated %+v, %v", m, err)
 				}
 				for range 2 {
@@ -179,7 +179,7 @@ func TestRefusedJournal(t *testing.T) {
 				if m, err := Migrate(s.config); err != nil || m.From != "" {
 					t.Errorf("a second migration: %+v, %v", m, err)
 				}
-				if removed, err := Remove(s.config.Dir); err != nil || !removed || len(Asides(s.config.Dir)) > 0 {
+				if removed, err := Remove(s.config.Dir); err != nil || !removed || len(Quarantined(s.config.Dir)) > 0 {
 					t.Errorf("removed %v, %v", removed, err)
 				}
 				if _, err := os.Lstat(s.config.Dir); !errors.Is(err, os.ErrNotExist) {
@@ -212,7 +212,7 @@ func TestMigrateInPlace(t *testing.T) {
 	if _, err := Migrate(other); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a key that is missing: %v", err)
 	}
-	if m, err := Migrate(s.config); err != nil || m.From != s.config.Dir || m.Aside != "" {
+	if m, err := Migrate(s.config); err != nil || m.From != s.config.Dir || m.Quarantined != "" {
 		t.Errorf("migrated %+v, %v", m, err)
 	}
 	if _, had, refused := s.run(s.config); had != "a" || refused != nil {

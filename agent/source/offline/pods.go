@@ -38,7 +38,7 @@ func (s *Store) Admit(ctx context.Context, p *v1.Pod) error {
 }
 
 func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
-	if err := sane(p); err != nil {
+	if err := validatePod(p); err != nil {
 		return err
 	}
 	if err := s.acquire(ctx); err != nil {
@@ -46,12 +46,12 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	}
 	defer s.release()
 	s.mu.Lock()
-	old, reads := s.pods[p.UID], maps.Clone(s.seen.reads)
+	old, reads := s.pods[p.UID], maps.Clone(s.recentReads.reads)
 	s.mu.Unlock()
 	if old != nil && old.ended {
 		return nil
 	}
-	next := &held{outline: outline(p), started: p.Status.StartTime}
+	next := &podState{outline: outline(p), started: p.Status.StartTime}
 	if next.started == nil && s.config.Started != nil {
 		next.started = s.config.Started(p.UID)
 	}
@@ -65,7 +65,7 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	if size := int64(len(value)) + overhead; size > s.config.MaxBytes {
 		return fmt.Errorf("%w: pod takes %d of at most %d bytes", ErrFull, size, s.config.MaxBytes)
 	}
-	st := &step{uid: p.UID, pod: next}
+	st := &batch{uid: p.UID, pod: next}
 	s.revive(st)
 	s.put(st, podKey(p.UID), value)
 	if err := s.putReads(st, reads); err != nil {
@@ -76,7 +76,7 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 
 // revive removes a terminal status that the pod had before it was forgotten, if
 // that removal has not been written yet.
-func (s *Store) revive(st *step) {
+func (s *Store) revive(st *batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ended := s.stored[endKey(st.uid)]; ended && s.dead[st.uid] {
@@ -86,14 +86,14 @@ func (s *Store) revive(st *step) {
 
 // putReads adds the objects that were read before the pod was admitted. Claims
 // come first, since they determine the needed volumes.
-func (s *Store) putReads(st *step, reads map[key]*read) error {
+func (s *Store) putReads(st *batch, reads map[key]*read) error {
 	for _, volumes := range []bool{false, true} {
 		for k, r := range reads {
 			if (k.kind == objects.KindVolume) != volumes || !st.pod.runs() || !k.refers(st.pod.outline) {
 				continue
 			}
 			s.mu.Lock()
-			needed := !volumes || s.claimed(k.name, st)
+			needed := !volumes || s.isClaimed(k.name, st)
 			s.mu.Unlock()
 			if !needed {
 				continue
@@ -134,13 +134,13 @@ func (s *Store) finish(ctx context.Context, uid types.UID, status *v1.PodStatus)
 		return err
 	}
 	defer s.release()
-	next := &held{ended: true}
+	next := &podState{ended: true}
 	s.mu.Lock()
 	if old := s.pods[uid]; old != nil {
 		next.outline, next.started = old.outline, old.started
 	}
 	s.mu.Unlock()
-	st := &step{uid: uid, pod: next, urgent: true}
+	st := &batch{uid: uid, pod: next, urgent: true}
 	s.put(st, endKey(uid), value)
 	return s.commit(st)
 }
@@ -152,16 +152,16 @@ func (s *Store) Forget(ctx context.Context, uid types.UID) error {
 	s.mu.Lock()
 	s.dead[uid] = true
 	delete(s.pods, uid)
-	for k := range s.seen.reads {
+	for k := range s.recentReads.reads {
 		if k.kind == kindToken && k.namespace == string(uid) {
-			delete(s.seen.reads, k)
+			delete(s.recentReads.reads, k)
 		}
 	}
 	s.mu.Unlock()
 	err := s.acquire(ctx)
 	if err == nil {
 		defer s.release()
-		st := &step{uid: uid}
+		st := &batch{uid: uid}
 		s.mu.Lock()
 		s.remove(st, uid)
 		s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *Store) pod(uid types.UID, ended bool) (*v1.Pod, error) {
 	if err != nil || !ended {
 		return p, err
 	}
-	status, ok := s.Ended(uid)
+	status, ok := s.TerminalStatus(uid)
 	if !ok {
 		return nil, errors.New("terminal status is unreadable")
 	}
@@ -231,9 +231,9 @@ func (s *Store) pod(uid types.UID, ended bool) (*v1.Pod, error) {
 	return p, nil
 }
 
-// Ended returns the terminal status of a pod, if Finish stored it. It blocks on
+// TerminalStatus returns the terminal status of a pod, if Finish stored it. It blocks on
 // the disk. The caller owns the status.
-func (s *Store) Ended(uid types.UID) (*v1.PodStatus, bool) {
+func (s *Store) TerminalStatus(uid types.UID) (*v1.PodStatus, bool) {
 	s.mu.Lock()
 	h := s.pods[uid]
 	s.mu.Unlock()
@@ -255,9 +255,9 @@ func (s *Store) Ended(uid types.UID) (*v1.PodStatus, bool) {
 	return status, ok
 }
 
-// HasEnded reports whether Finish was called for the pod, also in an earlier
+// IsTerminal reports whether Finish was called for the pod, also in an earlier
 // process. It does not block on the disk.
-func (s *Store) HasEnded(uid types.UID) bool {
+func (s *Store) IsTerminal(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.pods[uid]
@@ -304,14 +304,14 @@ func decodePod(uid types.UID, value []byte) (*v1.Pod, error) {
 	if p.UID != uid {
 		return nil, fmt.Errorf("unexpected UID %q", p.UID)
 	}
-	if err := sane(p); err != nil {
+	if err := validatePod(p); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// sane rejects a pod that no Kubernetes API server would create.
-func sane(p *v1.Pod) error {
+// validatePod rejects a pod that no Kubernetes API server would create.
+func validatePod(p *v1.Pod) error {
 	if err := saneUID(p.UID); err != nil {
 		return err
 	}

@@ -44,10 +44,10 @@ func TestPodsComeBack(t *testing.T) {
 		if diff := cmp.Diff(want, pods[3]); diff != "" {
 			t.Errorf("pod (-want +got):\n%s", diff)
 		}
-		if status, ok := s.Ended("a"); !ok || status.Phase != v1.PodSucceeded {
+		if status, ok := s.TerminalStatus("a"); !ok || status.Phase != v1.PodSucceeded {
 			t.Errorf("end %v, %v", status, ok)
 		}
-		if _, ok := s.Ended("b"); ok {
+		if _, ok := s.TerminalStatus("b"); ok {
 			t.Error("b has not ended")
 		}
 		if got := s.UIDs(); len(got) != 4 {
@@ -229,7 +229,7 @@ func TestForgottenThatComesAgain(t *testing.T) {
 		if pods := s.Pods(); len(pods) != 1 || pods[0].Status.Phase != "" {
 			t.Fatalf("pods %v", pods)
 		}
-		if _, ok := s.Ended("a"); ok {
+		if _, ok := s.TerminalStatus("a"); ok {
 			t.Error("it has ended")
 		}
 		s = reopened(t, s)
@@ -329,7 +329,7 @@ func TestDamagedValues(t *testing.T) {
 		if got := uidsOf(next.Pods()); got != "c" {
 			t.Errorf("pods %q", got)
 		}
-		if _, ok := next.Ended("b"); ok {
+		if _, ok := next.TerminalStatus("b"); ok {
 			t.Error("a lost end is told")
 		}
 		if got := log.count("WARN"); got < 3 {

@@ -13,14 +13,14 @@ import (
 // journalFile is the file name of package journal.
 const journalFile = "journal"
 
-// maxAside bounds the quarantined journals. A node whose key changes at every
+// maxQuarantined bounds the quarantined journals. A node whose key changes at every
 // start must not fill its disk.
-const maxAside = 8
+const maxQuarantined = 8
 
 // quarantine renames the directory durably and returns its new name.
 func quarantine(dir string) (string, error) {
 	dir = filepath.Clean(dir)
-	for number := 1; number <= maxAside; number++ {
+	for number := 1; number <= maxQuarantined; number++ {
 		aside := fmt.Sprintf("%s.aside-%d", dir, number)
 		if _, err := os.Lstat(aside); err == nil {
 			continue
@@ -29,7 +29,7 @@ func quarantine(dir string) (string, error) {
 		}
 		return aside, move(dir, aside)
 	}
-	return "", fmt.Errorf("%d quarantined journals of %q exist already: remove those no longer needed", maxAside, dir)
+	return "", fmt.Errorf("%d quarantined journals of %q exist already: remove those no longer needed", maxQuarantined, dir)
 }
 
 // move renames a directory durably.
@@ -49,13 +49,13 @@ func syncFolder(path string) error {
 	return dir.Sync()
 }
 
-// Asides returns the directories of quarantined journals, the newest first.
+// Quarantined returns the directories of quarantined journals, the newest first.
 // Their content is unchanged: a journal that was not sealed has Secrets in
 // clear text.
-func Asides(dir string) []string {
+func Quarantined(dir string) []string {
 	changed := make(map[string]time.Time)
 	var out []string
-	for number := 1; number <= maxAside; number++ {
+	for number := 1; number <= maxQuarantined; number++ {
 		aside := fmt.Sprintf("%s.aside-%d", filepath.Clean(dir), number)
 		info, err := os.Lstat(aside)
 		if err != nil || !info.IsDir() {

@@ -52,35 +52,35 @@ func (s *Store) Reader(next Objects) *Reader { return &Reader{store: s, next: ne
 
 // ConfigMap implements objects.Reader.
 func (r *Reader) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return through(ctx, r.store, key{objects.KindConfigMap, namespace, name}, func(ctx context.Context) (*v1.ConfigMap, error) {
+	return readThrough(ctx, r.store, key{objects.KindConfigMap, namespace, name}, func(ctx context.Context) (*v1.ConfigMap, error) {
 		return r.next.ConfigMap(ctx, namespace, name)
 	})
 }
 
 // Secret implements objects.Reader.
 func (r *Reader) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return through(ctx, r.store, key{objects.KindSecret, namespace, name}, func(ctx context.Context) (*v1.Secret, error) {
+	return readThrough(ctx, r.store, key{objects.KindSecret, namespace, name}, func(ctx context.Context) (*v1.Secret, error) {
 		return r.next.Secret(ctx, namespace, name)
 	})
 }
 
 // PersistentVolumeClaim implements objects.Reader.
 func (r *Reader) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return through(ctx, r.store, key{objects.KindClaim, namespace, name}, func(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
+	return readThrough(ctx, r.store, key{objects.KindClaim, namespace, name}, func(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 		return r.next.PersistentVolumeClaim(ctx, namespace, name)
 	})
 }
 
 // PersistentVolume implements objects.Reader.
 func (r *Reader) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
-	return through(ctx, r.store, key{objects.KindVolume, "", name}, func(ctx context.Context) (*v1.PersistentVolume, error) {
+	return readThrough(ctx, r.store, key{objects.KindVolume, "", name}, func(ctx context.Context) (*v1.PersistentVolume, error) {
 		return r.next.PersistentVolume(ctx, name)
 	})
 }
 
 // RuntimeClass implements Objects.
 func (r *Reader) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
-	return through(ctx, r.store, key{objects.KindClass, "", name}, func(ctx context.Context) (*nodev1.RuntimeClass, error) {
+	return readThrough(ctx, r.store, key{objects.KindClass, "", name}, func(ctx context.Context) (*nodev1.RuntimeClass, error) {
 		return r.next.RuntimeClass(ctx, name)
 	})
 }
@@ -88,7 +88,7 @@ func (r *Reader) RuntimeClass(ctx context.Context, name string) (*nodev1.Runtime
 // Token implements objects.Reader.
 func (r *Reader) Token(ctx context.Context, p *v1.Pod, audience string, expiration time.Duration) (string, time.Time, error) {
 	k := tokenKey(p.UID, audience, expiration)
-	status, err := through(ctx, r.store, k, func(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
+	status, err := readThrough(ctx, r.store, k, func(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
 		token, expires, err := r.next.Token(ctx, p, audience, expiration)
 		if err != nil {
 			return nil, err
@@ -110,7 +110,7 @@ func (r *Reader) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleP
 	if err != nil {
 		return "", err
 	}
-	bundle, err := through(ctx, r.store, k, func(ctx context.Context) (*v1.ConfigMap, error) {
+	bundle, err := readThrough(ctx, r.store, k, func(ctx context.Context) (*v1.ConfigMap, error) {
 		pem, err := r.next.TrustBundle(ctx, source)
 		if err != nil {
 			return nil, err
@@ -132,7 +132,7 @@ func (r *Reader) Services(ctx context.Context, namespace string) ([]*v1.Service,
 		return nil, fmt.Errorf("a list of services %w", objects.ErrNoServer)
 	}
 	var answered []*v1.Service
-	list, err := through(ctx, r.store, key{kindServices, namespace, ""}, func(ctx context.Context) (*v1.ServiceList, error) {
+	list, err := readThrough(ctx, r.store, key{kindServices, namespace, ""}, func(ctx context.Context) (*v1.ServiceList, error) {
 		var err error
 		if answered, err = next.Services(ctx, namespace); err != nil {
 			return nil, err

@@ -124,8 +124,8 @@ func TestEverythingComesBack(t *testing.T) {
 				}
 				mustAdmit(t, s, p)
 			}
-			if len(s.seen.reads) > 0 {
-				t.Errorf("what is on the disk is in memory too: %v", s.seen.reads)
+			if len(s.recentReads.reads) > 0 {
+				t.Errorf("what is on the disk is in memory too: %v", s.recentReads.reads)
 			}
 			fillServer(api, "2")
 			want, err := everything(t.Context(), s.Reader(api), p)
@@ -141,7 +141,7 @@ func TestEverythingComesBack(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("without network\n%v, want\n%v", got, want)
 			}
-			if took := time.Since(start); took != patience+9*glance {
+			if took := time.Since(start); took != firstContactTimeout+9*minTimeout {
 				t.Errorf("it took %v", took)
 			}
 			if log.count("API server unreachable") != 1 {
@@ -161,7 +161,7 @@ func TestEverythingComesBack(t *testing.T) {
 				t.Errorf("log %s", log.text.String())
 			}
 			// Of a pod that has gone nothing stays for long.
-			time.Sleep(linger)
+			time.Sleep(retention)
 			must(t, s.Forget(t.Context(), "a"))
 			if got := s.journal.Keys(""); len(got) != 0 {
 				t.Errorf("keys %v", got)
@@ -221,7 +221,7 @@ func TestNobodyAsks(t *testing.T) {
 		}
 		s = reopened(t, s)
 		may := false
-		s.config.Ask = func() bool { return may }
+		s.config.MayRead = func() bool { return may }
 		api.set("ns", "map", "2", "w")
 		for _, want := range []struct{ name, value string }{{"map", "v"}, {"other", "v"}} {
 			if m, err := s.Reader(api).ConfigMap(t.Context(), "ns", want.name); err != nil || m.Data["k"] != want.value {
@@ -255,10 +255,10 @@ func TestPatience(t *testing.T) {
 			}
 		}
 		api.state(true, nil)
-		ask("at boot", patience, "old")
-		ask("at boot again", glance, "old")
-		time.Sleep(again)
-		ask("half a minute later", patience, "old")
+		ask("at boot", firstContactTimeout, "old")
+		ask("at boot again", minTimeout, "old")
+		time.Sleep(fullWaitInterval)
+		ask("half a minute later", firstContactTimeout, "old")
 		api.state(false, apierrors.NewForbidden(schema.GroupResource{}, "x", nil))
 		ask("refused", 0, "old")
 		api.state(false, nil)
@@ -268,12 +268,12 @@ func TestPatience(t *testing.T) {
 		ask("a slow link again", time.Second, "newer")
 		ask("the same again", time.Second, "newer")
 		api.state(true, nil)
-		ask("when it breaks", settled, "newer")
-		ask("when it breaks again", glance, "newer")
+		ask("when it breaks", contactedTimeout, "newer")
+		ask("when it breaks again", minTimeout, "newer")
 		api.state(false, nil)
 		api.set("ns", "map", "4", "newest")
-		ask("a glance is too short for it", glance, "newer")
-		time.Sleep(again)
+		ask("a glance is too short for it", minTimeout, "newer")
+		time.Sleep(fullWaitInterval)
 		ask("when it is back", time.Second, "newest")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -294,7 +294,7 @@ func TestPatienceFromOpen(t *testing.T) {
 		}
 		s = reopened(t, s)
 		met := false
-		s.config.Met = func() bool { return met }
+		s.config.Contacted = func() bool { return met }
 		r := s.Reader(api)
 		api.set("ns", "map", "2", "new")
 		ask := func(what string, wantTook time.Duration, want string) {
@@ -306,10 +306,10 @@ func TestPatienceFromOpen(t *testing.T) {
 			}
 		}
 		api.delay = time.Second
-		time.Sleep(patience - 500*time.Millisecond)
+		time.Sleep(firstContactTimeout - 500*time.Millisecond)
 		ask("what is left", 500*time.Millisecond, "old")
 		time.Sleep(time.Second)
-		ask("later", glance, "old")
+		ask("later", minTimeout, "old")
 		met = true
 		ask("a server that has answered somebody", time.Second, "new")
 	})
@@ -335,14 +335,14 @@ func TestRollout(t *testing.T) {
 			t.Errorf("keys %s", got)
 		}
 		must(t, s.Finish(t.Context(), "b", succeeded))
-		time.Sleep(linger)
+		time.Sleep(retention)
 		mustAdmit(t, s, aPod("c", func(p *v1.Pod) { p.Namespace = "other" }))
 		if got := strings.Join(s.journal.Keys(""), " "); got != "end/b pod/b pod/c" {
 			t.Errorf("keys %s", got)
 		}
 		read()
-		if len(s.seen.reads) != 1 {
-			t.Errorf("seen %v", s.seen.reads)
+		if len(s.recentReads.reads) != 1 {
+			t.Errorf("seen %v", s.recentReads.reads)
 		}
 	})
 }
@@ -360,7 +360,7 @@ func TestReadWhileItGoes(t *testing.T) {
 		}
 		mustAdmit(t, s, aPod("a"))
 		read()
-		time.Sleep(linger)
+		time.Sleep(retention)
 		s.journal = &during{s.journal, read}
 		must(t, s.Forget(t.Context(), "a"))
 		if got := s.journal.Keys(""); len(got) != 0 {
@@ -403,12 +403,12 @@ func TestTokensOfOnePod(t *testing.T) {
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/a/3600/x token/a/7200/x token/b/3600/x token/b/7200/x" {
 			t.Errorf("keys %s", got)
 		}
-		if _, _, err := r.Token(t.Context(), aPod("c"), "x", time.Hour); err != nil || len(s.seen.reads) != 1 {
-			t.Errorf("%v, seen %v", err, s.seen.reads)
+		if _, _, err := r.Token(t.Context(), aPod("c"), "x", time.Hour); err != nil || len(s.recentReads.reads) != 1 {
+			t.Errorf("%v, seen %v", err, s.recentReads.reads)
 		}
 		must(t, s.Forget(t.Context(), "c"))
-		if len(s.seen.reads) > 0 {
-			t.Errorf("seen %v", s.seen.reads)
+		if len(s.recentReads.reads) > 0 {
+			t.Errorf("seen %v", s.recentReads.reads)
 		}
 		must(t, s.Forget(t.Context(), "a"))
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/b/3600/x token/b/7200/x" {
@@ -440,7 +440,7 @@ func TestVolumesOfOthers(t *testing.T) {
 				t.Errorf("keys %s", got)
 			}
 		}
-		time.Sleep(linger)
+		time.Sleep(retention)
 		api.set("ns", "claim", "2", "other") // the claim was made anew
 		if _, err := r.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil {
 			t.Fatal(err)
@@ -490,15 +490,15 @@ func TestSeenIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		newest := s.seen.reads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 3*maxSeen-1)}]
-		oldest := s.seen.reads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 2*maxSeen)}]
-		if len(s.seen.reads) != maxSeen || newest == nil || oldest == nil {
-			t.Errorf("%d are remembered, the newest %v", len(s.seen.reads), newest)
+		newest := s.recentReads.reads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 3*maxSeen-1)}]
+		oldest := s.recentReads.reads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 2*maxSeen)}]
+		if len(s.recentReads.reads) != maxSeen || newest == nil || oldest == nil {
+			t.Errorf("%d are remembered, the newest %v", len(s.recentReads.reads), newest)
 		}
-		time.Sleep(linger)
+		time.Sleep(retention)
 		api.set("ns", "map", "1", "v")
-		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil || len(s.seen.reads) != 1 {
-			t.Errorf("%d are remembered, %v", len(s.seen.reads), err)
+		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil || len(s.recentReads.reads) != 1 {
+			t.Errorf("%d are remembered, %v", len(s.recentReads.reads), err)
 		}
 	})
 }

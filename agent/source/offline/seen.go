@@ -12,14 +12,14 @@ type read struct {
 	at      time.Time
 }
 
-// seen caches the most recent objects that were read for pods which are not
+// recentReads caches the most recent objects that were read for pods which are not
 // admitted yet. It is bounded by number and by age, since some pods are never
 // admitted.
-type seen struct {
+type recentReads struct {
 	reads map[key]*read
 }
 
-func (s *seen) add(k key, r *read) {
+func (s *recentReads) add(k key, r *read) {
 	if _, known := s.reads[k]; !known {
 		s.prune(r.at)
 	}
@@ -27,10 +27,10 @@ func (s *seen) add(k key, r *read) {
 }
 
 // prune makes room for one more object.
-func (s *seen) prune(now time.Time) {
+func (s *recentReads) prune(now time.Time) {
 	var oldest key
 	for k, r := range s.reads {
-		if now.Sub(r.at) >= linger {
+		if now.Sub(r.at) >= retention {
 			delete(s.reads, k)
 			continue
 		}

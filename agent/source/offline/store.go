@@ -39,15 +39,15 @@ type Config struct {
 	// MaxBytes bounds the content of the journal, at most journal.MaxBatch;
 	// zero means DefaultMaxBytes. The file may be twice as large.
 	MaxBytes int64
-	// Met reports whether the API server has responded to any component since
+	// Contacted reports whether the API server has responded to any component since
 	// the start. It must not block. If it is nil, only reads of this package
 	// count.
-	Met func() bool
-	// Ask reports whether a Reader may read from the API server what the
+	Contacted func() bool
+	// MayRead reports whether a Reader may read from the API server what the
 	// journal has. Until the API server has listed the node's pods, it denies
 	// access to objects of pods that were deleted meanwhile. It must not block.
 	// If it is nil, a Reader always may.
-	Ask func() bool
+	MayRead func() bool
 	// Started returns the start time of a pod from its latest status, or nil.
 	// It must not block. If it is nil, the pod's own status is used.
 	Started func(uid types.UID) *metav1.Time
@@ -68,25 +68,25 @@ type disk interface {
 // concurrent use; those that write block on the disk. It has no goroutines, and
 // does nothing unless called.
 type Store struct {
-	config  Config
-	journal disk
-	refused error // why Open quarantined a journal; nil if it did not
+	config        Config
+	journal       disk
+	quarantineErr error // why Open quarantined a journal; nil if it did not
 
-	// turn holds the write token. Its holder may write to the journal.
-	turn chan struct{}
+	// writeToken holds the write token. Its holder may write to the journal.
+	writeToken chan struct{}
 
 	// mu guards the fields below. Changing stored, pods or dead requires the
 	// write token as well. mu is not held while waiting for the disk.
-	mu      sync.Mutex
-	stored  map[string]stored // all values in the journal, by key
-	size    int64             // total size of stored in bytes
-	unread  map[string]bool   // keys of values that do not decode
-	pods    map[types.UID]*held
-	objects map[key]*entry
-	dead    map[types.UID]bool // forgotten, but still on disk
-	seen    seen
-	link    link
-	failing bool // the last write of an object failed
+	mu          sync.Mutex
+	stored      map[string]stored // all values in the journal, by key
+	size        int64             // total size of stored in bytes
+	unread      map[string]bool   // keys of values that do not decode
+	pods        map[types.UID]*podState
+	objects     map[key]*entry
+	dead        map[types.UID]bool // forgotten, but still on disk
+	recentReads recentReads
+	link        link
+	failing     bool // the last write of an object failed
 }
 
 // stored describes one value on disk.
@@ -95,8 +95,8 @@ type stored struct {
 	sum  sum
 }
 
-// held is the in-memory state of a pod.
-type held struct {
+// podState is the in-memory state of a pod.
+type podState struct {
 	outline *v1.Pod // nil if only the terminal status is known
 	started *metav1.Time
 	ended   bool
@@ -104,11 +104,11 @@ type held struct {
 
 // entry is the in-memory state of an object on disk.
 type entry struct {
-	volume  string    // the volume that a claim names
-	version string    // latest version on the API server with the same content
-	read    time.Time // when the API server last returned it
-	gone    bool      // the API server reported since that it does not exist
-	tried   time.Time // start of the last wait with the full timeout, if it failed
+	volume   string    // the volume that a claim names
+	version  string    // latest version on the API server with the same content
+	read     time.Time // when the API server last returned it
+	notFound bool      // the API server reported since that it does not exist
+	tried    time.Time // start of the last wait with the full timeout, if it failed
 }
 
 // Open opens the journal in a directory, or creates one, and loads it. It
@@ -137,7 +137,7 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open pod journal: %w", err), j.Close())
 	}
-	s.refused = refused
+	s.quarantineErr = refused
 	return s, nil
 }
 
@@ -146,16 +146,16 @@ func Open(c Config) (*Store, error) {
 func newStore(c Config, j disk) (*Store, error) {
 	s := &Store{
 		config: c, journal: j,
-		turn:    make(chan struct{}, 1),
-		stored:  make(map[string]stored),
-		unread:  make(map[string]bool),
-		pods:    make(map[types.UID]*held),
-		objects: make(map[key]*entry),
-		dead:    make(map[types.UID]bool),
-		seen:    seen{reads: make(map[key]*read)},
-		link:    link{deadline: time.Now().Add(patience)},
+		writeToken:  make(chan struct{}, 1),
+		stored:      make(map[string]stored),
+		unread:      make(map[string]bool),
+		pods:        make(map[types.UID]*podState),
+		objects:     make(map[key]*entry),
+		dead:        make(map[types.UID]bool),
+		recentReads: recentReads{reads: make(map[key]*read)},
+		link:        link{deadline: time.Now().Add(firstContactTimeout)},
 	}
-	s.turn <- struct{}{}
+	s.writeToken <- struct{}{}
 	return s, s.load()
 }
 
@@ -213,9 +213,9 @@ func journalConfig(c *Config) (journal.Config, error) {
 	return jc, nil
 }
 
-// Refused returns why Open quarantined a journal, and the remedy. It returns
+// QuarantineReason returns why Open quarantined a journal, and the remedy. It returns
 // nil if Open did not.
-func (s *Store) Refused() error { return s.refused }
+func (s *Store) QuarantineReason() error { return s.quarantineErr }
 
 // Secrets returns namespace/name of the Secrets in the journal, sorted.
 func (s *Store) Secrets() []string {
@@ -233,7 +233,7 @@ func (s *Store) Secrets() []string {
 
 // Close closes the store. It waits for a write in progress.
 func (s *Store) Close() error {
-	<-s.turn
+	<-s.writeToken
 	defer s.release()
 	return s.journal.Close()
 }
@@ -246,11 +246,11 @@ func (s *Store) Newest() time.Time { return s.journal.Newest() }
 // acquire takes the write token.
 func (s *Store) acquire(ctx context.Context) error {
 	select {
-	case <-s.turn:
+	case <-s.writeToken:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (s *Store) release() { s.turn <- struct{}{} }
+func (s *Store) release() { s.writeToken <- struct{}{} }

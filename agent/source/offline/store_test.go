@@ -155,7 +155,7 @@ func TestQuarantine(t *testing.T) {
 
 func TestQuarantineIsBounded(t *testing.T) {
 	c := Config{Dir: filepath.Join(t.TempDir(), "journal"), Quarantine: true}
-	for i := range maxAside + 1 {
+	for i := range maxQuarantined + 1 {
 		c.Key = keyOf(byte(i))
 		must(t, mustOpen(t, c).Close())
 	}

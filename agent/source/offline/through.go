@@ -9,37 +9,37 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// through reads an object from the API server with next and stores the answer.
+// readThrough reads an object from the API server with next and stores the answer.
 // If the API server does not respond, it reads the object from the journal.
-func through[T any, P interface {
+func readThrough[T any, P interface {
 	*T
 	message
 }](ctx context.Context, s *Store, k key, next func(context.Context) (P, error)) (P, error) {
-	if s.config.Ask != nil && !s.config.Ask() {
+	if s.config.MayRead != nil && !s.config.MayRead() {
 		kept := P(new(T))
-		if s.knows(k) && s.recall(k, kept) == nil {
+		if s.knows(k) && s.readJournal(k, kept) == nil {
 			return kept, nil
 		}
 	}
 	limited, cancel, known := s.limit(ctx, k)
 	answer, err := next(limited)
 	cancel()
-	s.heard(err)
+	s.recordResponse(err)
 	switch {
 	case err == nil:
-		s.note(ctx, k, answer)
+		s.storeAnswer(ctx, k, answer)
 		return answer, nil
 	case apierrors.IsNotFound(err):
-		s.gone(k)
+		s.recordNotFound(k)
 		return nil, err
 	case !known || ctx.Err() != nil:
 		return nil, err
 	}
 	kept := P(new(T))
-	if lost := s.recall(k, kept); lost != nil {
+	if lost := s.readJournal(k, kept); lost != nil {
 		return nil, fmt.Errorf("%w; read from journal: %w", err, lost)
 	}
-	s.missed(err)
+	s.recordFallback(err)
 	return kept, nil
 }
 
@@ -48,7 +48,7 @@ func (s *Store) knows(k key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[k]
-	return e != nil && !e.gone
+	return e != nil && !e.notFound
 }
 
 // limit returns a context with the timeout for the API server, and whether the
@@ -56,27 +56,27 @@ func (s *Store) knows(k key) bool {
 func (s *Store) limit(ctx context.Context, k key) (context.Context, context.CancelFunc, bool) {
 	s.mu.Lock()
 	e := s.objects[k]
-	known := e != nil && !e.gone
+	known := e != nil && !e.notFound
 	var wait time.Duration
 	if known {
-		wait = s.wait(e)
+		wait = s.readTimeout(e)
 	}
 	s.mu.Unlock()
 	if !known {
 		return ctx, func() {}, false
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, wait, errPatience)
+	limited, cancel := context.WithTimeoutCause(ctx, wait, errTimeout)
 	return limited, cancel, true
 }
 
-// recall reads an object from the journal.
-func (s *Store) recall(k key, into message) error {
+// readJournal reads an object from the journal.
+func (s *Store) readJournal(k key, into message) error {
 	value, ok, err := s.value(k.String())
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return errPatience // it was dropped meanwhile
+		return errTimeout // it was dropped meanwhile
 	}
 	if err := decode(value, into); err != nil {
 		return fmt.Errorf("decode %s: %w", k, err)
@@ -87,58 +87,58 @@ func (s *Store) recall(k key, into message) error {
 	return nil
 }
 
-// gone records that the API server does not have an object. For the rest of the
+// recordNotFound records that the API server does not have an object. For the rest of the
 // process lifetime the journal's copy is not returned any more. It stays in the
 // journal while a pod references it, since a start without network needs it.
-func (s *Store) gone(k key) {
+func (s *Store) recordNotFound(k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.seen.reads, k)
+	delete(s.recentReads.reads, k)
 	if e := s.objects[k]; e != nil {
-		e.gone = true
+		e.notFound = true
 	}
 }
 
-// note stores an answer of the API server: on disk if an admitted pod
+// storeAnswer stores an answer of the API server: on disk if an admitted pod
 // references it, else in memory.
-func (s *Store) note(ctx context.Context, k key, m message) {
+func (s *Store) storeAnswer(ctx context.Context, k key, m message) {
 	if !k.valid() {
 		return
 	}
 	now, version := time.Now(), versionOf(m)
 	s.mu.Lock()
 	if e := s.objects[k]; e != nil {
-		e.read, e.gone, e.tried = now, false, time.Time{}
+		e.read, e.notFound, e.tried = now, false, time.Time{}
 		if version != "" && version == e.version {
 			s.mu.Unlock()
 			return
 		}
 	}
 	r := &read{message: essential(m), version: version, at: now}
-	if !s.wanted(k) {
-		s.seen.add(k, r)
+	if !s.isReferenced(k) {
+		s.recentReads.add(k, r)
 		s.mu.Unlock()
 		return
 	}
 	s.mu.Unlock()
-	s.tell(k, s.keepRead(ctx, k, r))
+	s.logWriteState(k, s.writeAnswer(ctx, k, r))
 }
 
-// keepRead writes an object to disk.
-func (s *Store) keepRead(ctx context.Context, k key, r *read) error {
+// writeAnswer writes an object to disk.
+func (s *Store) writeAnswer(ctx context.Context, k key, r *read) error {
 	if err := s.acquire(ctx); err != nil {
 		return nil // the caller gave up; the next read stores it
 	}
 	defer s.release()
-	st := &step{}
+	st := &batch{}
 	if err := s.putObject(st, k, r); err != nil {
 		return err
 	}
 	return s.commit(st)
 }
 
-// tell logs once that objects cannot be stored, and once that they can again.
-func (s *Store) tell(k key, err error) {
+// logWriteState logs once that objects cannot be stored, and once that they can again.
+func (s *Store) logWriteState(k key, err error) {
 	s.mu.Lock()
 	changed := s.failing != (err != nil)
 	s.failing = err != nil

@@ -33,13 +33,13 @@ type Anchor interface {
 	Advance(generation uint64) error
 }
 
-// marked is the prefix of the names that hold a file's generation. Write
+// markPrefix is the prefix of the names that hold a file's generation. Write
 // rejects keys with this prefix.
-const marked = "\x00generation/"
+const markPrefix = "\x00generation/"
 
-// mark is the generation in which a sealed file was written. It is stored in
+// generationMark is the generation in which a sealed file was written. It is stored in
 // the name of a record, which is sealed with the file's id and the sequence.
-type mark struct {
+type generationMark struct {
 	id         [16]byte
 	generation uint64 // 0 means none
 	// last is the id of the file if this record ends the file's first rewrite
@@ -49,63 +49,63 @@ type mark struct {
 }
 
 // name encodes the mark as the name of a record.
-func (m *mark) name() string {
-	return fmt.Sprintf("%s%x/%d/%x", marked, m.id, m.generation, m.last)
+func (m *generationMark) name() string {
+	return fmt.Sprintf("%s%x/%d/%x", markPrefix, m.id, m.generation, m.last)
 }
 
 // parseMark decodes a name that mark.name encoded. It rejects any other form.
-func parseMark(name string) (m mark, ok bool) {
-	parts := strings.Split(strings.TrimPrefix(name, marked), "/")
+func parseMark(name string) (m generationMark, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(name, markPrefix), "/")
 	if len(parts) != 3 {
-		return mark{}, false
+		return generationMark{}, false
 	}
 	id, err := hex.DecodeString(parts[0])
 	if err != nil || len(id) != len(m.id) {
-		return mark{}, false
+		return generationMark{}, false
 	}
 	copy(m.id[:], id)
 	if m.generation, err = strconv.ParseUint(parts[1], 10, 64); err != nil {
-		return mark{}, false
+		return generationMark{}, false
 	}
 	if m.last, err = strconv.ParseUint(parts[2], 16, 64); err != nil {
-		return mark{}, false
+		return generationMark{}, false
 	}
 	return m, m.generation > 0 && m.name() == name
 }
 
-// freshness is the state of a journal's anchor.
-type freshness struct {
-	anchor Anchor // nil without one
-	mark   mark   // of the next file
+// anchorState is the state of a journal's anchor.
+type anchorState struct {
+	anchor Anchor         // nil without one
+	mark   generationMark // of the next file
 	// anchored is the generation that the anchor is known to have. A rewrite
 	// raises it after the file is on the disk.
 	anchored uint64
 	bound    bool
-	// opening is set if the next rewrite is the first of its generation.
-	opening bool
+	// firstRewrite is set if the next rewrite is the first of its generation.
+	firstRewrite bool
 	// intact is set if the file can stay as it is in this generation.
 	intact bool
 }
 
-// resume compares the generation of a file with the anchor. It returns ErrStale
+// checkAnchor compares the generation of a file with the anchor. It returns ErrStale
 // if the file is older. It accepts an empty file, and with trust any file.
 //
 // The updates are ordered: the anchor is created, the file is written in the
 // next generation, the anchor is raised to that generation. A power cut between
 // two of them leaves a file that is not older than the anchor, or a file without
 // a generation and an anchor that is not bound.
-func (j *Journal) resume(r *replayed, trust bool) error {
+func (j *Journal) checkAnchor(r *replayed, trust bool) error {
 	have := r.mark
 	if r.key == 0 {
-		have = mark{}
+		have = generationMark{}
 	}
-	f := &j.fresh
+	f := &j.anchorState
 	if f.anchor == nil {
-		return j.unanchored(&have, trust, fs.ErrNotExist)
+		return j.checkUnanchored(&have, trust, fs.ErrNotExist)
 	}
 	id, at, bound, err := f.anchor.Read()
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := j.unanchored(&have, trust, err); err != nil {
+		if err := j.checkUnanchored(&have, trust, err); err != nil {
 			return err
 		}
 		if id, at, err = f.anchor.Begin(); err != nil {
@@ -129,33 +129,33 @@ func (j *Journal) resume(r *replayed, trust bool) error {
 		return fmt.Errorf("%w: it has generation %d, its anchor has %d", ErrStale, have.generation, at)
 	}
 	f.anchored, f.bound = at, bound
-	f.mark = mark{id: id, generation: at}
+	f.mark = generationMark{id: id, generation: at}
 	if same {
 		f.mark.generation = max(at, have.generation)
 	}
 	f.intact = same && have.generation >= at && have.last == r.file && !r.damaged
 	if !f.intact {
 		f.mark.generation++
-		f.opening = true
+		f.firstRewrite = true
 	}
 	return nil
 }
 
-// unanchored accepts or rejects a file whose anchor does not exist: it returns
+// checkUnanchored accepts or rejects a file whose anchor does not exist: it returns
 // ErrStale, wrapping err, if the file has a generation and is not trusted.
-func (j *Journal) unanchored(have *mark, trust bool, err error) error {
+func (j *Journal) checkUnanchored(have *generationMark, trust bool, err error) error {
 	if have.generation > 0 && !trust {
 		return fmt.Errorf("%w: its anchor is gone: %w", ErrStale, err)
 	}
 	return nil
 }
 
-// raise advances the anchor to the generation of the file, which is on the disk.
+// advanceAnchor advances the anchor to the generation of the file, which is on the disk.
 // If that fails, the next rewrite tries again. Until then an older copy is not
 // detected, and no journal is rejected.
-func (j *Journal) raise() {
-	f := &j.fresh
-	f.opening = false
+func (j *Journal) advanceAnchor() {
+	f := &j.anchorState
+	f.firstRewrite = false
 	if f.anchor == nil || f.bound && f.anchored >= f.mark.generation {
 		return
 	}
@@ -168,15 +168,15 @@ func (j *Journal) raise() {
 
 // copyMark writes the file's generation, if it has one. A file has it at its
 // beginning and at its end, so that damage to one sector does not destroy it.
-func (j *Journal) copyMark(a *appender, next *content, end bool) error {
-	f := &j.fresh
+func (j *Journal) copyMark(a *appender, next *openFile, end bool) error {
+	f := &j.anchorState
 	if f.anchor == nil || next.seal == nil {
 		return nil
 	}
 	m := f.mark
-	if end && f.opening {
+	if end && f.firstRewrite {
 		m.last = next.id
 	}
-	_, err := j.copyRecord(a, next, head{kind: kindPut, sum: sumOf(nil), name: m.name()}, nil)
+	_, err := j.copyRecord(a, next, head{kind: kindPut, sum: hashOf(nil), name: m.name()}, nil)
 	return err
 }

@@ -205,7 +205,7 @@ func TestGenerations(t *testing.T) {
 	mustWrite(t, j, put("big", ""), put("b", "2"))
 	j = open(10)
 	expect(t, j, state{"a": "1", "b": "2", "big": ""})
-	if err := j.Write(put(marked+"x", "1")); err == nil {
+	if err := j.Write(put(markPrefix+"x", "1")); err == nil {
 		t.Error("a caller wrote a generation")
 	}
 	if keys := j.Keys(""); !slices.Equal(keys, []string{"a", "b", "big"}) {
@@ -231,7 +231,7 @@ func TestFormerReleaseReads(t *testing.T) {
 		if !ok {
 			t.Errorf("head %q is none of format 1", seen)
 		}
-		if strings.HasPrefix(h.name, marked) && len(h.name) > MaxKey {
+		if strings.HasPrefix(h.name, markPrefix) && len(h.name) > MaxKey {
 			t.Errorf("the name has %d bytes", len(h.name))
 		}
 	}
@@ -345,15 +345,15 @@ func TestAnchorThatCannotBeRaised(t *testing.T) {
 
 // FuzzMark checks that parseMark accepts only names that mark.name returns.
 func FuzzMark(f *testing.F) {
-	f.Add((&mark{id: [16]byte{1, 2, 3}, generation: 1}).name())
-	f.Add((&mark{id: [16]byte{255}, generation: 1<<64 - 1, last: 1<<64 - 1}).name())
-	f.Add(marked + "00/+1/0")
+	f.Add((&generationMark{id: [16]byte{1, 2, 3}, generation: 1}).name())
+	f.Add((&generationMark{id: [16]byte{255}, generation: 1<<64 - 1, last: 1<<64 - 1}).name())
+	f.Add(markPrefix + "00/+1/0")
 	f.Fuzz(func(t *testing.T, name string) {
 		m, ok := parseMark(name)
 		if !ok {
 			return
 		}
-		if m.name() != name || !strings.HasPrefix(name, marked) || len(name) > MaxKey {
+		if m.name() != name || !strings.HasPrefix(name, markPrefix) || len(name) > MaxKey {
 			t.Fatalf("%q was taken for %+v", name, m)
 		}
 	})

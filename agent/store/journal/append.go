@@ -12,8 +12,8 @@ const chunk = 256 << 10
 
 // entry is the index entry of a key.
 type entry struct {
-	sum     sum
-	at      int64 // offset of the stored value
+	sum     valueHash
+	offset  int64 // offset of the stored value
 	seq     uint64
 	size    uint32 // of the value
 	damaged bool   // its value could not be read

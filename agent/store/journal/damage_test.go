@@ -372,10 +372,10 @@ func TestLengthsAreBelievedWithinTheFile(t *testing.T) {
 func TestDamageWhileOpen(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		for name, damage := range map[string]func(m *model, j *Journal){
-			"a bit": func(m *model, j *Journal) { m.names[fileName].now[j.entries["a"].at+3] ^= 1 },
+			"a bit": func(m *model, j *Journal) { m.names[fileName].now[j.entries["a"].offset+3] ^= 1 },
 			"the end": func(m *model, j *Journal) {
 				n := m.names[fileName]
-				n.now = n.now[:j.entries["a"].at+1]
+				n.now = n.now[:j.entries["a"].offset+1]
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -406,9 +406,9 @@ func TestRewriteLeavesDamageBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustWrite(t, j, put("a", "lost"), put("b", "kept"))
-		m.names[fileName].now[j.entries["a"].at] ^= 1
-		mustWrite(t, j, put("c", large(spare, 1)))
-		mustWrite(t, j, put("c", large(spare, 2)))
+		m.names[fileName].now[j.entries["a"].offset] ^= 1
+		mustWrite(t, j, put("c", large(minDeadBytes, 1)))
+		mustWrite(t, j, put("c", large(minDeadBytes, 2)))
 		mustWrite(t, j, del("c"))
 		expect(t, j, state{"b": "kept"})
 		if got := lines(warned, "damaged value"); len(got) != 1 {

@@ -46,16 +46,16 @@ type file interface {
 	Size() (int64, error)
 }
 
-// folder implements disk with a directory of the file system.
-type folder struct {
+// directory implements disk with a directory of the file system.
+type directory struct {
 	root *os.Root
 	dir  *os.File
 }
 
-// openFolder opens the directory, which it creates if it is missing, and locks
+// openDirectory opens the directory, which it creates if it is missing, and locks
 // it.
-func openFolder(path string) (*folder, error) {
-	if err := makeFolder(path); err != nil {
+func openDirectory(path string) (*directory, error) {
+	if err := makeDirectory(path); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(path)
@@ -66,7 +66,7 @@ func openFolder(path string) (*folder, error) {
 	if err == nil {
 		err = lock(dir)
 		if err == nil {
-			return &folder{root: root, dir: dir}, nil
+			return &directory{root: root, dir: dir}, nil
 		}
 		_ = dir.Close() // nothing was done with it
 	}
@@ -77,7 +77,7 @@ func openFolder(path string) (*folder, error) {
 // Remove removes the journal in a directory, and the directory if nothing else is
 // in it. The error wraps ErrLocked if the journal is open.
 func Remove(dir string) error {
-	f, err := openFolder(dir)
+	f, err := openDirectory(dir)
 	if err != nil {
 		return fmt.Errorf("remove journal in %q: %w", dir, err)
 	}
@@ -95,15 +95,15 @@ func Remove(dir string) error {
 	return nil
 }
 
-// makeFolder creates the directory and its missing parents, and syncs each to the
+// makeDirectory creates the directory and its missing parents, and syncs each to the
 // disk. It does not change directories that exist.
-func makeFolder(path string) error {
+func makeDirectory(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	above := filepath.Dir(path)
 	if above != path {
-		if err := makeFolder(above); err != nil {
+		if err := makeDirectory(above); err != nil {
 			return err
 		}
 	}
@@ -140,7 +140,7 @@ func flock(dir *os.File, how int) error {
 	}
 }
 
-func (f *folder) open(name string, flag int) (file, error) {
+func (f *directory) open(name string, flag int) (file, error) {
 	opened, err := f.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
@@ -156,13 +156,13 @@ func (f *folder) open(name string, flag int) (file, error) {
 	return osFile{opened}, nil
 }
 
-func (f *folder) rename(from, to string) error { return f.root.Rename(from, to) }
+func (f *directory) rename(from, to string) error { return f.root.Rename(from, to) }
 
-func (f *folder) remove(name string) error { return f.root.Remove(name) }
+func (f *directory) remove(name string) error { return f.root.Remove(name) }
 
-func (f *folder) sync() error { return f.dir.Sync() }
+func (f *directory) sync() error { return f.dir.Sync() }
 
-func (f *folder) close() error {
+func (f *directory) close() error {
 	// Unlock explicitly: a child process that was just forked may still hold
 	// the descriptor, and with it the lock.
 	err := flock(f.dir, unix.LOCK_UN)

@@ -67,7 +67,7 @@ func TestLock(t *testing.T) {
 	}
 	mustWrite(t, first, put("a", "1"))
 	// As a child that has not yet called exec has it.
-	inherited, err := unix.Dup(int(first.disk.(*folder).dir.Fd()))
+	inherited, err := unix.Dup(int(first.disk.(*directory).dir.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func FuzzWrite(f *testing.F) {
 		flush()
 		expect(t, j, want)
 		expect(t, mustOpen(t, m.after(outages(0)[0]), seal), want)
-		if dead := j.cur.size - openingSize(seal) - j.live; dead > max(j.live, spare) {
+		if dead := j.cur.size - openingSize(seal) - j.live; dead > max(j.live, minDeadBytes) {
 			t.Errorf("%d dead bytes beside %d", dead, j.live)
 		}
 		if got := openingSize(seal) + liveSize(j.entries, seal); j.live != got-openingSize(seal) {

@@ -10,5 +10,5 @@ import (
 // Write blocks them only while its changes take effect. While it waits for the
 // disk, for however long, Unlocked returns nil.
 func (j *Journal) Unlocked(ctx context.Context) error {
-	return health.Free(ctx, j.mu.TryRLock, j.mu.RUnlock)
+	return health.CheckLock(ctx, j.mu.TryRLock, j.mu.RUnlock)
 }

@@ -24,7 +24,7 @@ func TestLockThatIsHeld(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	j.mu.Lock()
-	if err := j.Unlocked(ctx); !errors.Is(err, health.ErrHeld) {
+	if err := j.Unlocked(ctx); !errors.Is(err, health.ErrLockHeld) {
 		t.Errorf("a writer keeps readers out: %v", err)
 	}
 	j.mu.Unlock()

@@ -70,14 +70,14 @@ type Journal struct {
 	// trust is Config.Migrate.
 	trust bool
 	// writing is held during a Write and guards these.
-	writing sync.Mutex
-	seq     uint64 // the last one that was used, also for a batch that failed
-	suspect bool   // nothing may be appended before a rewrite
-	unsure  bool   // entries may not be on the disk before a rewrite
-	untidy  bool   // there is damage that a rewrite would remove
-	retry   int64  // the file size at which a failed rewrite is tried again
-	told    bool   // the failed rewrite was logged
-	fresh   freshness
+	writing              sync.Mutex
+	seq                  uint64 // the last one that was used, also for a batch that failed
+	mustRewrite          bool   // nothing may be appended before a rewrite
+	unsynced             bool   // entries may not be on the disk before a rewrite
+	damaged              bool   // there is damage that a rewrite would remove
+	retrySize            int64  // the file size at which a failed rewrite is tried again
+	rewriteFailureLogged bool   // the failed rewrite was logged
+	anchorState          anchorState
 
 	// mu guards these. They are changed with writing held as well, so with
 	// writing held they may be read without mu. Only entry.damaged is set with
@@ -85,13 +85,13 @@ type Journal struct {
 	mu      sync.RWMutex
 	entries map[string]*entry
 	newest  int64
-	cur     *content
+	cur     *openFile
 	live    int64 // the part of cur that a rewrite would keep, in bytes
 	closed  bool
 }
 
-// content is the file that is read and appended to.
-type content struct {
+// openFile is the file that is read and appended to.
+type openFile struct {
 	file file
 	id   uint64
 	seal *sealer
@@ -114,7 +114,7 @@ func Open(c Config) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal in %q: %w", c.Dir, err)
 	}
-	d, err := openFolder(c.Dir)
+	d, err := openDirectory(c.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open journal in %q: %w", c.Dir, err)
 	}
@@ -125,7 +125,7 @@ func Open(c Config) (*Journal, error) {
 func openOn(d disk, path string, seal *sealer, c *Config) (*Journal, error) {
 	j := &Journal{path: path, log: c.Log.With("journal", path), disk: d, seal: seal, trust: c.Migrate, entries: make(map[string]*entry)}
 	if seal != nil {
-		j.fresh.anchor = c.Anchor
+		j.anchorState.anchor = c.Anchor
 	}
 	if err := j.load(); err != nil {
 		if j.cur != nil {
@@ -142,82 +142,82 @@ func (j *Journal) load() error {
 	f, err := j.disk.open(fileName, os.O_RDWR)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return j.begin()
+		return j.createEmpty()
 	case errors.Is(err, unix.EROFS):
 		// The kernel remounts a card with errors read-only. Pods can still be
 		// started.
 		j.log.Warn("journal is on a read-only disk")
-		j.suspect = true
+		j.mustRewrite = true
 		f, err = j.disk.open(fileName, os.O_RDONLY)
 	}
 	if err != nil {
 		return err
 	}
-	j.cur = &content{file: f}
+	j.cur = &openFile{file: f}
 	size, err := f.Size()
 	if err != nil {
 		return err
 	}
 	r, err := replay(f, size, j.seal, j.log, j.trust)
 	if errors.Is(err, ErrPlain) && size == openingSize(nil) {
-		return j.begin() // it is empty
+		return j.createEmpty() // it is empty
 	}
 	if err != nil {
 		return err
 	}
-	if !r.known {
+	if !r.identified {
 		// There is no intact batch to continue from.
 		j.log.Warn("discard journal without an intact batch", "bytes", size)
-		return j.begin()
+		return j.createEmpty()
 	}
-	if err := j.resume(&r, j.trust); err != nil {
+	if err := j.checkAnchor(&r, j.trust); err != nil {
 		return err
 	}
 	j.cur.id, j.cur.size = r.file, r.end
 	if r.key != 0 {
 		j.cur.seal = j.seal
 	}
-	j.entries, j.seq, j.newest, j.untidy = r.entries, r.seq, r.newest, r.damaged
+	j.entries, j.seq, j.newest, j.damaged = r.entries, r.seq, r.newest, r.damaged
 	j.live = liveSize(j.entries, j.cur.seal)
-	if !j.suspect {
-		j.settle(size)
+	if !j.mustRewrite {
+		j.syncLoaded(size)
 	}
-	if j.suspect {
+	if j.mustRewrite {
 		return nil
 	}
 	// The sync of the directory may have failed when an empty file was created,
 	// and a second sync would not report that. Rewriting it is cheap.
-	if j.seal != j.cur.seal || j.cur.size == openingSize(j.cur.seal) || j.outdated(&r) {
+	if j.seal != j.cur.seal || j.cur.size == openingSize(j.cur.seal) || j.needsRewrite(&r) {
 		if err := j.rewrite(); err != nil {
-			j.doubt(err)
+			j.requireRewrite(err)
 		}
 	} else {
-		j.raise() // a power cut may have come before it
+		j.advanceAnchor() // a power cut may have come before it
 	}
 	return nil
 }
 
-// begin creates an empty file.
-func (j *Journal) begin() error {
-	if err := j.resume(&replayed{}, true); err != nil {
+// createEmpty creates an empty file.
+func (j *Journal) createEmpty() error {
+	if err := j.checkAnchor(&replayed{}, true); err != nil {
 		return err
 	}
 	return j.rewrite()
 }
 
-// outdated reports whether the file must be rewritten in another generation, or
+// needsRewrite reports whether the file must be rewritten in another generation, or
 // without one.
-func (j *Journal) outdated(r *replayed) bool {
-	if j.fresh.anchor == nil {
+func (j *Journal) needsRewrite(r *replayed) bool {
+	if j.anchorState.anchor == nil {
 		return r.mark.generation > 0
 	}
-	return !j.fresh.intact
+	return !j.anchorState.intact
 }
 
-// settle syncs what was read to the disk: the previous process may have died
+// syncLoaded syncs what was read to the disk: the previous process may have died
 // between write and sync. It cuts off a torn tail. After an error the next Write
 // rewrites the file.
-func (j *Journal) settle(size int64) {
+func (j *Journal) syncLoaded(size int64) {
 	var err error
 	if size > j.cur.size {
 		err = j.cur.file.Truncate(j.cur.size)
@@ -232,15 +232,15 @@ func (j *Journal) settle(size int64) {
 		err = j.remove()
 	}
 	if err != nil {
-		j.doubt(err)
+		j.requireRewrite(err)
 	}
 }
 
-// doubt makes the next Write rewrite the file first. The journal stays readable
+// requireRewrite makes the next Write rewrite the file first. The journal stays readable
 // until then.
-func (j *Journal) doubt(err error) {
+func (j *Journal) requireRewrite(err error) {
 	j.log.Warn("rewrite journal before next write", "error", err)
-	j.suspect, j.unsure = true, true
+	j.mustRewrite, j.unsynced = true, true
 }
 
 // remove removes the new file of an interrupted rewrite.

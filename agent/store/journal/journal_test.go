@@ -304,7 +304,7 @@ func TestNewest(t *testing.T) {
 			t.Errorf("newest of nothing is %v", got)
 		}
 		time.Sleep(time.Hour)
-		mustWrite(t, j, put("a", large(spare, 1)))
+		mustWrite(t, j, put("a", large(minDeadBytes, 1)))
 		written := time.Now()
 		time.Sleep(time.Hour)
 		check := func(j *Journal) {
@@ -316,7 +316,7 @@ func TestNewest(t *testing.T) {
 		check(j)
 		check(mustOpen(t, m.restarted(), nil))
 		mustWrite(t, j, del("a"))
-		mustWrite(t, j, put("b", large(spare, 1)))
+		mustWrite(t, j, put("b", large(minDeadBytes, 1)))
 		mustWrite(t, j, del("b")) // tidies up
 		written = time.Now()
 		time.Sleep(time.Hour)

@@ -37,15 +37,15 @@ func (j *Journal) read(key string) ([]byte, *entry, error) {
 	if e == nil {
 		return nil, nil, nil
 	}
-	value, err := j.cur.value(nil, key, e)
+	value, err := j.cur.readValue(nil, key, e)
 	return value, e, err
 }
 
-// value reads a value from the disk. The result may use the memory of b.
-func (c *content) value(b []byte, name string, e *entry) ([]byte, error) {
+// readValue reads a value from the disk. The result may use the memory of b.
+func (c *openFile) readValue(b []byte, name string, e *entry) ([]byte, error) {
 	size := int(e.size) + c.seal.overhead()
 	b = slices.Grow(b[:0], size)[:size]
-	if n, err := c.file.ReadAt(b, e.at); n < size {
+	if n, err := c.file.ReadAt(b, e.offset); n < size {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%w: the file ends within it", ErrDamaged)
 		}
@@ -55,7 +55,7 @@ func (c *content) value(b []byte, name string, e *entry) ([]byte, error) {
 	if c.seal != nil {
 		value, ok = c.seal.open(b, valueData(nil, c.id, e.seq, name))
 	}
-	if !ok || sumOf(value) != e.sum {
+	if !ok || hashOf(value) != e.sum {
 		return nil, ErrDamaged
 	}
 	return value, nil

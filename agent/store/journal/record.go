@@ -21,19 +21,19 @@ const (
 	lengthSize = 2
 )
 
-// sum is the truncated hash of a value.
-type sum [sumSize]byte
+// valueHash is the truncated hash of a value.
+type valueHash [sumSize]byte
 
-func sumOf(value []byte) sum {
+func hashOf(value []byte) valueHash {
 	all := sha256.Sum256(value)
-	return sum(all[:sumSize])
+	return valueHash(all[:sumSize])
 }
 
 // head is a record without its value.
 type head struct {
 	kind byte
 	size uint32 // of the value
-	sum  sum
+	sum  valueHash
 	name string
 }
 
@@ -51,14 +51,14 @@ func parseHead(b []byte) (h head, ok bool) {
 	if len(b) < headSize || len(b) > headSize+MaxKey {
 		return head{}, false
 	}
-	h = head{kind: b[0], size: binary.LittleEndian.Uint32(b[1:]), sum: sum(b[5:headSize]), name: string(b[headSize:])}
+	h = head{kind: b[0], size: binary.LittleEndian.Uint32(b[1:]), sum: valueHash(b[5:headSize]), name: string(b[headSize:])}
 	switch h.kind {
 	case kindPut:
 		return h, h.name != ""
 	case kindDelete:
-		return h, h.name != "" && h.size == 0 && h.sum == sum{}
+		return h, h.name != "" && h.size == 0 && h.sum == valueHash{}
 	case kindOpening:
-		return h, h.name == "" && h.size == 0 && h.sum == sum{}
+		return h, h.name == "" && h.size == 0 && h.sum == valueHash{}
 	default:
 		return head{}, false
 	}

@@ -12,13 +12,13 @@ import (
 // replayed is the result of a replay.
 type replayed struct {
 	identity
-	known   bool // the identity is known: the file has a header
-	entries map[string]*entry
-	seq     uint64
-	newest  int64
-	end     int64 // offset of a torn tail, or the file's size
-	damaged bool  // a part before end was lost
-	mark    mark  // of the newest batch that has one
+	identified bool // the identity is known: the file has a header
+	entries    map[string]*entry
+	seq        uint64
+	newest     int64
+	end        int64          // offset of a torn tail, or the file's size
+	damaged    bool           // a part before end was lost
+	mark       generationMark // of the newest batch that has one
 }
 
 // replayer reads a file once from its beginning to its end.
@@ -28,14 +28,14 @@ type replayer struct {
 	seal    *sealer
 	trust   bool // accept a plain file although there is a key
 	log     *slog.Logger
-	pending []found
+	pending []pendingRecord
 	scratch []byte
 }
 
-// found is a record of a batch that is not yet known to be intact.
-type found struct {
+// pendingRecord is a record of a batch that is not yet known to be intact.
+type pendingRecord struct {
 	head
-	at int64 // offset of the stored value
+	offset int64 // offset of the stored value
 }
 
 // replay reads a file. It fails if the file cannot be read, or with ErrKey,
@@ -71,7 +71,7 @@ func (r *replayer) run() error {
 		off = next
 	}
 	r.end = r.w.size
-	if bad >= 0 && r.known {
+	if bad >= 0 && r.identified {
 		r.log.Warn("drop torn tail of journal", "offset", bad, "bytes", r.w.size-bad)
 		r.end = bad
 	}
@@ -94,15 +94,15 @@ func (r *replayer) identify() error {
 			return err
 		}
 		if h, ok := parseHeader(b); ok {
-			return r.adopt(h.identity)
+			return r.setIdentity(h.identity)
 		}
 	}
 	return nil
 }
 
-// adopt checks an identity and sets it as the file's. It fails with ErrVersion,
+// setIdentity checks an identity and sets it as the file's. It fails with ErrVersion,
 // ErrKey or ErrPlain.
-func (r *replayer) adopt(id identity) error {
+func (r *replayer) setIdentity(id identity) error {
 	if id.version != version {
 		return fmt.Errorf("%w: version %d", ErrVersion, id.version)
 	}
@@ -112,7 +112,7 @@ func (r *replayer) adopt(id identity) error {
 	if id.key == 0 && r.seal != nil && !r.trust {
 		return ErrPlain
 	}
-	r.identity, r.known = id, true
+	r.identity, r.identified = id, true
 	return nil
 }
 
@@ -156,8 +156,8 @@ func (r *replayer) header(off int64) (h header, ok bool, err error) {
 	if !ok || h.seq <= r.seq || h.seq >= endOfSequence {
 		return header{}, false, nil
 	}
-	if !r.known {
-		if err := r.adopt(h.identity); err != nil {
+	if !r.identified {
+		if err := r.setIdentity(h.identity); err != nil {
 			return header{}, false, err
 		}
 	}
@@ -210,43 +210,43 @@ func (r *replayer) batch(h header, off, end int64) (bool, error) {
 // record reads the record at an offset and returns the offset of the next one,
 // which may be beyond the batch's end. The offset is below 0 if there is no valid
 // record.
-func (r *replayer) record(raw []byte, number uint32, at, end int64) (found, int64, error) {
+func (r *replayer) record(raw []byte, number uint32, at, end int64) (pendingRecord, int64, error) {
 	if at+lengthSize > end {
-		return found{}, -1, nil
+		return pendingRecord{}, -1, nil
 	}
 	b, err := r.w.at(at, lengthSize)
 	if err != nil {
-		return found{}, 0, err
+		return pendingRecord{}, 0, err
 	}
 	at += lengthSize
 	size := int64(binary.LittleEndian.Uint16(b))
-	if at+size > end || size > int64(headSize+MaxKey+r.sealed().overhead()) {
-		return found{}, -1, nil
+	if at+size > end || size > int64(headSize+MaxKey+r.fileSealer().overhead()) {
+		return pendingRecord{}, -1, nil
 	}
 	b, err = r.w.at(at, int(size))
 	if err != nil {
-		return found{}, 0, err
+		return pendingRecord{}, 0, err
 	}
 	at += size
 	// Decryption in place would change the window.
 	r.scratch = append(r.scratch[:0], b...)
-	plain, ok := r.sealed().open(r.scratch, headData(nil, raw, number))
+	plain, ok := r.fileSealer().open(r.scratch, headData(nil, raw, number))
 	if !ok {
-		return found{}, -1, nil
+		return pendingRecord{}, -1, nil
 	}
 	h, ok := parseHead(plain)
 	if !ok {
-		return found{}, -1, nil
+		return pendingRecord{}, -1, nil
 	}
 	next := at
 	if h.kind == kindPut {
-		next += int64(h.size) + int64(r.sealed().overhead())
+		next += int64(h.size) + int64(r.fileSealer().overhead())
 	}
-	return found{h, at}, next, nil
+	return pendingRecord{h, at}, next, nil
 }
 
-// sealed returns the sealer of the file, nil if the file is plain.
-func (r *replayer) sealed() *sealer {
+// fileSealer returns the sealer of the file, nil if the file is plain.
+func (r *replayer) fileSealer() *sealer {
 	if r.key == 0 {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (r *replayer) apply(h header) {
 	r.mark.last = 0 // a record follows it
 	for i := range r.pending {
 		p := &r.pending[i]
-		if strings.HasPrefix(p.name, marked) {
+		if strings.HasPrefix(p.name, markPrefix) {
 			if m, ok := parseMark(p.name); ok && p.kind == kindPut {
 				r.mark = m
 			}
@@ -267,7 +267,7 @@ func (r *replayer) apply(h header) {
 		}
 		switch p.kind {
 		case kindPut:
-			r.entries[p.name] = &entry{sum: p.sum, at: p.at, seq: h.seq, size: p.size}
+			r.entries[p.name] = &entry{sum: p.sum, offset: p.offset, seq: h.seq, size: p.size}
 		case kindDelete:
 			delete(r.entries, p.name)
 		}

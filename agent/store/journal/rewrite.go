@@ -22,7 +22,7 @@ func (j *Journal) rewrite() error {
 	if err := j.disk.rename(newName, fileName); err != nil {
 		// The file may have been renamed all the same. Data appended to the old
 		// file could then belong to no name.
-		j.suspect = true
+		j.mustRewrite = true
 		return fmt.Errorf("rewrite journal: %w", errors.Join(err, next.file.Close(), j.remove()))
 	}
 	old := j.cur
@@ -36,17 +36,17 @@ func (j *Journal) rewrite() error {
 	if err := j.disk.sync(); err != nil {
 		// After a power cut the name may refer to the old file again. That file
 		// is still complete, but would lack what is appended to the new one.
-		j.suspect = true
+		j.mustRewrite = true
 		return fmt.Errorf("rewrite journal: %w", err)
 	}
-	j.suspect, j.unsure, j.untidy, j.retry, j.told = false, false, false, 0, false
-	j.raise()
+	j.mustRewrite, j.unsynced, j.damaged, j.retrySize, j.rewriteFailureLogged = false, false, false, 0, false
+	j.advanceAnchor()
 	return nil
 }
 
 // copyLive writes and syncs a new file. It returns the file and its entries.
 // After an error there is no new file.
-func (j *Journal) copyLive() (*content, map[string]*entry, error) {
+func (j *Journal) copyLive() (*openFile, map[string]*entry, error) {
 	if err := j.remove(); err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +54,7 @@ func (j *Journal) copyLive() (*content, map[string]*entry, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	next := &content{file: f, id: newID(), seal: j.seal}
+	next := &openFile{file: f, id: newID(), seal: j.seal}
 	entries, err := j.copyTo(next)
 	if err == nil {
 		err = f.Sync()
@@ -67,7 +67,7 @@ func (j *Journal) copyLive() (*content, map[string]*entry, error) {
 
 // copyTo writes the live records to an empty file, each in a batch of its own, so
 // that damage destroys only the record that it hits.
-func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
+func (j *Journal) copyTo(next *openFile) (map[string]*entry, error) {
 	a := appender{f: next.file, seal: next.seal}
 	if _, err := j.copyRecord(&a, next, head{kind: kindOpening}, nil); err != nil {
 		return nil, err
@@ -79,10 +79,10 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 	var value []byte
 	for _, name := range j.inFileOrder() {
 		e := j.entries[name]
-		read, err := j.cur.value(value, name, e)
+		read, err := j.cur.readValue(value, name, e)
 		if errors.Is(err, ErrDamaged) {
 			// Otherwise the file could never be rewritten.
-			j.log.Warn("drop damaged value from journal", "offset", e.at, "bytes", e.size, "error", err)
+			j.log.Warn("drop damaged value from journal", "offset", e.offset, "bytes", e.size, "error", err)
 			continue
 		}
 		if err != nil {
@@ -93,7 +93,7 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		entries[name] = &entry{sum: e.sum, at: at, seq: j.seq, size: e.size}
+		entries[name] = &entry{sum: e.sum, offset: at, seq: j.seq, size: e.size}
 	}
 	if err := j.copyMark(&a, next, true); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 
 // copyRecord writes a batch of one record. The batch has the time of the newest
 // batch, since copying changes nothing.
-func (j *Journal) copyRecord(a *appender, next *content, h head, value []byte) (at int64, err error) {
+func (j *Journal) copyRecord(a *appender, next *openFile, h head, value []byte) (at int64, err error) {
 	j.seq++
 	err = a.begin(header{
 		identity: next.identity(),
@@ -130,12 +130,12 @@ func (j *Journal) copyRecord(a *appender, next *content, h head, value []byte) (
 // sequential reads are cheaper for flash and page cache.
 func (j *Journal) inFileOrder() []string {
 	return slices.SortedFunc(maps.Keys(j.entries), func(a, b string) int {
-		return cmp.Compare(j.entries[a].at, j.entries[b].at)
+		return cmp.Compare(j.entries[a].offset, j.entries[b].offset)
 	})
 }
 
 // identity returns the identity of the file's headers.
-func (c *content) identity() identity {
+func (c *openFile) identity() identity {
 	return identity{version: version, file: c.id, key: c.seal.keyID()}
 }
 

@@ -79,7 +79,7 @@ func TestSealingIsRandom(t *testing.T) {
 	mustWrite(t, j, put("a", "12345678"), put("b", "12345678"))
 	data := m.names[fileName].now
 	size := 8 + nonceSize + tagSize
-	a, b := data[j.entries["a"].at:][:size], data[j.entries["b"].at:][:size]
+	a, b := data[j.entries["a"].offset:][:size], data[j.entries["b"].offset:][:size]
 	if bytes.Equal(a[:nonceSize], b[:nonceSize]) || bytes.Equal(a[nonceSize:], b[nonceSize:]) {
 		t.Errorf("%x and %x", a, b)
 	}
@@ -184,7 +184,7 @@ func TestSealedBatchElsewhere(t *testing.T) {
 		mustWrite(t, j, put("a", "1"), put("b", "2"))
 		data := m.names[fileName].now
 		size := int64(1 + seal.overhead())
-		copy(data[j.entries["b"].at:][:size], data[j.entries["a"].at:][:size])
+		copy(data[j.entries["b"].offset:][:size], data[j.entries["a"].offset:][:size])
 		mend(data, int(start))
 		// Values are judged when they are read.
 		j = mustOpen(t, m.restarted(), seal)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// spare is the number of dead bytes that a file may always hold before it is
+// minDeadBytes is the number of dead bytes that a file may always hold before it is
 // rewritten.
-const spare = 64 << 10
+const minDeadBytes = 64 << 10
 
 // Change is one change of the map.
 type Change struct {
@@ -46,13 +46,13 @@ func (j *Journal) Write(changes ...Change) error {
 	if err != nil {
 		return fmt.Errorf("write journal %q: %w", j.path, err)
 	}
-	if len(batch) == 0 && !j.unsure {
+	if len(batch) == 0 && !j.unsynced {
 		return nil
 	}
 	if err := j.write(batch); err != nil {
 		return fmt.Errorf("write %d changes to journal %q: %w", len(batch), j.path, err)
 	}
-	j.tidy()
+	j.compact()
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 		if len(c.Key) == 0 || len(c.Key) > MaxKey {
 			return nil, fmt.Errorf("key has %d bytes, not 1 to %d", len(c.Key), MaxKey)
 		}
-		if strings.HasPrefix(c.Key, marked) {
+		if strings.HasPrefix(c.Key, markPrefix) {
 			return nil, fmt.Errorf("key %q is reserved", c.Key)
 		}
 		if len(c.Value) > MaxBatch {
@@ -83,9 +83,9 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 		}
 		h := head{kind: kindDelete, name: c.Key}
 		if c.Value != nil {
-			h = head{kind: kindPut, name: c.Key, size: uint32(len(c.Value)), sum: sumOf(c.Value)}
+			h = head{kind: kindPut, name: c.Key, size: uint32(len(c.Value)), sum: hashOf(c.Value)}
 		}
-		if j.has(&h) {
+		if j.unchanged(&h) {
 			continue
 		}
 		if size += h.stored(j.seal); size > MaxBatch {
@@ -96,8 +96,8 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 	return batch, nil
 }
 
-// has reports whether the record equals the stored state.
-func (j *Journal) has(h *head) bool {
+// unchanged reports whether the record equals the stored state.
+func (j *Journal) unchanged(h *head) bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	e := j.entries[h.name]
@@ -110,7 +110,7 @@ func (j *Journal) has(h *head) bool {
 // write writes the batch to the disk and applies it. It rewrites the file first
 // if the file is suspect, and once more if the append makes it suspect.
 func (j *Journal) write(batch []record) error {
-	if j.suspect {
+	if j.mustRewrite {
 		if err := j.rewrite(); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (j *Journal) write(batch []record) error {
 		return nil
 	}
 	err := j.append(batch)
-	if err != nil && j.suspect {
+	if err != nil && j.mustRewrite {
 		// The file cannot be written to any more. A new file may work.
 		if again := j.rewrite(); again != nil {
 			return errors.Join(err, again)
@@ -143,13 +143,13 @@ func (j *Journal) append(batch []record) error {
 	placed := make([]int64, len(batch))
 	if err := a.batch(h, batch, placed); err != nil {
 		if undo := c.file.Truncate(c.size); undo != nil {
-			j.suspect = true
+			j.mustRewrite = true
 			err = errors.Join(err, undo)
 		}
 		return err
 	}
 	if err := c.file.Datasync(); err != nil {
-		j.suspect = true
+		j.mustRewrite = true
 		// If the process ends without a power cut, the next one must not find
 		// a batch that this one reported as failed.
 		return errors.Join(err, c.file.Truncate(c.size))
@@ -165,7 +165,7 @@ func (j *Journal) append(batch []record) error {
 			delete(j.entries, r.name)
 		}
 		if r.kind == kindPut {
-			e := &entry{sum: r.sum, at: placed[i], seq: h.seq, size: r.size}
+			e := &entry{sum: r.sum, offset: placed[i], seq: h.seq, size: r.size}
 			j.live += e.stored(r.name, c.seal)
 			j.entries[r.name] = e
 		}
@@ -192,19 +192,19 @@ func (a *appender) batch(h header, batch []record, placed []int64) error {
 	return a.flush()
 }
 
-// tidy rewrites the file if too much of it is dead. A failure is logged once and
+// compact rewrites the file if too much of it is dead. A failure is logged once and
 // retried when the file has grown. It does not fail the Write, whose changes are
 // durable already.
-func (j *Journal) tidy() {
+func (j *Journal) compact() {
 	dead := j.cur.size - openingSize(j.cur.seal) - j.live
-	if (dead <= max(j.live, spare) && !j.untidy) || j.cur.size < j.retry {
+	if (dead <= max(j.live, minDeadBytes) && !j.damaged) || j.cur.size < j.retrySize {
 		return
 	}
 	if err := j.rewrite(); err != nil {
-		if !j.told {
+		if !j.rewriteFailureLogged {
 			j.log.Warn("cannot compact journal", "bytes", j.cur.size, "dead", dead, "error", err)
 		}
-		j.told = true
-		j.retry = j.cur.size + spare
+		j.rewriteFailureLogged = true
+		j.retrySize = j.cur.size + minDeadBytes
 	}
 }

@@ -54,7 +54,7 @@ func NewCounter(key, device string) *Counter { return &Counter{key: key, device:
 // Read returns the counter's id and value, and whether Advance was ever called.
 // The error wraps fs.ErrNotExist if there is no counter.
 func (c *Counter) Read() (id [16]byte, generation uint64, bound bool, err error) {
-	err = c.with(func(t transport.TPM, r *root) error {
+	err = c.with(func(t transport.TPM, r *storageRootKey) error {
 		index, err := readIndex(t, counterIndex)
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func (c *Counter) Read() (id [16]byte, generation uint64, bound bool, err error)
 			return err
 		}
 		if !index.public.Attributes.Written { // the power was cut in Begin
-			if index, err = index.start(t, r); err != nil {
+			if index, err = index.initialize(t, r); err != nil {
 				return err
 			}
 		}
@@ -84,7 +84,7 @@ func (c *Counter) Read() (id [16]byte, generation uint64, bound bool, err error)
 // bound mark of a previous counter.
 func (c *Counter) Begin() (id [16]byte, generation uint64, err error) {
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
-	err = c.with(func(t transport.TPM, r *root) error {
+	err = c.with(func(t transport.TPM, r *storageRootKey) error {
 		if err := undefine(t, boundIndex); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (c *Counter) Begin() (id [16]byte, generation uint64, err error) {
 		if err != nil {
 			return err
 		}
-		if index, err = index.start(t, r); err != nil {
+		if index, err = index.initialize(t, r); err != nil {
 			return err
 		}
 		generation, err = index.read(t, r)
@@ -108,7 +108,7 @@ func (c *Counter) Begin() (id [16]byte, generation uint64, err error) {
 
 // Advance increments the counter up to a generation and binds it.
 func (c *Counter) Advance(generation uint64) error {
-	return c.with(func(t transport.TPM, r *root) error {
+	return c.with(func(t transport.TPM, r *storageRootKey) error {
 		for {
 			index, err := readIndex(t, counterIndex)
 			if err != nil {
@@ -137,11 +137,11 @@ func (c *Counter) Advance(generation uint64) error {
 }
 
 // with calls do with the TPM that sealed the key.
-func (c *Counter) with(do func(transport.TPM, *root) error) error {
+func (c *Counter) with(do func(transport.TPM, *storageRootKey) error) error {
 	s, err := ReadFile(c.key)
 	if err == nil {
-		err = withTPM(c.device, patience, func(t transport.TPM) error {
-			r, err := loadRoot(t)
+		err = withTPM(c.device, tpmTimeout, func(t transport.TPM) error {
+			r, err := createStorageRootKey(t)
 			if err != nil {
 				return err
 			}
@@ -201,11 +201,11 @@ func (x *nvIndex) counterID() (id [16]byte, err error) {
 
 // auth returns an authorization for the index, whose password is empty, by a
 // session that authenticates the TPM's response.
-func (x *nvIndex) auth(r *root) tpm2.AuthHandle {
+func (x *nvIndex) auth(r *storageRootKey) tpm2.AuthHandle {
 	return tpm2.AuthHandle{Handle: x.public.NVIndex, Name: x.name, Auth: tpm2.HMAC(tpm2.TPMAlgSHA256, nonceSize, tpm2.Salted(r.handle, r.public))}
 }
 
-func (x *nvIndex) read(t transport.TPM, r *root) (uint64, error) {
+func (x *nvIndex) read(t transport.TPM, r *storageRootKey) (uint64, error) {
 	answer, err := tpm2.NVRead{AuthHandle: x.auth(r), NVIndex: tpm2.NamedHandle{Handle: x.public.NVIndex, Name: x.name}, Size: counterSize}.Execute(t)
 	if err != nil {
 		return 0, &stepError{stepCounter, err}
@@ -216,16 +216,16 @@ func (x *nvIndex) read(t transport.TPM, r *root) (uint64, error) {
 	return binary.BigEndian.Uint64(answer.Data.Buffer), nil
 }
 
-func (x *nvIndex) increment(t transport.TPM, r *root) error {
+func (x *nvIndex) increment(t transport.TPM, r *storageRootKey) error {
 	if _, err := (tpm2.NVIncrement{AuthHandle: x.auth(r), NVIndex: tpm2.NamedHandle{Handle: x.public.NVIndex, Name: x.name}}).Execute(t); err != nil {
 		return &stepError{stepIncrement, err}
 	}
 	return nil
 }
 
-// start increments a new counter, which has no value before that, and reads the
+// initialize increments a new counter, which has no value before that, and reads the
 // index again: its name changes with the first write.
-func (x *nvIndex) start(t transport.TPM, r *root) (*nvIndex, error) {
+func (x *nvIndex) initialize(t transport.TPM, r *storageRootKey) (*nvIndex, error) {
 	if err := x.increment(t, r); err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func TestCounterIsAuthenticated(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.do(func(inner transport.TPM) error {
-		r, err := loadRoot(inner)
+		r, err := createStorageRootKey(inner)
 		if err != nil {
 			return err
 		}

@@ -16,24 +16,24 @@ import (
 const Device = "/dev/tpmrm0"
 
 const (
-	// patience is the timeout of one use of a TPM, all commands together. Some
+	// tpmTimeout is the timeout of one use of a TPM, all commands together. Some
 	// TPMs need two seconds for an elliptic-curve key. The start of the agent
 	// waits for it.
-	patience = 20 * time.Second
+	tpmTimeout = 20 * time.Second
 	// maxResponse is larger than any response of a TPM.
 	maxResponse = 4096
 	// responseHeader is the size of tag, length and code.
 	responseHeader = 10
 )
 
-// errSilent means that the TPM did not respond before the timeout.
-var errSilent = errors.New("the TPM does not respond: power off the board for some seconds; if that does not help, the TPM is broken")
+// errTimeout means that the TPM did not respond before the timeout.
+var errTimeout = errors.New("the TPM does not respond: power off the board for some seconds; if that does not help, the TPM is broken")
 
 // device is a connection to a TPM. It implements go-tpm's transport.TPM.
 type device struct {
 	fd       int
 	deadline time.Time
-	silent   bool
+	timedOut bool
 }
 
 // openDevice opens a TPM's device, or the socket of an emulator. All commands
@@ -68,8 +68,8 @@ func openDevice(path string, patience time.Duration) (*device, error) {
 // Send implements transport.TPM: it sends a command and returns the response.
 // After a timeout it always fails.
 func (d *device) Send(command []byte) ([]byte, error) {
-	if d.silent {
-		return nil, errSilent // a response would belong to an earlier command
+	if d.timedOut {
+		return nil, errTimeout // a response would belong to an earlier command
 	}
 	// A command is smaller than a socket's buffer, and a device accepts it whole.
 	if n, err := unix.Write(d.fd, command); err != nil {
@@ -109,8 +109,8 @@ func (d *device) wait() error {
 	for {
 		left := time.Until(d.deadline)
 		if left <= 0 {
-			d.silent = true
-			return errSilent
+			d.timedOut = true
+			return errTimeout
 		}
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, int(left/time.Millisecond)+1)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -126,7 +126,7 @@ func (d *device) wait() error {
 // process ends: close would block in the kernel, for minutes, until the command
 // completes.
 func (d *device) Close() error {
-	if d.silent {
+	if d.timedOut {
 		return nil
 	}
 	return os.NewSyscallError("close", unix.Close(d.fd))

@@ -21,9 +21,9 @@ var errOtherTPM = errors.New("the key was sealed by another TPM, or this one was
 // sysfs is the kernel's directory of TPMs.
 const sysfs = "/sys/class/tpm"
 
-// first2 is the lowest error code of a TPM 2.0. A TPM 1.2 has lower codes for
+// minTPM2Code is the lowest error code of a TPM 2.0. A TPM 1.2 has lower codes for
 // unknown commands.
-const first2 = tpm2.TPMRC(0x80)
+const minTPM2Code = tpm2.TPMRC(0x80)
 
 // Steps, as errors name them.
 const (
@@ -47,8 +47,8 @@ func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
 // Unwrap returns the error of the step.
 func (e *stepError) Unwrap() error { return e.err }
 
-// explain appends a remedy to the errors of a TPM that have one.
-func explain(err error) error {
+// addRemedy appends a remedy to the errors of a TPM that have one.
+func addRemedy(err error) error {
 	var step *stepError
 	if !errors.As(err, &step) {
 		return err
@@ -56,7 +56,7 @@ func explain(err error) error {
 	remedy := ""
 	var code tpm2.TPMRC
 	switch {
-	case errors.As(err, &code) && code < first2:
+	case errors.As(err, &code) && code < minTPM2Code:
 		return fmt.Errorf("%s: this is a TPM 1.2, but a TPM 2.0 is required: use a key file or the kernel keyring", step.step)
 	case errors.Is(err, tpm2.TPMRCLockout):
 		remedy = "the TPM is locked after wrong passwords: wait, or run tpm2_dictionarylockout --clear-lockout"
@@ -80,9 +80,9 @@ func explain(err error) error {
 	return fmt.Errorf("%w: %s", err, remedy)
 }
 
-// explainOpen appends to the error of opening a TPM its reason and a remedy.
+// addOpenRemedy appends to the error of opening a TPM its reason and a remedy.
 // sysfs is the kernel's directory of TPMs.
-func explainOpen(err error, sysfs string) error {
+func addOpenRemedy(err error, sysfs string) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: run as root", err)

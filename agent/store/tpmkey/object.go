@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// public returns the template of the object that holds a key. Unique is empty.
-func public(pcrs []pcr) tpm2.TPMTPublic {
+// keyTemplate returns the template of the object that holds a key. Unique is empty.
+func keyTemplate(pcrs []pcr) tpm2.TPMTPublic {
 	return tpm2.TPMTPublic{
 		Type:    tpm2.TPMAlgKeyedHash,
 		NameAlg: tpm2.TPMAlgSHA256,
@@ -20,13 +20,13 @@ func public(pcrs []pcr) tpm2.TPMTPublic {
 			// There is no password to guess.
 			NoDA: true,
 		},
-		AuthPolicy: tpm2.TPM2BDigest{Buffer: policy(pcrs)},
+		AuthPolicy: tpm2.TPM2BDigest{Buffer: pcrPolicy(pcrs)},
 	}
 }
 
-// policy returns the digest of TPM2_PolicyPCR for these values, nil without PCRs.
+// pcrPolicy returns the digest of TPM2_PolicyPCR for these values, nil without PCRs.
 // It is computed here, so that it always matches the values in the file.
-func policy(pcrs []pcr) []byte {
+func pcrPolicy(pcrs []pcr) []byte {
 	if len(pcrs) == 0 {
 		return nil
 	}
@@ -38,13 +38,13 @@ func policy(pcrs []pcr) []byte {
 	digest := sha256.New()
 	digest.Write(make([]byte, sha256.Size))
 	digest.Write([]byte{byte(code >> 24), byte(code >> 16), byte(code >> 8), byte(code)})
-	digest.Write(tpm2.Marshal(selection(pcrs)))
+	digest.Write(tpm2.Marshal(pcrSelection(pcrs)))
 	digest.Write(values.Sum(nil))
 	return digest.Sum(nil)
 }
 
-// selection returns a selection of PCRs of the SHA-256 bank.
-func selection(pcrs []pcr) tpm2.TPMLPCRSelection {
+// pcrSelection returns a selection of PCRs of the SHA-256 bank.
+func pcrSelection(pcrs []pcr) tpm2.TPMLPCRSelection {
 	indexes := make([]uint, 0, len(pcrs))
 	for _, p := range pcrs {
 		indexes = append(indexes, uint(p.index))
@@ -57,7 +57,7 @@ func selection(pcrs []pcr) tpm2.TPMLPCRSelection {
 // checkPublic compares the public part with the template: the object must not be
 // movable to another TPM, and must have the policy of the PCRs in the file.
 func (s *Sealed) checkPublic() error {
-	want := public(s.pcrs)
+	want := keyTemplate(s.pcrs)
 	if len(s.public) >= sha256.Size {
 		want.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{Buffer: s.public[len(s.public)-sha256.Size:]})
 	}

@@ -20,7 +20,7 @@ func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
 		wanted = append(wanted, pcr{index: index})
 	}
 	for len(wanted) > 0 {
-		read, err := tpm2.PCRRead{PCRSelectionIn: selection(wanted)}.Execute(t)
+		read, err := tpm2.PCRRead{PCRSelectionIn: pcrSelection(wanted)}.Execute(t)
 		if err != nil {
 			return nil, &stepError{stepPCRs, err}
 		}
@@ -28,7 +28,7 @@ func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
 		if len(values) == 0 {
 			return nil, fmt.Errorf("the TPM has no PCR %d in a SHA-256 bank: enable the bank in the firmware (tpm2_pcrallocate), or seal without PCRs", wanted[0].index)
 		}
-		if len(values) > len(wanted) || count(read.PCRSelectionOut) != len(values) {
+		if len(values) > len(wanted) || countSelected(read.PCRSelectionOut) != len(values) {
 			return nil, errors.New("the TPM returned PCRs that were not requested")
 		}
 		for i, value := range values {
@@ -42,7 +42,7 @@ func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
 	return out, nil
 }
 
-func count(list tpm2.TPMLPCRSelection) (n int) {
+func countSelected(list tpm2.TPMLPCRSelection) (n int) {
 	for _, bank := range list.PCRSelections {
 		for _, b := range bank.PCRSelect {
 			n += bits.OnesCount8(b)
@@ -60,9 +60,9 @@ func selects(list tpm2.TPMLPCRSelection, index int) bool {
 	return false
 }
 
-// changed returns an error that wraps ErrPCRs and names the PCRs whose values
+// changedPCRs returns an error that wraps ErrPCRs and names the PCRs whose values
 // differ from those at sealing.
-func (s *Sealed) changed(t transport.TPM) error {
+func (s *Sealed) changedPCRs(t transport.TPM) error {
 	indexes := make([]int, 0, len(s.pcrs))
 	for _, p := range s.pcrs {
 		indexes = append(indexes, p.index)

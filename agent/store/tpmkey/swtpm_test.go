@@ -81,7 +81,7 @@ func (e *emulator) stop() {
 // do sends commands to the TPM as another program on the board does.
 func (e *emulator) do(do func(transport.TPM) error) {
 	e.t.Helper()
-	if err := withTPM(e.socket, patience, do); err != nil {
+	if err := withTPM(e.socket, tpmTimeout, do); err != nil {
 		e.t.Fatal(err)
 	}
 }

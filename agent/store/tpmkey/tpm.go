@@ -43,7 +43,7 @@ func Seal(device string, key []byte, pcrs []int) (*Sealed, error) {
 		}
 	}
 	var s *Sealed
-	err := withTPM(device, patience, func(t transport.TPM) (err error) {
+	err := withTPM(device, tpmTimeout, func(t transport.TPM) (err error) {
 		s, err = seal(t, key, slices.Compact(pcrs))
 		return err
 	})
@@ -65,7 +65,7 @@ func Seal(device string, key []byte, pcrs []int) (*Sealed, error) {
 // ErrPCRs if PCRs have changed.
 func (s *Sealed) Unseal(device string) ([]byte, error) {
 	var key []byte
-	err := withTPM(device, patience, func(t transport.TPM) (err error) {
+	err := withTPM(device, tpmTimeout, func(t transport.TPM) (err error) {
 		key, err = s.unseal(t)
 		return err
 	})
@@ -80,7 +80,7 @@ func (s *Sealed) Unseal(device string) ([]byte, error) {
 func withTPM(path string, patience time.Duration, do func(transport.TPM) error) (err error) {
 	d, err := openDevice(path, patience)
 	if err != nil {
-		return explainOpen(err, sysfs)
+		return addOpenRemedy(err, sysfs)
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -92,21 +92,21 @@ func withTPM(path string, patience time.Duration, do func(transport.TPM) error) 
 			err = closeErr
 		}
 	}()
-	return explain(do(d))
+	return addRemedy(do(d))
 }
 
 // nonceSize is the size of session nonces, the minimum that the TCG allows.
 const nonceSize = 16
 
-// root is the storage root key while it is loaded.
-type root struct {
+// storageRootKey is the storage root key while it is loaded.
+type storageRootKey struct {
 	handle tpm2.TPMHandle
 	name   tpm2.TPM2BName
 	public tpm2.TPMTPublic
 }
 
-// loadRoot makes the TPM create its storage root key. The caller must flush it.
-func loadRoot(t transport.TPM) (*root, error) {
+// createStorageRootKey makes the TPM create its storage root key. The caller must flush it.
+func createStorageRootKey(t transport.TPM) (*storageRootKey, error) {
 	made, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}.Execute(t)
 	if err != nil {
 		return nil, &stepError{stepRoot, err}
@@ -123,12 +123,12 @@ func loadRoot(t transport.TPM) (*root, error) {
 		flush(t, made.ObjectHandle)
 		return nil, &stepError{stepRoot, err}
 	}
-	return &root{handle: made.ObjectHandle, name: *name, public: *public}, nil
+	return &storageRootKey{handle: made.ObjectHandle, name: *name, public: *public}, nil
 }
 
 // auth returns an authorization for the storage root key by a session that
 // encrypts the command's parameters.
-func (r *root) auth() tpm2.AuthHandle {
+func (r *storageRootKey) auth() tpm2.AuthHandle {
 	return tpm2.AuthHandle{Handle: r.handle, Name: r.name, Auth: tpm2.HMAC(tpm2.TPMAlgSHA256, nonceSize,
 		tpm2.AESEncryption(128, tpm2.EncryptIn), tpm2.Salted(r.handle, r.public))}
 }
@@ -139,7 +139,7 @@ func flush(t transport.TPM, handle tpm2.TPMHandle) {
 }
 
 func seal(t transport.TPM, key []byte, indexes []int) (*Sealed, error) {
-	r, err := loadRoot(t)
+	r, err := createStorageRootKey(t)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func seal(t transport.TPM, key []byte, indexes []int) (*Sealed, error) {
 	made, err := tpm2.Create{
 		ParentHandle: r.auth(),
 		InSensitive:  tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{Data: tpm2.NewTPMUSensitiveCreate(&tpm2.TPM2BSensitiveData{Buffer: key})}},
-		InPublic:     tpm2.New2B(public(pcrs)),
+		InPublic:     tpm2.New2B(keyTemplate(pcrs)),
 	}.Execute(t)
 	if err != nil {
 		return nil, &stepError{stepSeal, err}
@@ -164,7 +164,7 @@ func seal(t transport.TPM, key []byte, indexes []int) (*Sealed, error) {
 }
 
 func (s *Sealed) unseal(t transport.TPM) ([]byte, error) {
-	r, err := loadRoot(t)
+	r, err := createStorageRootKey(t)
 	if err != nil {
 		return nil, err
 	}
@@ -181,14 +181,14 @@ func (s *Sealed) unseal(t transport.TPM) ([]byte, error) {
 		return nil, &stepError{stepLoad, err}
 	}
 	defer flush(t, object.ObjectHandle)
-	session, done, err := s.session(t, r)
+	session, done, err := s.startSession(t, r)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	out, err := tpm2.Unseal{ItemHandle: tpm2.AuthHandle{Handle: object.ObjectHandle, Name: object.Name, Auth: session}}.Execute(t)
 	if errors.Is(err, tpm2.TPMRCPolicyFail) {
-		return nil, s.changed(t)
+		return nil, s.changedPCRs(t)
 	}
 	if err != nil {
 		return nil, &stepError{stepUnseal, err}
@@ -200,9 +200,9 @@ func (s *Sealed) unseal(t transport.TPM) ([]byte, error) {
 	return out.OutData.Buffer, nil
 }
 
-// session starts a session that may unseal and that encrypts the response. The
+// startSession starts a session that may unseal and that encrypts the response. The
 // caller must call the returned function to end it.
-func (s *Sealed) session(t transport.TPM, r *root) (tpm2.Session, func(), error) {
+func (s *Sealed) startSession(t transport.TPM, r *storageRootKey) (tpm2.Session, func(), error) {
 	begin := tpm2.HMACSession
 	if len(s.pcrs) > 0 {
 		begin = tpm2.PolicySession
@@ -213,7 +213,7 @@ func (s *Sealed) session(t transport.TPM, r *root) (tpm2.Session, func(), error)
 	}
 	done := func() { _ = end() } // after an error the kernel ends it when the device is closed
 	if len(s.pcrs) > 0 {
-		if _, err := (tpm2.PolicyPCR{PolicySession: session.Handle(), Pcrs: selection(s.pcrs)}).Execute(t); err != nil {
+		if _, err := (tpm2.PolicyPCR{PolicySession: session.Handle(), Pcrs: pcrSelection(s.pcrs)}).Execute(t); err != nil {
 			done()
 			return nil, nil, &stepError{stepSession, err}
 		}

@@ -122,7 +122,7 @@ func TestChangedPCRRefuses(t *testing.T) {
 	if got, err := unsealFile(t, e, s.Encode()); err == nil || !strings.Contains(err.Error(), "public part") {
 		t.Errorf("with other values in the file: key %x, error %v", got, err)
 	}
-	want := public(s.pcrs)
+	want := keyTemplate(s.pcrs)
 	want.Parameters = noScheme()
 	want.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{Buffer: s.public[len(s.public)-32:]})
 	s.public = tpm2.Marshal(want)
@@ -145,7 +145,7 @@ func TestPCRsCannotBePassedBy(t *testing.T) {
 	e := newEmulator(t)
 	s := sealed(t, e, 7)
 	e.do(func(c transport.TPM) error {
-		r, err := loadRoot(c)
+		r, err := createStorageRootKey(c)
 		if err != nil {
 			return err
 		}
@@ -250,7 +250,7 @@ func TestNoTPM(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "tpm0", "tpm_version_major"), []byte(major+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := explainOpen(os.ErrNotExist, dir); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), want) {
+		if err := addOpenRemedy(os.ErrNotExist, dir); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), want) {
 			t.Errorf("version %s: error %v", major, err)
 		}
 	}
@@ -261,7 +261,7 @@ func TestNoTPM(t *testing.T) {
 	if _, err := Seal(plain, testKey(), nil); err == nil || !strings.Contains(err.Error(), "not a TPM device") {
 		t.Errorf("a plain file: error %v", err)
 	}
-	if err := explainOpen(os.ErrPermission, dir); !strings.Contains(err.Error(), "as root") {
+	if err := addOpenRemedy(os.ErrPermission, dir); !strings.Contains(err.Error(), "as root") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -332,14 +332,14 @@ func TestSilentTPM(t *testing.T) {
 	path := answering(t, nil)
 	began := time.Now()
 	err := withTPM(path, 100*time.Millisecond, func(c transport.TPM) error {
-		_, err := loadRoot(c)
-		if !errors.Is(err, errSilent) {
+		_, err := createStorageRootKey(c)
+		if !errors.Is(err, errTimeout) {
 			t.Errorf("the first command: %v", err)
 		}
-		_, err = loadRoot(c)
+		_, err = createStorageRootKey(c)
 		return err
 	})
-	if !errors.Is(err, errSilent) || time.Since(began) > 5*time.Second {
+	if !errors.Is(err, errTimeout) || time.Since(began) > 5*time.Second {
 		t.Errorf("error %v after %v", err, time.Since(began))
 	}
 }
@@ -362,7 +362,7 @@ func TestAnswersWithoutSense(t *testing.T) {
 }
 
 func TestPanicsAreErrors(t *testing.T) {
-	err := withTPM(answering(t, nil), patience, func(transport.TPM) error { panic("index out of range") })
+	err := withTPM(answering(t, nil), tpmTimeout, func(transport.TPM) error { panic("index out of range") })
 	if err == nil || !strings.Contains(err.Error(), "index out of range") {
 		t.Errorf("error %v", err)
 	}
@@ -391,7 +391,7 @@ func TestExplain(t *testing.T) {
 		{stepLoad, parameter(tpm2.TPMRCSize), "restore the file"},
 		{stepLoad, tpm2.TPMRCObjectMemory, ""},
 	} {
-		err := explain(&stepError{row.step, row.code})
+		err := addRemedy(&stepError{row.step, row.code})
 		if !strings.HasPrefix(err.Error(), row.step+": ") {
 			t.Errorf("%s of %q: %v", row.code, row.step, err)
 		}

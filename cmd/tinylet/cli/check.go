@@ -84,7 +84,7 @@ func (s *system) check() *cobra.Command {
 // checkOptions takes from the configuration what it tells; where it cannot
 // be read, the usual places are looked at.
 func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight.Options {
-	o := preflight.Options{Root: s.root, Now: s.now(), Built: version.Built()}
+	o := preflight.Options{Root: s.root, Now: s.now(), Built: version.BuildTime()}
 	s.findConfig(set)
 	o.ConfigFile, _ = set.GetString("config") // the flag exists
 	total := machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
@@ -100,11 +100,11 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight
 	if err == nil {
 		if err = config.Validate(cfg); err == nil {
 			o.Eviction = kept(&cfg.Kubelet, total)
-			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodNetworks()
+			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodCIDRs()
 		}
 		o.Journal = preflight.Journal{
 			Dir: filepath.Join(cfg.Paths.State, "journal"), Joined: cfg.Kubeconfig != "",
-			Setting: cfg.Tinylet.Journal, Key: cfg.Tinylet.JournalKey(),
+			Setting: cfg.Tinylet.Journal, Key: cfg.Tinylet.HasJournalKey(),
 		}
 		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
 		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
@@ -141,7 +141,7 @@ func kept(kc *kubelet.KubeletConfiguration, total int64) preflight.Eviction {
 	thresholds, _ := config.Thresholds(kc) // it is valid
 	for _, t := range thresholds {
 		if t.Signal == evictionapi.MemoryAvailable && t.Grace == 0 {
-			e.Hard = max(e.Hard, uint64(t.Value.Of(total)))
+			e.Hard = max(e.Hard, uint64(t.Value.ForCapacity(total)))
 		}
 	}
 	name := evictionapi.MemoryAvailable.String()

@@ -141,7 +141,7 @@ func coded(err error) error {
 		return nil
 	case errors.As(err, &e):
 		return err
-	case errors.Is(err, local.ErrNotRunning), errors.Is(err, local.ErrNoAnswer):
+	case errors.Is(err, local.ErrNotRunning), errors.Is(err, local.ErrNoResponse):
 		return &ExitError{Code: codeNoAgent, Err: err}
 	}
 	return err

@@ -21,15 +21,15 @@ func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
 	if c.FinishedAt != nil {
 		t.nested("Ended", moment(*c.FinishedAt, now, up))
 	}
-	if status := pod.StatusOf(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
+	if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
 		last := status.LastTerminationState.Terminated
-		t.nested("Before", fmt.Sprintf("%s (exit %d), ended %s", pod.EndReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
+		t.nested("Before", fmt.Sprintf("%s (exit %d), ended %s", pod.TerminationReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
 		t.nested("", last.Message)
 	}
 	t.nested("Ready", yes(c.Ready))
 	t.nested("Restarts", restarts(c.Restarts, c.LastRestart, now, up))
 	t.nested("Image", c.Image)
-	if spec, _ := pod.Find(&p.Spec, c.Name); spec != nil {
+	if spec, _ := pod.FindContainer(&p.Spec, c.Name); spec != nil {
 		describeSpec(t, p, spec)
 	}
 	t.nested("Memory", memory(c.MemoryBytes))

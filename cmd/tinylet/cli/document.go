@@ -106,7 +106,7 @@ func containerDocuments(p *local.Pod) []ContainerDocument {
 				d.ID, d.LogPath, d.MemoryBytes = found.ID, found.LogPath, found.MemoryBytes
 			}
 		}
-		if status := pod.StatusOf(&p.Pod.Status, c.Name); status != nil {
+		if status := pod.FindContainerStatus(&p.Pod.Status, c.Name); status != nil {
 			d.fill(status)
 		}
 		out = append(out, d)
@@ -114,7 +114,7 @@ func containerDocuments(p *local.Pod) []ContainerDocument {
 	return out
 }
 
-func typeOf(c *v1.Container, kind pod.Kind) string {
+func typeOf(c *v1.Container, kind pod.ContainerType) string {
 	switch {
 	case kind == pod.Ephemeral:
 		return typeEphemeral
@@ -127,7 +127,7 @@ func typeOf(c *v1.Container, kind pod.Kind) string {
 }
 
 func (d *ContainerDocument) fill(c *v1.ContainerStatus) {
-	d.Ready, d.Restarts, d.LastRestart = c.Ready, int(c.RestartCount), known(pod.LastEnd(c))
+	d.Ready, d.Restarts, d.LastRestart = c.Ready, int(c.RestartCount), known(pod.LastFinishedAt(c))
 	if c.Image != "" {
 		d.Image = c.Image
 	}
@@ -140,7 +140,7 @@ func (d *ContainerDocument) fill(c *v1.ContainerStatus) {
 		d.StartedAt = known(c.State.Running.StartedAt.Time)
 	case c.State.Terminated != nil:
 		t := c.State.Terminated
-		d.State, d.Reason, d.Message, d.ExitCode = stateTerminated, pod.EndReason(t), t.Message, &t.ExitCode
+		d.State, d.Reason, d.Message, d.ExitCode = stateTerminated, pod.TerminationReason(t), t.Message, &t.ExitCode
 		d.StartedAt, d.FinishedAt = known(t.StartedAt.Time), known(t.FinishedAt.Time)
 	case c.State.Waiting != nil:
 		d.Reason, d.Message = cmp.Or(c.State.Waiting.Reason, stateWaiting), c.State.Waiting.Message

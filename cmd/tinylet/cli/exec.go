@@ -113,7 +113,7 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		defer term.close()
 		session.Sizes = term.sizes
 		if f.stdin {
-			session.Begun = func() {
+			session.OnStart = func() {
 				if err := term.raw(); err != nil {
 					cancel(err)
 				}
@@ -126,8 +126,8 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 
 // execEnd is what the command line ends with: what names the attempt.
 func execEnd(ctx context.Context, code int, err error, what string) error {
-	var refused *remotecommand.Refused
-	var failed *remotecommand.Failed
+	var refused *remotecommand.ResponseError
+	var failed *remotecommand.CommandError
 	switch {
 	case err == nil && code == 0:
 		return nil
@@ -136,7 +136,7 @@ func execEnd(ctx context.Context, code int, err error, what string) error {
 	case ctx.Err() != nil:
 		return &ExitError{Code: codeInterrupted}
 	case errors.Is(err, remotecommand.ErrNoAnswer):
-		return fmt.Errorf("%s: %w", what, local.ErrNoAnswer)
+		return fmt.Errorf("%s: %w", what, local.ErrNoResponse)
 	case errors.As(err, &refused):
 		err = fmt.Errorf("%s: %s", what, clean(refused.Text))
 		if refused.Code == http.StatusNotFound || refused.Code == http.StatusConflict {

@@ -19,8 +19,8 @@ type JoinDocument struct {
 	// Advertised is what the cluster itself calls its API server.
 	Advertised string `json:"advertised,omitempty"`
 	CAHash     string `json:"caHash"`
-	// Already says that the node is of this cluster; nothing was written.
-	Already bool `json:"already"`
+	// AlreadyJoined says that the node is of this cluster; nothing was written.
+	AlreadyJoined bool `json:"already"`
 }
 
 // maxToken is far more than a token has.
@@ -109,7 +109,7 @@ func takeToken(o *bootstrap.Options, file string, stdin io.Reader) error {
 }
 
 func printJoined(w io.Writer, o *bootstrap.Options, r bootstrap.Result) error {
-	if r.Already {
+	if r.AlreadyJoined {
 		_, err := fmt.Fprintf(w, "This board is a node of %s already; nothing was changed.\n", r.Server)
 		return err
 	}

@@ -156,8 +156,8 @@ func TestJournalMigrate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if uids := store.UIDs(); len(uids) != 2 || store.Refused() != nil {
-		t.Errorf("pods %q, refused: %v", uids, store.Refused())
+	if uids := store.UIDs(); len(uids) != 2 || store.QuarantineReason() != nil {
+		t.Errorf("pods %q, refused: %v", uids, store.QuarantineReason())
 	}
 	if _, err := migrate(); !errors.Is(err, journal.ErrLocked) {
 		t.Errorf("with an agent: %v", err)

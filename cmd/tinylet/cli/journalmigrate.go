@@ -19,8 +19,8 @@ type MigrationDocument struct {
 	// From is the folder whose journal was accepted, "" if there was nothing to
 	// do.
 	From string `json:"from"`
-	// Aside is where a journal without pods lies now that was in its place.
-	Aside string `json:"aside,omitempty"`
+	// Quarantined is where a journal without pods lies now that was in its place.
+	Quarantined string `json:"aside,omitempty"`
 }
 
 // migrateJournal accepts a journal that the agent refuses.
@@ -53,8 +53,8 @@ func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form outpu
 	if done.From != "" {
 		text = fmt.Sprintf("The journal of %s was accepted. Start the agent.\n", done.From)
 	}
-	if done.Aside != "" {
-		text += fmt.Sprintf("The one that was in its place is %s, and has no pods.\n", done.Aside)
+	if done.Quarantined != "" {
+		text += fmt.Sprintf("The one that was in its place is %s, and has no pods.\n", done.Quarantined)
 	}
 	_, err = io.WriteString(w, text)
 	return err

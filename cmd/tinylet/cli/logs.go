@@ -77,7 +77,7 @@ func (s *system) printLogs(cmd *cobra.Command, arg string, f *logFlags) error {
 	if err != nil {
 		return err
 	}
-	src := podlogs.Source{Path: path, Next: !f.previous, Wait: f.follow}
+	src := podlogs.Source{Path: path, FollowRestarts: !f.previous, WaitForDir: f.follow}
 	out, flush := shown(cmd.OutOrStdout(), f.raw)
 	damaged, err := podlogs.Read(cmd.Context(), src, o, podlogs.Output{Stdout: out})
 	flush()
@@ -146,7 +146,7 @@ func (s *system) logPath(ctx context.Context, notes io.Writer, arg string, f *lo
 			return "", &ExitError{Code: codeNotFound, Err: none}
 		}
 		fmt.Fprintf(notes, "%v; waiting for it\n", none)
-		return podlogs.First(logRootOf(s.logRoot, doc.Containers), p.Pod.Namespace, p.Pod.Name, string(p.Pod.UID), name), nil
+		return podlogs.FirstPath(logRootOf(s.logRoot, doc.Containers), p.Pod.Namespace, p.Pod.Name, string(p.Pod.UID), name), nil
 	}
 	// While a container waits for its restart, the newest log is that of
 	// the one before.
@@ -167,7 +167,7 @@ func logRootOf(fallback string, containers []ContainerDocument) string {
 }
 
 func previousLog(path, name string) (string, error) {
-	path, err := podlogs.Previous(path)
+	path, err := podlogs.PreviousPath(path)
 	if errors.Is(err, podlogs.ErrNoPrevious) {
 		return "", &ExitError{Code: codeNotFound, Err: fmt.Errorf("container %q: there is %w", name, podlogs.ErrNoPrevious)}
 	}

@@ -61,7 +61,7 @@ func (s *system) statusTable(st *local.Status) *table {
 		s.clusterRows(&t, st.Cluster)
 	}
 	for i := range st.Conditions {
-		if c := &st.Conditions[i]; !c.Good() {
+		if c := &st.Conditions[i]; !c.Healthy() {
 			t.add("NODE", conditionText(c))
 		}
 	}
@@ -90,8 +90,8 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 		t.add("", conditionText(&condition))
 	}
 	server := "has never answered"
-	if c.Answered != nil {
-		server = "answered " + age(*c.Answered, s.now(), s.uptime()) + " ago"
+	if c.LastResponse != nil {
+		server = "answered " + age(*c.LastResponse, s.now(), s.uptime()) + " ago"
 	}
 	if c.Failure != "" {
 		server += ", and fails now: " + clean(c.Failure)
@@ -149,7 +149,7 @@ func secretRows(t *table, c *local.Cluster) {
 // the room only if something is wrong.
 func conditionText(c *local.Condition) string {
 	text := c.Type + " " + c.Status + " (" + clean(c.Reason) + ")"
-	if !c.Good() && c.Message != "" {
+	if !c.Healthy() && c.Message != "" {
 		text += ": " + clean(c.Message)
 	}
 	return text

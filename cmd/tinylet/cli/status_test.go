@@ -26,7 +26,7 @@ func TestStatusTable(t *testing.T) {
 	stuck := alone
 	stuck.Problem = "no bridge:\n\u009b2Jremove it"
 	joined.Cluster = &local.Cluster{
-		Registered: true, Answered: &answered, Failure: "dial tcp 10.0.0.1:6443:\nno route to host", Expires: &expires,
+		Registered: true, LastResponse: &answered, Failure: "dial tcp 10.0.0.1:6443:\nno route to host", Expires: &expires,
 		Problem: "put a new token into the file", Sent: 2 << 20, Received: 5000, Metered: true,
 		SentToday: 1 << 20, ReceivedToday: 4000, ServingExpires: &expires,
 		Conditions: []local.Condition{

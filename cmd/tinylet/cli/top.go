@@ -218,7 +218,7 @@ func nodeTable(u *local.Usage) *table {
 	for _, c := range u.Classes {
 		row("  "+c.Name, c.CPUNanoCores, c.MemoryBytes)
 	}
-	for _, g := range []*local.GroupUsage{u.Agent, u.Runtime} {
+	for _, g := range []*local.CgroupUsage{u.Agent, u.Runtime} {
 		if g != nil {
 			row("  "+g.Name, g.CPUNanoCores, g.MemoryBytes)
 		}

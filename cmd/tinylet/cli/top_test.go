@@ -27,13 +27,13 @@ func sampleUsage() *local.Usage {
 			MemoryBytes: 180 << 20, MemoryAvailableBytes: 280 << 20, MemoryCapacityBytes: 460 << 20,
 			Pressure: &local.Pressure{CPU: 1.26, Memory: 0, IO: 12.5},
 		},
-		Classes: []local.GroupUsage{
+		Classes: []local.CgroupUsage{
 			{Name: "Guaranteed", CPUNanoCores: new(uint64(0)), MemoryBytes: 0},
 			{Name: "Burstable", CPUNanoCores: new(uint64(300_000_001)), MemoryBytes: 90 << 20},
 			{Name: "BestEffort", MemoryBytes: 12 << 20},
 		},
-		Agent:   &local.GroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
-		Runtime: &local.GroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
+		Agent:   &local.CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
+		Runtime: &local.CgroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
 		Pods: []local.PodUsage{
 			{Namespace: "default", Name: "new", Status: "ContainerCreating", Containers: []local.ContainerUsage{{Name: "main", State: stateWaiting}}},
 			{Namespace: "default", Name: "big", Status: "Running", CPUNanoCores: new(uint64(1_000_000)), MemoryBytes: 80 << 20, Containers: []local.ContainerUsage{

@@ -73,7 +73,7 @@ func versionDocument(info *debug.BuildInfo) VersionDocument {
 		Platform:       runtime.GOOS + "/" + runtime.GOARCH,
 		Modules:        []ModuleDocument{},
 	}
-	if built := version.Built(); !built.IsZero() {
+	if built := version.BuildTime(); !built.IsZero() {
 		d.Built = &built
 	}
 	if info == nil {

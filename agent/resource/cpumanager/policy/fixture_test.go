@@ -98,13 +98,13 @@ func noneMeet(t *testing.T, p *Policy, pods map[string]*v1.Pod) {
 			t.Fatalf("%s/%s has %s: reserved %s, pool %s", a.uid, a.name, a.cpus, p.Reserved(), p.SharedPool())
 		}
 		for _, b := range all[:i] {
-			together := a.uid != b.uid || beside(&pods[string(a.uid)].Spec, a.name, b.name)
+			together := a.uid != b.uid || canOverlap(&pods[string(a.uid)].Spec, a.name, b.name)
 			if both := a.cpus.Intersect(b.cpus); together && !both.IsEmpty() {
 				t.Fatalf("%s/%s and %s/%s both have %s", a.uid, a.name, b.uid, b.name, both)
 			}
 		}
 	}
-	if p.SharedPool().Union(held) != p.cpus || !p.Reserved().Within(p.SharedPool()) || p.Free().Union(p.Reserved()) != p.SharedPool() {
+	if p.SharedPool().Union(held) != p.cpus || !p.Reserved().IsSubsetOf(p.SharedPool()) || p.Free().Union(p.Reserved()) != p.SharedPool() {
 		t.Fatalf("pool %s, held %s, reserved %s, all %s", p.SharedPool(), held, p.Reserved(), p.cpus)
 	}
 }

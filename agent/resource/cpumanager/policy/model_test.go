@@ -77,7 +77,7 @@ func wants(t *testing.T, p *Policy, in *v1.Pod) {
 	t.Helper()
 	for _, c := range slices.Concat(in.Spec.InitContainers, in.Spec.Containers) {
 		s, has := p.Exclusive(in.UID, c.Name)
-		if asked := Asked(in, &c); int64(s.Len()) != asked || has != (asked > 0) {
+		if asked := RequestedCPUs(in, &c); int64(s.Len()) != asked || has != (asked > 0) {
 			t.Fatalf("%s/%s asks for %d and has %s", in.UID, c.Name, asked, s)
 		}
 	}
@@ -96,9 +96,9 @@ func again(t *testing.T, p *Policy, top Topology, o Options, pods map[string]*v1
 		t.Fatal(err)
 	}
 	for _, withState := range []bool{true, false} {
-		var live []Live
+		var live []LivePod
 		for uid, in := range pods {
-			l := Live{UID: types.UID(uid), Pod: in}
+			l := LivePod{UID: types.UID(uid), Pod: in}
 			if !withState {
 				l.Running = p.Saved().Pods[l.UID]
 			}

@@ -15,9 +15,9 @@ type Policy struct {
 	cores    []Set
 	reserved Set
 	options  Options
-	// held maps pods and container names to exclusive CPUs. The shared pool is
+	// assigned maps pods and container names to exclusive CPUs. The shared pool is
 	// derived from it, so the two cannot disagree.
-	held map[types.UID]map[string]Set
+	assigned map[types.UID]map[string]Set
 }
 
 // New returns a Policy without assignments. It returns an error if the topology is
@@ -30,10 +30,10 @@ func New(t Topology, reserved Set, o Options) (*Policy, error) {
 	if reserved.IsEmpty() {
 		return nil, fmt.Errorf("no CPU of %s is reserved: the shared pool could become empty", t.CPUs)
 	}
-	if !reserved.Within(t.CPUs) {
+	if !reserved.IsSubsetOf(t.CPUs) {
 		return nil, fmt.Errorf("reserved CPUs %s are not all in online CPUs %s", reserved, t.CPUs)
 	}
-	return &Policy{cpus: t.CPUs, cores: cores, reserved: reserved, options: o, held: map[types.UID]map[string]Set{}}, nil
+	return &Policy{cpus: t.CPUs, cores: cores, reserved: reserved, options: o, assigned: map[types.UID]map[string]Set{}}, nil
 }
 
 // Reserved returns the CPUs that are never assigned exclusively.
@@ -48,14 +48,14 @@ func (p *Policy) Free() Set { return p.SharedPool().Difference(p.reserved) }
 
 // Exclusive returns the exclusive CPUs of the container, and whether it has any.
 func (p *Policy) Exclusive(podUID types.UID, container string) (Set, bool) {
-	s, ok := p.held[podUID][container]
+	s, ok := p.assigned[podUID][container]
 	return s, ok
 }
 
 // CPUs returns the CPUs that the container must run on: its exclusive CPUs, or the
 // shared pool.
 func (p *Policy) CPUs(podUID types.UID, container string) Set {
-	if s, ok := p.held[podUID][container]; ok {
+	if s, ok := p.assigned[podUID][container]; ok {
 		return s
 	}
 	return p.SharedPool()
@@ -65,23 +65,23 @@ func (p *Policy) CPUs(podUID types.UID, container string) Set {
 // the container requests none or has them already. If it fails it returns a *Refusal,
 // and nothing has changed.
 func (p *Policy) Allocate(in *v1.Pod, c *v1.Container) error {
-	asked := Asked(in, c)
-	if _, has := p.held[in.UID][c.Name]; has || asked == 0 {
+	asked := RequestedCPUs(in, c)
+	if _, has := p.assigned[in.UID][c.Name]; has || asked == 0 {
 		return nil
 	}
 	free := p.Free().Union(p.reusable(in, c.Name))
 	if p.options.FullPhysicalCPUs {
-		var refused *Refusal
+		var refused *AdmissionError
 		if free, refused = p.wholeCores(free, c.Name, asked); refused != nil {
 			return refused
 		}
 	}
 	if asked > int64(free.Len()) {
-		return &Refusal{Reason: ReasonUnexpected, Message: fmt.Sprintf(
+		return &AdmissionError{Reason: ReasonUnexpected, Message: fmt.Sprintf(
 			"container %q requests %d exclusive CPUs, and %s free: of CPUs %s, %s reserved, and other containers hold %s; request fewer, or a fraction of a CPU to run in the shared pool, or delete a pod with exclusive CPUs",
-			c.Name, asked, count(free), p.cpus, is(p.reserved), named(p.exclusive()))}
+			c.Name, asked, countWithVerb(free), p.cpus, withVerb(p.reserved), orNone(p.exclusive()))}
 	}
-	p.hold(in.UID, c.Name, take(p.cores, free, int(asked)))
+	p.assign(in.UID, c.Name, pickCPUs(p.cores, free, int(asked)))
 	return nil
 }
 
@@ -93,10 +93,10 @@ func (p *Policy) AllocatePod(in *v1.Pod) error {
 		if kind == pod.Ephemeral {
 			continue
 		}
-		_, had := p.held[in.UID][c.Name]
+		_, had := p.assigned[in.UID][c.Name]
 		if err := p.Allocate(in, c); err != nil {
 			for _, name := range given {
-				p.drop(in.UID, name)
+				p.unassign(in.UID, name)
 			}
 			return err
 		}
@@ -111,10 +111,10 @@ func (p *Policy) AllocatePod(in *v1.Pod) error {
 // nothing for a pod without any.
 func (p *Policy) Release(podUID types.UID) Set {
 	var freed Set
-	for _, s := range p.held[podUID] {
+	for _, s := range p.assigned[podUID] {
 		freed = freed.Union(s)
 	}
-	delete(p.held, podUID)
+	delete(p.assigned, podUID)
 	return freed
 }
 
@@ -122,8 +122,8 @@ func (p *Policy) Release(podUID types.UID) Set {
 // as this one, without those that a container that does has reused already.
 func (p *Policy) reusable(in *v1.Pod, container string) Set {
 	var mine, taken Set
-	for name, s := range p.held[in.UID] {
-		if beside(&in.Spec, name, container) {
+	for name, s := range p.assigned[in.UID] {
+		if canOverlap(&in.Spec, name, container) {
 			taken = taken.Union(s)
 		} else {
 			mine = mine.Union(s)
@@ -135,23 +135,23 @@ func (p *Policy) reusable(in *v1.Pod, container string) Set {
 // wholeCores returns the CPUs of the cores that are completely free. It rejects a
 // request that does not fit into them or is not a whole number of cores
 // (enforceSMTAlignment in pkg/kubelet/cm/cpumanager/policy_static.go).
-func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *Refusal) {
+func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *AdmissionError) {
 	perCore := int64(p.cpus.Len() / len(p.cores))
 	if asked%perCore != 0 {
-		return Set{}, &Refusal{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
+		return Set{}, &AdmissionError{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
 			"container %q requests %d exclusive CPUs, which is not a whole number of cores: %s assigns the %d CPUs of a core together; request a multiple of %d",
 			container, asked, fullPhysicalCPUs, perCore, perCore)}
 	}
 	var whole Set
 	for _, core := range p.cores {
-		if core.Within(free) {
+		if core.IsSubsetOf(free) {
 			whole = whole.Union(core)
 		}
 	}
 	if asked > int64(whole.Len()) {
-		return Set{}, &Refusal{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
+		return Set{}, &AdmissionError{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
 			"container %q requests %d exclusive CPUs, and %s free as whole cores: of CPUs %s, %s reserved, and other containers hold %s; request fewer, or delete a pod with exclusive CPUs",
-			container, asked, count(whole), p.cpus, is(p.reserved), named(p.exclusive()))}
+			container, asked, countWithVerb(whole), p.cpus, withVerb(p.reserved), orNone(p.exclusive()))}
 	}
 	return whole, nil
 }
@@ -159,7 +159,7 @@ func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *Refu
 // exclusive returns all exclusively assigned CPUs.
 func (p *Policy) exclusive() Set {
 	var all Set
-	for _, containers := range p.held {
+	for _, containers := range p.assigned {
 		for _, s := range containers {
 			all = all.Union(s)
 		}
@@ -167,38 +167,38 @@ func (p *Policy) exclusive() Set {
 	return all
 }
 
-func (p *Policy) hold(podUID types.UID, container string, s Set) {
-	if p.held[podUID] == nil {
-		p.held[podUID] = map[string]Set{}
+func (p *Policy) assign(podUID types.UID, container string, s Set) {
+	if p.assigned[podUID] == nil {
+		p.assigned[podUID] = map[string]Set{}
 	}
-	p.held[podUID][container] = s
+	p.assigned[podUID][container] = s
 }
 
-func (p *Policy) drop(podUID types.UID, container string) {
-	delete(p.held[podUID], container)
-	if len(p.held[podUID]) == 0 {
-		delete(p.held, podUID)
+func (p *Policy) unassign(podUID types.UID, container string) {
+	delete(p.assigned[podUID], container)
+	if len(p.assigned[podUID]) == 0 {
+		delete(p.assigned, podUID)
 	}
 }
 
-// named formats a set for a sentence.
-func named(s Set) string {
+// orNone formats a set for a sentence.
+func orNone(s Set) string {
 	if s.IsEmpty() {
 		return "none"
 	}
 	return s.String()
 }
 
-// is formats a set as the subject of a sentence, with its verb.
-func is(s Set) string {
+// withVerb formats a set as the subject of a sentence, with its verb.
+func withVerb(s Set) string {
 	if s.Len() == 1 {
 		return s.String() + " is"
 	}
 	return s.String() + " are"
 }
 
-// count formats the number and the members of a set, with its verb.
-func count(s Set) string {
+// countWithVerb formats the number and the members of a set, with its verb.
+func countWithVerb(s Set) string {
 	switch n := s.Len(); n {
 	case 0:
 		return "none is"
@@ -209,5 +209,5 @@ func count(s Set) string {
 	}
 }
 
-// Holds reports whether any container of the pod has exclusive CPUs.
-func (p *Policy) Holds(podUID types.UID) bool { return len(p.held[podUID]) > 0 }
+// HasExclusive reports whether any container of the pod has exclusive CPUs.
+func (p *Policy) HasExclusive(podUID types.UID) bool { return len(p.assigned[podUID]) > 0 }

@@ -108,7 +108,7 @@ func TestRefusal(t *testing.T) {
 		{podOf("new", asking("app", "1000E")), `exclusive CPUs, and 1 (3) is free`},
 	} {
 		err := p.AllocatePod(row.pod)
-		var refused *Refusal
+		var refused *AdmissionError
 		if !errors.As(err, &refused) || refused.Reason != ReasonUnexpected || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%v, want %s", err, row.want)
 		}
@@ -140,7 +140,7 @@ func TestWholeCores(t *testing.T) {
 			for _, in := range row.pods {
 				err = p.AllocatePod(in)
 			}
-			var refused *Refusal
+			var refused *AdmissionError
 			if row.says == "" && err != nil || row.says != "" && (!errors.As(err, &refused) ||
 				refused.Reason != ReasonSMTAlignment || !strings.Contains(err.Error(), row.says)) {
 				t.Errorf("%v, want %q", err, row.says)

@@ -7,10 +7,10 @@ const (
 	ReasonSMTAlignment = "SMTAlignmentError"
 )
 
-// Refusal is the error for a container whose exclusive CPUs cannot be assigned. Its
+// AdmissionError is the error for a container whose exclusive CPUs cannot be assigned. Its
 // pod fails with Reason.
-type Refusal struct {
+type AdmissionError struct {
 	Reason, Message string
 }
 
-func (r *Refusal) Error() string { return r.Message }
+func (r *AdmissionError) Error() string { return r.Message }

@@ -33,5 +33,5 @@ func Reserve(t Topology, reservedSystemCPUs Set, kube, system resource.Quantity)
 		return Set{}, fmt.Errorf("kubeReserved and systemReserved sum to %s CPUs, more than the %d online CPUs (%s): reserve less", sum.String(), t.CPUs.Len(), t.CPUs)
 	}
 	// Value rounds up.
-	return take(cores, t.CPUs, int(sum.Value())), nil
+	return pickCPUs(cores, t.CPUs, int(sum.Value())), nil
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Live is a pod that exists or may exist on the node: one that a source or the
+// LivePod is a pod that exists or may exist on the node: one that a source or the
 // journal names, or that has containers in the runtime.
-type Live struct {
+type LivePod struct {
 	UID types.UID
 	// Pod is nil if only the runtime lists it. Its saved CPUs are kept until it is
 	// released.
@@ -38,11 +38,11 @@ type Restored struct {
 // Dropped is a dropped assignment.
 type Dropped struct {
 	Container
-	Why string
+	Reason string
 }
 
 func (d Dropped) String() string {
-	return fmt.Sprintf("pod %s, container %q: dropped CPUs %s: %s", d.PodUID, d.Name, d.CPUs, d.Why)
+	return fmt.Sprintf("pod %s, container %q: dropped CPUs %s: %s", d.PodUID, d.Name, d.CPUs, d.Reason)
 }
 
 // Restore creates a Policy from the saved state as far as it fits the machine, the
@@ -59,7 +59,7 @@ func (d Dropped) String() string {
 //
 // The caller must then allocate again what live pods have lost (AllocatePod), and
 // update the running containers (Changes). Restore returns an error only if New does.
-func Restore(saved Saved, t Topology, reserved Set, o Options, live []Live) (Restored, error) {
+func Restore(saved Saved, t Topology, reserved Set, o Options, live []LivePod) (Restored, error) {
 	p, err := New(t, reserved, o)
 	if err != nil {
 		return Restored{}, err
@@ -68,17 +68,17 @@ func Restore(saved Saved, t Topology, reserved Set, o Options, live []Live) (Res
 	claims := claimsOf(saved, live)
 	for _, c := range claims {
 		if c.isSaved && c.isRunning && c.saved == c.running {
-			c.settle(p, c.saved)
+			c.assignIfFits(p, c.saved)
 		}
 	}
 	for _, c := range claims {
 		if c.isRunning {
-			c.settle(p, c.running)
+			c.assignIfFits(p, c.running)
 		}
 	}
 	for _, c := range claims {
 		if c.isSaved && saved.Policy == Static {
-			c.settle(p, c.saved)
+			c.assignIfFits(p, c.saved)
 		}
 	}
 	for _, c := range claims {
@@ -107,16 +107,16 @@ func (s Saved) changed(p *Policy) []string {
 		words = append(words, fmt.Sprintf("CPUs %s are online now", more))
 	}
 	if s.Reserved != p.reserved {
-		words = append(words, fmt.Sprintf("CPUs %s were reserved, now %s", named(s.Reserved), is(p.reserved)))
+		words = append(words, fmt.Sprintf("CPUs %s were reserved, now %s", orNone(s.Reserved), withVerb(p.reserved)))
 	}
 	return words
 }
 
 // dropped returns the saved assignments that the policy does not have.
-func (s Saved) dropped(p *Policy, claims []*claim, live []Live) []Dropped {
+func (s Saved) dropped(p *Policy, claims []*claim, live []LivePod) []Dropped {
 	var all []Dropped
 	for _, uid := range slices.Sorted(maps.Keys(s.Pods)) {
-		known := slices.ContainsFunc(live, func(l Live) bool { return l.UID == uid })
+		known := slices.ContainsFunc(live, func(l LivePod) bool { return l.UID == uid })
 		for _, name := range slices.Sorted(maps.Keys(s.Pods[uid])) {
 			set := s.Pods[uid][name]
 			has, ok := p.Exclusive(uid, name)
@@ -127,15 +127,15 @@ func (s Saved) dropped(p *Policy, claims []*claim, live []Live) []Dropped {
 			at := slices.IndexFunc(claims, func(c *claim) bool { return c.uid == uid && c.name == name })
 			switch {
 			case !known:
-				d.Why = "the node has no such pod"
+				d.Reason = "the node has no such pod"
 			case at < 0:
-				d.Why = "the pod has no such container with exclusive CPUs"
+				d.Reason = "the pod has no such container with exclusive CPUs"
 			case ok:
-				d.Why = fmt.Sprintf("the container runs on %s", has)
+				d.Reason = fmt.Sprintf("the container runs on %s", has)
 			case s.Policy != Static:
-				d.Why = fmt.Sprintf("cpuManagerPolicy was %s", s.Policy)
+				d.Reason = fmt.Sprintf("cpuManagerPolicy was %s", s.Policy)
 			default:
-				d.Why = claims[at].unfit(p, set)
+				d.Reason = claims[at].rejectReason(p, set)
 			}
 			all = append(all, d)
 		}
@@ -154,7 +154,7 @@ type claim struct {
 }
 
 // claimsOf returns the claims of all live pods, in the order of pods and containers.
-func claimsOf(saved Saved, live []Live) []*claim {
+func claimsOf(saved Saved, live []LivePod) []*claim {
 	var all []*claim
 	for _, l := range live {
 		had := saved.Pods[l.UID]
@@ -171,7 +171,7 @@ func claimsOf(saved Saved, live []Live) []*claim {
 			continue
 		}
 		for c, kind := range pod.Containers(&l.Pod.Spec) {
-			if asked := Asked(l.Pod, c); asked > 0 && kind != pod.Ephemeral {
+			if asked := RequestedCPUs(l.Pod, c); asked > 0 && kind != pod.Ephemeral {
 				add(c.Name, asked)
 			}
 		}
@@ -179,34 +179,34 @@ func claimsOf(saved Saved, live []Live) []*claim {
 	return all
 }
 
-// settle assigns the set to the container if it has none yet and the set fits.
-func (c *claim) settle(p *Policy, s Set) {
-	if _, has := p.Exclusive(c.uid, c.name); !has && c.unfit(p, s) == "" {
-		p.hold(c.uid, c.name, s)
+// assignIfFits assigns the set to the container if it has none yet and the set fits.
+func (c *claim) assignIfFits(p *Policy, s Set) {
+	if _, has := p.Exclusive(c.uid, c.name); !has && c.rejectReason(p, s) == "" {
+		p.assign(c.uid, c.name, s)
 	}
 }
 
-// unfit returns why the set cannot be assigned to the container, or "" if it can.
-func (c *claim) unfit(p *Policy, s Set) string {
+// rejectReason returns why the set cannot be assigned to the container, or "" if it can.
+func (c *claim) rejectReason(p *Policy, s Set) string {
 	if s.IsEmpty() {
 		return "the set is empty"
 	}
 	if gone := s.Difference(p.cpus); !gone.IsEmpty() {
-		return fmt.Sprintf("%s not online", is(gone))
+		return fmt.Sprintf("%s not online", withVerb(gone))
 	}
 	if taken := s.Intersect(p.reserved); !taken.IsEmpty() {
-		return fmt.Sprintf("%s reserved", is(taken))
+		return fmt.Sprintf("%s reserved", withVerb(taken))
 	}
 	if int64(s.Len()) != c.asked {
 		return fmt.Sprintf("the container requests %d", c.asked)
 	}
-	for _, uid := range slices.Sorted(maps.Keys(p.held)) {
-		for _, name := range slices.Sorted(maps.Keys(p.held[uid])) {
-			both := s.Intersect(p.held[uid][name])
-			if both.IsEmpty() || uid == c.uid && (c.pod == nil || !beside(&c.pod.Spec, name, c.name)) {
+	for _, uid := range slices.Sorted(maps.Keys(p.assigned)) {
+		for _, name := range slices.Sorted(maps.Keys(p.assigned[uid])) {
+			both := s.Intersect(p.assigned[uid][name])
+			if both.IsEmpty() || uid == c.uid && (c.pod == nil || !canOverlap(&c.pod.Spec, name, c.name)) {
 				continue
 			}
-			return fmt.Sprintf("%s held by container %q of pod %s", is(both), name, uid)
+			return fmt.Sprintf("%s held by container %q of pod %s", withVerb(both), name, uid)
 		}
 	}
 	return ""

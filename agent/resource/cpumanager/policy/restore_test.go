@@ -23,8 +23,8 @@ func state(t *testing.T, policy, cpus, reserved string, held map[string]string) 
 
 func TestRestore(t *testing.T) {
 	type held = map[string]string
-	two := func(runA, runB string) []Live {
-		live := []Live{{UID: "a", Pod: podOf("a", asking("c", "1"))}, {UID: "b", Pod: podOf("b", asking("c", "1"))}}
+	two := func(runA, runB string) []LivePod {
+		live := []LivePod{{UID: "a", Pod: podOf("a", asking("c", "1"))}, {UID: "b", Pod: podOf("b", asking("c", "1"))}}
 		for i, text := range []string{runA, runB} {
 			if text != "-" {
 				live[i].Running = map[string]Set{"c": list(t, text)}
@@ -36,7 +36,7 @@ func TestRestore(t *testing.T) {
 		name           string
 		saved          Saved
 		cpus, reserved string
-		live           []Live
+		live           []LivePod
 		want           held
 		changed        []string
 		dropped        []string
@@ -62,7 +62,7 @@ func TestRestore(t *testing.T) {
 		},
 		{
 			name:  "a pod that only the runtime knows",
-			saved: state(t, Static, "0-3", "0", held{"a/c": "1", "x/c": "2", "x/i": "2-3"}), live: append(two("-", "-"), Live{UID: "x"}),
+			saved: state(t, Static, "0-3", "0", held{"a/c": "1", "x/c": "2", "x/i": "2-3"}), live: append(two("-", "-"), LivePod{UID: "x"}),
 			want: held{"a/c": "1", "x/c": "2", "x/i": "2-3"},
 		},
 		{
@@ -118,7 +118,7 @@ func TestRestore(t *testing.T) {
 		{
 			name:  "within a pod",
 			saved: state(t, Static, "0-3", "0", held{"p/i": "1-2", "p/s": "1", "p/j": "1", "p/a": "2", "p/b": "2"}),
-			live: []Live{{UID: "p", Pod: withInit(podOf("p", asking("a", "1"), asking("b", "1")),
+			live: []LivePod{{UID: "p", Pod: withInit(podOf("p", asking("a", "1"), asking("b", "1")),
 				asking("i", "2"), sidecar(asking("s", "1")), asking("j", "1"))}},
 			want:    held{"p/i": "1-2", "p/s": "1", "p/a": "2"},
 			dropped: []string{`held by container "a" of pod p`, `held by container "s" of pod p`},

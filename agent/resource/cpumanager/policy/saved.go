@@ -27,8 +27,8 @@ type Saved struct {
 
 // Saved returns a copy of the policy's state.
 func (p *Policy) Saved() Saved {
-	pods := make(map[types.UID]map[string]Set, len(p.held))
-	for uid, containers := range p.held {
+	pods := make(map[types.UID]map[string]Set, len(p.assigned))
+	for uid, containers := range p.assigned {
 		pods[uid] = maps.Clone(containers)
 	}
 	return Saved{Policy: Static, CPUs: p.cpus, Reserved: p.reserved, Pods: pods}

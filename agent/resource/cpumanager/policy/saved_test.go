@@ -81,11 +81,11 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s, then %s (%v)", one, two, err)
 		}
 		in := withInit(podOf("p", asking("app", "1"), asking("b", "1")), asking("init", "2"))
-		r, err := Restore(saved, board(t, "0-3"), setOf(0), Options{}, []Live{{UID: "p", Pod: in}, {UID: "q"}})
+		r, err := Restore(saved, board(t, "0-3"), setOf(0), Options{}, []LivePod{{UID: "p", Pod: in}, {UID: "q"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.Policy.Reserved().Within(r.Policy.SharedPool()) || !r.Policy.exclusive().Within(setOf(1, 2, 3)) {
+		if !r.Policy.Reserved().IsSubsetOf(r.Policy.SharedPool()) || !r.Policy.exclusive().IsSubsetOf(setOf(1, 2, 3)) {
 			t.Fatalf("pool %s, held %v", r.Policy.SharedPool(), holds(r.Policy))
 		}
 		a, b := r.Policy.Saved().Pods["p"], r.Policy.Saved().Pods["q"]

@@ -55,8 +55,8 @@ func (s Set) Contains(cpu int) bool {
 	return cpu >= 0 && cpu < MaxCPUs && s.words[cpu/wordBits]&(1<<(cpu%wordBits)) != 0
 }
 
-// Within reports whether s is a subset of other.
-func (s Set) Within(other Set) bool { return s.Difference(other).IsEmpty() }
+// IsSubsetOf reports whether s is a subset of other.
+func (s Set) IsSubsetOf(other Set) bool { return s.Difference(other).IsEmpty() }
 
 // IsEmpty reports whether the set is empty.
 func (s Set) IsEmpty() bool { return s == Set{} }

@@ -29,7 +29,7 @@ func TestSet(t *testing.T) {
 			t.Errorf("contains %d", cpu)
 		}
 	}
-	if !a.Contains(1023) || a.IsEmpty() || !(Set{}).IsEmpty() || !setOf(1).Within(a) || b.Within(a) {
+	if !a.Contains(1023) || a.IsEmpty() || !(Set{}).IsEmpty() || !setOf(1).IsSubsetOf(a) || b.IsSubsetOf(a) {
 		t.Error("membership is wrong")
 	}
 	for cpu := range a.All() {

@@ -53,17 +53,17 @@ func (t *Topology) cores() ([]Set, error) {
 	return cores, nil
 }
 
-// take chooses n CPUs from free, which must have at least n: whole cores first, while
+// pickCPUs chooses n CPUs from free, which must have at least n: whole cores first, while
 // at least a whole core is needed, then threads. In both cases the cores with the
 // fewest free threads come first, then the lowest (takeByTopologyNUMAPacked in
 // pkg/kubelet/cm/cpumanager/cpu_assignment.go, below one socket).
-func take(cores []Set, free Set, n int) Set {
+func pickCPUs(cores []Set, free Set, n int) Set {
 	byRoom := slices.Clone(cores)
 	order := func(a, b Set) int { return cmp.Compare(a.Intersect(free).Len(), b.Intersect(free).Len()) }
 	slices.SortStableFunc(byRoom, order)
 	var taken Set
 	for _, core := range byRoom {
-		if size := core.Len(); core.Within(free) && size <= n {
+		if size := core.Len(); core.IsSubsetOf(free) && size <= n {
 			taken = taken.Union(core)
 			n -= size
 		}

@@ -30,7 +30,7 @@ func TestTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := take(cores, list(t, row.free), row.n); got.String() != row.want {
+		if got := pickCPUs(cores, list(t, row.free), row.n); got.String() != row.want {
 			t.Errorf("%s: %s, want %s", row.name, got, row.want)
 		}
 	}

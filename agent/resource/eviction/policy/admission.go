@@ -18,7 +18,7 @@ func Admit(p *v1.Pod, under evictionapi.Conditions) (message string, ok bool) {
 	switch {
 	case under == evictionapi.Conditions{}, pod.IsCritical(p):
 		return "", true
-	case under == evictionapi.Conditions{Memory: true} && (pod.QoS(p) != v1.PodQOSBestEffort || toleratesMemoryPressure(p)):
+	case under == evictionapi.Conditions{Memory: true} && (pod.QOSClass(p) != v1.PodQOSBestEffort || toleratesMemoryPressure(p)):
 		return "", true
 	}
 	return fmt.Sprintf("The node had condition: %s. ", under), false

@@ -69,8 +69,8 @@ func Describe(p *Pod, act []evictionapi.Threshold, o *evictionapi.Observations, 
 			resource.NewQuantity(seen.Available, t.Signal.Format()))
 	}
 	if p.Known {
-		blamePod(p, starved, &b, e.Annotations)
-		blameContainers(p, starved, &b, e.Annotations)
+		describePod(p, starved, &b, e.Annotations)
+		describeContainers(p, starved, &b, e.Annotations)
 		e.Annotations[AnnotationResource] = string(starved)
 	}
 	e.Message = b.String()
@@ -94,10 +94,10 @@ func grace(p *v1.Pod, t evictionapi.Threshold, longest time.Duration) time.Durat
 	return max(longest, immediate)
 }
 
-// blamePod describes the memory usage and request of a pod with pod-level resources,
+// describePod describes the memory usage and request of a pod with pod-level resources,
 // whether the usage exceeds the request or not.
-func blamePod(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
-	if starved != v1.ResourceMemory || !ownResources(p.Pod) || !p.Memory.Known {
+func describePod(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
+	if starved != v1.ResourceMemory || !hasPodLevelResources(p.Pod) || !p.Memory.Known {
 		return
 	}
 	asked, ok := p.Pod.Spec.Resources.Requests[starved]
@@ -109,10 +109,10 @@ func blamePod(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations m
 	annotations[AnnotationPod], annotations[AnnotationPodUsage] = p.Pod.Name, used
 }
 
-// blameContainers describes main and init containers whose usage of memory or disk
+// describeContainers describes main and init containers whose usage of memory or disk
 // exceeds their request, in the order of the stats. Ephemeral containers have no
 // requests and are not reported.
-func blameContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
+func describeContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
 	var names, amounts []string
 	for i := range p.Containers {
 		figures := &p.Containers[i]
@@ -134,17 +134,17 @@ func blameContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, annota
 }
 
 // use returns the container's usage of a resource that can be requested.
-func (c *Container) use(starved v1.ResourceName) Figure {
+func (c *Container) use(starved v1.ResourceName) Measurement {
 	switch starved {
 	case v1.ResourceMemory:
 		return c.Memory
 	case v1.ResourceEphemeralStorage:
 		if c.Rootfs.Bytes.Known && c.Logs.Bytes.Known {
-			return Measured(plus(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
+			return Measured(saturatingAdd(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
 		}
-		return Figure{}
+		return Measurement{}
 	default:
-		return Figure{}
+		return Measurement{}
 	}
 }
 

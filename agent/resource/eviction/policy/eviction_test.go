@@ -29,7 +29,7 @@ func TestDescribe(t *testing.T) {
 			name: "memory, containers above their requests in the order of the figures",
 			pod: running("p", initial("i"), container("a", "memory", "10Mi"), container("b", "memory", "10Mi"), container("c"),
 				figures("c", Measured(5), none, none), figures("b", Measured(10*mi), none, none), figures("gone", Measured(1), none, none),
-				figures("a", Measured(11*mi), none, none), figures("i", Measured(3<<10), none, none), figures("a2", Figure{}, none, none)),
+				figures("a", Measured(11*mi), none, none), figures("i", Measured(3<<10), none, none), figures("a2", Measurement{}, none, none)),
 			act: []evictionapi.Threshold{memory, {Signal: evictionapi.NodeFsAvailable, Value: quantity(1, "1")}},
 			message: "The node was low on resource: memory. Threshold quantity: 32Mi, available: 20Mi. " +
 				"Container c was using 5, request is 0, has larger consumption of memory. " +
@@ -46,7 +46,7 @@ func TestDescribe(t *testing.T) {
 		{
 			name: "disk, a share, layers and logs", act: []evictionapi.Threshold{{Signal: evictionapi.NodeFsAvailable, Value: evictionapi.Value{Share: .2}}},
 			pod: running("p", container("a", "ephemeral-storage", "100"), container("b"), asAWhole("memory", "10Mi"), uses(9*mi),
-				figures("a", Figure{}, takes(60, 1), takes(41, 1)), figures("b", Figure{}, takes(60, 1), none)),
+				figures("a", Measurement{}, takes(60, 1), takes(41, 1)), figures("b", Measurement{}, takes(60, 1), none)),
 			message: "The node was low on resource: ephemeral-storage. Threshold quantity: 2Ki, available: 1k. " +
 				"Container a was using 101, request is 100, has larger consumption of ephemeral-storage. ",
 			annotations: texts{"offending_containers": "a", "offending_containers_usage": "101", "starved_resource": "ephemeral-storage"},

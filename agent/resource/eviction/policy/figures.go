@@ -2,16 +2,16 @@ package policy
 
 import v1 "k8s.io/api/core/v1"
 
-// Figure is an amount that may be unknown. An unknown amount counts as zero.
-type Figure struct {
+// Measurement is an amount that may be unknown. An unknown amount counts as zero.
+type Measurement struct {
 	Value int64
 	Known bool
 }
 
 // Measured returns a known Figure.
-func Measured(value int64) Figure { return Figure{value, true} }
+func Measured(value int64) Measurement { return Measurement{value, true} }
 
-func (f Figure) value() int64 {
+func (f Measurement) value() int64 {
 	if !f.Known {
 		return 0
 	}
@@ -20,7 +20,7 @@ func (f Figure) value() int64 {
 
 // Disk is the usage of a file system in bytes and inodes.
 type Disk struct {
-	Bytes, Inodes Figure
+	Bytes, Inodes Measurement
 }
 
 // Pod is a running pod with its resource usage as in the Summary.
@@ -30,12 +30,12 @@ type Pod struct {
 	// without stats is evicted first.
 	Known bool
 	// Memory is the pod's working set in bytes.
-	Memory Figure
+	Memory Measurement
 	// Processes is the number of tasks.
-	Processes Figure
+	Processes Measurement
 	// Ephemeral is the local ephemeral storage of the pod in bytes: writable layers,
 	// logs, local volumes and everything else that counts as such.
-	Ephemeral  Figure
+	Ephemeral  Measurement
 	Containers []Container
 	Volumes    []Volume
 }
@@ -44,7 +44,7 @@ type Pod struct {
 type Container struct {
 	Name string
 	// Memory is the working set in bytes.
-	Memory Figure
+	Memory Measurement
 	// Rootfs is the writable layer.
 	Rootfs, Logs Disk
 }

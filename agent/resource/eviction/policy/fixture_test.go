@@ -87,7 +87,7 @@ func stops(d time.Duration) edit {
 func takes(bytes, inodes int64) Disk { return Disk{Measured(bytes), Measured(inodes)} }
 
 // figures returns the stats of a container.
-func figures(name string, memory Figure, rootfs, logs Disk) edit {
+func figures(name string, memory Measurement, rootfs, logs Disk) edit {
 	return func(p *Pod) {
 		p.Containers = append(p.Containers, Container{Name: name, Memory: memory, Rootfs: rootfs, Logs: logs})
 	}

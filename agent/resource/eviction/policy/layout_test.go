@@ -55,11 +55,11 @@ func TestReclaims(t *testing.T) {
 	node := lists{OneFs: {containers, images}, SplitFs: {containers}}
 	image := lists{{containers, images}, {containers, images}, {images}}
 	container := lists{{containers, images}, {containers, images}, {containers}}
-	want := [evictionapi.Signals]lists{
+	want := [evictionapi.NumSignals]lists{
 		evictionapi.NodeFsAvailable: node, evictionapi.NodeFsInodesFree: node, evictionapi.ImageFsAvailable: image, evictionapi.ImageFsInodesFree: image,
 		evictionapi.ContainerFsAvailable: container, evictionapi.ContainerFsInodesFree: container,
 	}
-	for s := range evictionapi.Signals {
+	for s := range evictionapi.NumSignals {
 		for l := OneFs; l <= SplitFs; l++ {
 			if d := gocmp.Diff(want[s][l], Reclaims(s, l)); d != "" {
 				t.Errorf("%v, layout %d (-want +got):\n%s", s, l, d)

@@ -42,9 +42,9 @@ func exempt(p *v1.Pod) bool {
 	return p.Spec.Priority != nil && *p.Spec.Priority >= pod.SystemCriticalPriority
 }
 
-// Limited reports whether the pod has a limit that OverLimit checks and that can be
+// HasLimit reports whether the pod has a limit that OverLimit checks and that can be
 // exceeded. A volume in memory cannot grow beyond its limit.
-func Limited(p *v1.Pod) bool {
+func HasLimit(p *v1.Pod) bool {
 	if exempt(p) {
 		return false
 	}
@@ -72,7 +72,7 @@ func overEmptyDir(p *Pod, _ Layout) (signal, message string) {
 }
 
 // volumeBytes returns the last entry for a volume.
-func volumeBytes(p *Pod, name string) (f Figure) {
+func volumeBytes(p *Pod, name string) (f Measurement) {
 	for i := range p.Volumes {
 		if p.Volumes[i].Name == name {
 			f = p.Volumes[i].Bytes
@@ -118,7 +118,7 @@ func overContainer(p *Pod, l Layout) (signal, message string) {
 		}
 		used := c.Logs.Bytes.value()
 		if l == OneFs {
-			used = plus(used, max(c.Rootfs.Bytes.value(), 0))
+			used = saturatingAdd(used, max(c.Rootfs.Bytes.value(), 0))
 		}
 		if over(Measured(used), limit) {
 			return signalContainer, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
@@ -137,6 +137,6 @@ func containerLimit(s *v1.PodSpec, name string) (resource.Quantity, bool) {
 	return resource.Quantity{}, false
 }
 
-func over(used Figure, limit resource.Quantity) bool {
+func over(used Measurement, limit resource.Quantity) bool {
 	return used.Known && limit.CmpInt64(used.Value) < 0
 }

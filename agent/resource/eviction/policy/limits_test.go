@@ -19,7 +19,7 @@ func TestOverLimit(t *testing.T) {
 		pod             Pod
 		signal, message string
 	}{
-		{name: "no limits", pod: running("p", stores(1e9), container("a"), figures("a", Figure{}, takes(1e9, 0), takes(1e9, 0)), volume("v", emptyDir("", ""), takes(1e9, 0)))},
+		{name: "no limits", pod: running("p", stores(1e9), container("a"), figures("a", Measurement{}, takes(1e9, 0), takes(1e9, 0)), volume("v", emptyDir("", ""), takes(1e9, 0)))},
 		{name: "a volume at its limit", pod: running("p", volume("v", emptyDir("", "1Ki"), takes(1024, 0)))},
 		{name: "a volume over it", pod: running("p", emptyDirOver), signal: "emptydirfs.limit", message: `Usage of EmptyDir volume "v" exceeds the limit "1Ki". `},
 		{name: "a volume in memory", pod: running("p", volume("v", emptyDir("Memory", "1Ki"), takes(1025, 0))), signal: "emptydirfs.limit", message: `Usage of EmptyDir volume "v" exceeds the limit "1Ki". `},
@@ -44,23 +44,23 @@ func TestOverLimit(t *testing.T) {
 			name: "a limit of zero is one, of the pod", pod: running("p", limitedTo("a", storage, "0"), stores(1)),
 			signal: "ephemeralpodfs.limit", message: "Pod ephemeral local storage usage exceeds the total limit of containers 0. ",
 		},
-		{name: "but not of a container", pod: running("p", limitedTo("a", storage, "0"), figures("a", Figure{}, takes(1, 1), takes(1, 1)))},
-		{name: "a container at its limit", pod: running("p", limitedTo("a", storage, "1Mi"), figures("a", Figure{}, none, takes(mi, 0)))},
+		{name: "but not of a container", pod: running("p", limitedTo("a", storage, "0"), figures("a", Measurement{}, takes(1, 1), takes(1, 1)))},
+		{name: "a container at its limit", pod: running("p", limitedTo("a", storage, "1Mi"), figures("a", Measurement{}, none, takes(mi, 0)))},
 		{
-			name: "a container over it by its logs", pod: running("p", limitedTo("a"), limitedTo("b", storage, "1Mi"), figures("a", Figure{}, none, takes(9*mi, 0)), figures("b", Figure{}, none, takes(mi+1, 0))),
+			name: "a container over it by its logs", pod: running("p", limitedTo("a"), limitedTo("b", storage, "1Mi"), figures("a", Measurement{}, none, takes(9*mi, 0)), figures("b", Measurement{}, none, takes(mi+1, 0))),
 			signal: "ephemeralcontainerfs.limit", message: `Container b exceeded its local ephemeral storage limit "1Mi". `,
 		},
 		{
-			name: "a writable layer on nodefs", layouts: []Layout{OneFs}, pod: running("p", limitedTo("a", storage, "1Mi"), figures("a", Figure{}, takes(mi, 0), takes(1, 0))),
+			name: "a writable layer on nodefs", layouts: []Layout{OneFs}, pod: running("p", limitedTo("a", storage, "1Mi"), figures("a", Measurement{}, takes(mi, 0), takes(1, 0))),
 			signal: "ephemeralcontainerfs.limit", message: `Container a exceeded its local ephemeral storage limit "1Mi". `,
 		},
-		{name: "a writable layer with images elsewhere", layouts: []Layout{ImageFs, SplitFs}, pod: running("p", limitedTo("a", storage, "1Mi"), figures("a", Figure{}, takes(mi, 0), takes(1, 0)))},
+		{name: "a writable layer with images elsewhere", layouts: []Layout{ImageFs, SplitFs}, pod: running("p", limitedTo("a", storage, "1Mi"), figures("a", Measurement{}, takes(mi, 0), takes(1, 0)))},
 		{
-			name: "volumes are told first", pod: running("p", emptyDirOver, limitedTo("a", storage, "1"), stores(2), figures("a", Figure{}, none, takes(2, 0))),
+			name: "volumes are told first", pod: running("p", emptyDirOver, limitedTo("a", storage, "1"), stores(2), figures("a", Measurement{}, none, takes(2, 0))),
 			signal: "emptydirfs.limit", message: `Usage of EmptyDir volume "v" exceeds the limit "1Ki". `,
 		},
 		{
-			name: "then the pod", pod: running("p", limitedTo("a", storage, "1"), stores(2), figures("a", Figure{}, none, takes(2, 0))),
+			name: "then the pod", pod: running("p", limitedTo("a", storage, "1"), stores(2), figures("a", Measurement{}, none, takes(2, 0))),
 			signal: "ephemeralpodfs.limit", message: "Pod ephemeral local storage usage exceeds the total limit of containers 1. ",
 		},
 	} {
@@ -98,7 +98,7 @@ func TestLimited(t *testing.T) {
 		{"a container's memory", running("p", limitedTo("a", "memory", "1Mi")), false},
 		{"of the system", running("p", limitedTo("a", "ephemeral-storage", "1Mi"), priority(pod.SystemCriticalPriority)), false},
 	} {
-		if got := Limited(tc.pod.Pod); got != tc.want {
+		if got := HasLimit(tc.pod.Pod); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}

@@ -64,7 +64,7 @@ func keyOf(p *Pod, s evictionapi.Signal, l Layout) key {
 		// Inodes cannot be requested, so any usage exceeds the request. Upstream
 		// still subtracts the request for bytes.
 		inodes := r == evictionapi.ResourceInodes
-		used, spared = diskUsage(p, l.places(s), inodes), request(p.Pod, v1.ResourceEphemeralStorage)
+		used, spared = diskUsage(p, l.storageParts(s), inodes), request(p.Pod, v1.ResourceEphemeralStorage)
 		if !inodes {
 			asked = spared
 		}

@@ -22,7 +22,7 @@ func names(ranked []*Pod) (out []string) {
 func TestRank(t *testing.T) {
 	none := Disk{}
 	all := []edit{
-		figures("c", Figure{}, takes(1, 100), takes(10, 200)),
+		figures("c", Measurement{}, takes(1, 100), takes(10, 200)),
 		volume("host", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}, takes(100, 0)),
 		volume("empty", emptyDir("", ""), takes(200, 0)),
 		volume("map", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, takes(300, 5)),
@@ -68,24 +68,24 @@ func TestRank(t *testing.T) {
 			running("many", tasks(9)), running("high", unknown, priority(1)), running("unknown", unknown),
 		}, want: []string{"unknown", "many", "high"}},
 		{name: "disk: over the request, priority, usage", signal: evictionapi.NodeFsAvailable, pods: []Pod{
-			running("within", priority(-1), container("c", "ephemeral-storage", "50"), figures("c", Figure{}, none, takes(50, 0))),
-			running("high", priority(1), figures("c", Figure{}, none, takes(900, 0))),
-			running("less", figures("c", Figure{}, none, takes(10, 0))),
-			running("more", container("c", "ephemeral-storage", "50"), figures("c", Figure{}, none, takes(61, 0))),
+			running("within", priority(-1), container("c", "ephemeral-storage", "50"), figures("c", Measurement{}, none, takes(50, 0))),
+			running("high", priority(1), figures("c", Measurement{}, none, takes(900, 0))),
+			running("less", figures("c", Measurement{}, none, takes(10, 0))),
+			running("more", container("c", "ephemeral-storage", "50"), figures("c", Measurement{}, none, takes(61, 0))),
 		}, want: []string{"more", "less", "high", "within"}},
 		{name: "inodes: none can be requested, but the request of bytes spares", signal: evictionapi.NodeFsInodesFree, pods: []Pod{
-			running("asked", container("c", "ephemeral-storage", "1Mi"), figures("c", Figure{}, none, takes(0, 900))),
-			running("some", figures("c", Figure{}, none, takes(0, 3))),
-			running("none", priority(-1), figures("c", Figure{}, none, takes(9, 0))),
+			running("asked", container("c", "ephemeral-storage", "1Mi"), figures("c", Measurement{}, none, takes(0, 900))),
+			running("some", figures("c", Measurement{}, none, takes(0, 3))),
+			running("none", priority(-1), figures("c", Measurement{}, none, takes(9, 0))),
 		}, want: []string{"some", "asked", "none"}},
 		{name: "no writable layers on nodefs", signal: evictionapi.NodeFsAvailable, layouts: []Layout{ImageFs}, pods: []Pod{
-			running("layer", figures("c", Figure{}, takes(900, 0), none)), running("log", figures("c", Figure{}, none, takes(1, 0))),
+			running("layer", figures("c", Measurement{}, takes(900, 0), none)), running("log", figures("c", Measurement{}, none, takes(1, 0))),
 		}, want: []string{"log", "layer"}},
 		{name: "writable layers on nodefs", signal: evictionapi.NodeFsAvailable, layouts: []Layout{OneFs, SplitFs}, pods: []Pod{
-			running("layer", figures("c", Figure{}, takes(900, 0), none)), running("log", figures("c", Figure{}, none, takes(1, 0))),
+			running("layer", figures("c", Measurement{}, takes(900, 0), none)), running("log", figures("c", Measurement{}, none, takes(1, 0))),
 		}, want: []string{"layer", "log"}},
 		{name: "images alone", signal: evictionapi.ImageFsAvailable, layouts: []Layout{SplitFs}, pods: []Pod{
-			running("b", figures("c", Figure{}, takes(900, 0), takes(900, 0))), running("a"),
+			running("b", figures("c", Measurement{}, takes(900, 0), takes(900, 0))), running("a"),
 		}, want: []string{"a", "b"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestRank(t *testing.T) {
 	} {
 		for l, want := range tc.want {
 			for i, s := range tc.signals {
-				if got := diskUsage(&p, Layout(l).places(s), i == 1); got != want[i] {
+				if got := diskUsage(&p, Layout(l).storageParts(s), i == 1); got != want[i] {
 					t.Errorf("%v, layout %d: %d, want %d", s, l, got, want[i])
 				}
 			}

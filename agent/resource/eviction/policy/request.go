@@ -14,8 +14,8 @@ import (
 // allocates no maps.
 func request(p *v1.Pod, name v1.ResourceName) int64 {
 	var asked int64
-	if ownResources(p) {
-		if pod.PodLevel(name) {
+	if hasPodLevelResources(p) {
+		if pod.IsSupportedPodLevelResource(name) {
 			asked = amount(p.Spec.Resources.Requests, name)
 		}
 	} else {
@@ -24,7 +24,7 @@ func request(p *v1.Pod, name v1.ResourceName) int64 {
 	if asked == 0 {
 		return 0
 	}
-	return plus(asked, amount(p.Spec.Overhead, name))
+	return saturatingAdd(asked, amount(p.Spec.Overhead, name))
 }
 
 // containersRequest returns the larger of the sum of main containers and sidecars,
@@ -32,27 +32,27 @@ func request(p *v1.Pod, name v1.ResourceName) int64 {
 func containersRequest(s *v1.PodSpec, name v1.ResourceName) int64 {
 	var sum, sidecars, most int64
 	for i := range s.Containers {
-		sum = plus(sum, amount(s.Containers[i].Resources.Requests, name))
+		sum = saturatingAdd(sum, amount(s.Containers[i].Resources.Requests, name))
 	}
 	for i := range s.InitContainers {
 		c := &s.InitContainers[i]
 		asked := amount(c.Resources.Requests, name)
-		most = max(most, plus(sidecars, asked))
+		most = max(most, saturatingAdd(sidecars, asked))
 		if pod.IsRestartableInit(c) {
-			sum, sidecars = plus(sum, asked), plus(sidecars, asked)
+			sum, sidecars = saturatingAdd(sum, asked), saturatingAdd(sidecars, asked)
 		}
 	}
 	return max(sum, most)
 }
 
-// ownResources reports whether the pod has pod-level resources.
-func ownResources(p *v1.Pod) bool {
+// hasPodLevelResources reports whether the pod has pod-level resources.
+func hasPodLevelResources(p *v1.Pod) bool {
 	if p.Spec.Resources == nil {
 		return false
 	}
 	for _, list := range [...]v1.ResourceList{p.Spec.Resources.Requests, p.Spec.Resources.Limits} {
 		for name := range list {
-			if pod.PodLevel(name) {
+			if pod.IsSupportedPodLevelResource(name) {
 				return true
 			}
 		}
@@ -65,5 +65,5 @@ func amount(list v1.ResourceList, name v1.ResourceName) int64 {
 	if !ok {
 		return 0
 	}
-	return max(whole(q), 0)
+	return max(roundUp(q), 0)
 }

@@ -31,17 +31,17 @@ type tracked struct {
 	held  bool
 }
 
-// Verdict is the result of Tracker.Step.
-type Verdict struct {
-	// Act holds the thresholds that have been met for their grace period and have a
+// Decision is the result of Tracker.Step.
+type Decision struct {
+	// Thresholds holds the thresholds that have been met for their grace period and have a
 	// new observation, in the order in which to act on them: memory, then the other
 	// signals, hard before soft. The caller owns it.
-	Act []evictionapi.Threshold
-	// Short reports whether any threshold is met, including those within their grace
+	Thresholds []evictionapi.Threshold
+	// ThresholdMet reports whether any threshold is met, including those within their grace
 	// period.
-	Short bool
-	// Under holds the node conditions.
-	Under evictionapi.Conditions
+	ThresholdMet bool
+	// Conditions holds the node conditions.
+	Conditions evictionapi.Conditions
 	// Next is when to call Step with new observations even without a trigger. Zero
 	// means never.
 	Next time.Time
@@ -66,8 +66,8 @@ func order(a, b *evictionapi.Threshold) int {
 // Step updates the state with new observations (synchronize in
 // pkg/kubelet/eviction/eviction_manager.go). A threshold whose signal was not
 // observed is not met, and its grace period restarts.
-func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Verdict {
-	var v Verdict
+func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Decision {
+	var v Decision
 	var met evictionapi.Conditions
 	for i := range t.thresholds {
 		k := &t.thresholds[i]
@@ -79,32 +79,32 @@ func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Verdict {
 			k.since, k.held = time.Time{}, false
 			continue
 		}
-		v.Short, met = true, met.Or(k.Signal.Conditions())
+		v.ThresholdMet, met = true, met.Or(k.Signal.Conditions())
 		if k.since.IsZero() || now.Before(k.since) {
 			k.since = now // a clock step backwards must not delay an eviction
 		}
 		k.held = now.Sub(k.since) >= k.Grace
 		if !k.held {
-			v.Next = sooner(v.Next, k.since.Add(k.Grace))
+			v.Next = earlier(v.Next, k.since.Add(k.Grace))
 		} else if seen.Newer(t.last[k.Signal]) {
-			v.Act = append(v.Act, k.Threshold)
+			v.Thresholds = append(v.Thresholds, k.Threshold)
 		}
-		v.Next = sooner(v.Next, now.Add(Recheck))
+		v.Next = earlier(v.Next, now.Add(Recheck))
 	}
 	for s := range o {
 		if o[s].Known {
 			t.last[s] = o[s]
 		}
 	}
-	v.Under.Memory = t.holds(0, met.Memory, now, &v.Next)
-	v.Under.Disk = t.holds(1, met.Disk, now, &v.Next)
-	v.Under.PID = t.holds(2, met.PID, now, &v.Next)
+	v.Conditions.Memory = t.conditionHolds(0, met.Memory, now, &v.Next)
+	v.Conditions.Disk = t.conditionHolds(1, met.Disk, now, &v.Next)
+	v.Conditions.PID = t.conditionHolds(2, met.PID, now, &v.Next)
 	return v
 }
 
-// holds reports whether a node condition holds. If it holds only for its transition
+// conditionHolds reports whether a node condition holds. If it holds only for its transition
 // period, holds lowers next to the end of that period.
-func (t *Tracker) holds(i int, met bool, now time.Time, next *time.Time) bool {
+func (t *Tracker) conditionHolds(i int, met bool, now time.Time, next *time.Time) bool {
 	last := &t.lastMet[i]
 	switch {
 	case met:
@@ -120,14 +120,14 @@ func (t *Tracker) holds(i int, met bool, now time.Time, next *time.Time) bool {
 		*last = time.Time{}
 		return false
 	}
-	*next = sooner(*next, until)
+	*next = earlier(*next, until)
 	return true
 }
 
-// Reclaimed reports whether node-level reclaim was sufficient, so that no pod must be
+// ReclaimSufficed reports whether node-level reclaim was sufficient, so that no pod must be
 // evicted: no threshold, hard or soft, is met, each with its minimum reclaim
 // (reclaimNodeLevelResources in eviction_manager.go). It does not change the Tracker.
-func (t *Tracker) Reclaimed(o *evictionapi.Observations) bool {
+func (t *Tracker) ReclaimSufficed(o *evictionapi.Observations) bool {
 	for i := range t.thresholds {
 		if k := &t.thresholds[i]; k.Signal.Known() && k.Met(o[k.Signal], true) {
 			return false
@@ -136,9 +136,9 @@ func (t *Tracker) Reclaimed(o *evictionapi.Observations) bool {
 	return true
 }
 
-// Overtaken reports whether a hard threshold is met that precedes acted in the order
+// Preceded reports whether a hard threshold is met that precedes acted in the order
 // of action. It does not change the Tracker.
-func (t *Tracker) Overtaken(acted *evictionapi.Threshold, o *evictionapi.Observations) bool {
+func (t *Tracker) Preceded(acted *evictionapi.Threshold, o *evictionapi.Observations) bool {
 	for i := range t.thresholds {
 		k := &t.thresholds[i]
 		if order(&k.Threshold, acted) >= 0 {
@@ -151,8 +151,8 @@ func (t *Tracker) Overtaken(acted *evictionapi.Threshold, o *evictionapi.Observa
 	return false
 }
 
-// sooner returns the earlier of two times. A zero a is ignored.
-func sooner(a, b time.Time) time.Time {
+// earlier returns the earlier of two times. A zero a is ignored.
+func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
 	}

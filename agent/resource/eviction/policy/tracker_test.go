@@ -157,7 +157,7 @@ func TestTracker(t *testing.T) {
 						o[signal].Time = at(s.second - 1)
 					}
 				}
-				want := Verdict{Act: s.act, Under: s.under, Short: s.under != evictionapi.Conditions{} && !s.over}
+				want := Decision{Thresholds: s.act, Conditions: s.under, ThresholdMet: s.under != evictionapi.Conditions{} && !s.over}
 				if s.next > 0 {
 					want.Next = at(s.next)
 				}
@@ -174,7 +174,7 @@ func TestTrackerWithoutTimes(t *testing.T) {
 	var o evictionapi.Observations
 	o[evictionapi.PIDAvailable] = evictionapi.Observation{Available: 1, Known: true}
 	for range 2 {
-		if v := tracker.Step(&o, t0); len(v.Act) != 1 || v.Under != (evictionapi.Conditions{PID: true}) {
+		if v := tracker.Step(&o, t0); len(v.Thresholds) != 1 || v.Conditions != (evictionapi.Conditions{PID: true}) {
 			t.Errorf("an observation without a time is not new: %+v", v)
 		}
 	}
@@ -197,7 +197,7 @@ func TestReclaimed(t *testing.T) {
 		var o evictionapi.Observations
 		o[evictionapi.NodeFsAvailable] = evictionapi.Observation{Available: tc.disk, Known: true}
 		o[evictionapi.MemoryAvailable] = evictionapi.Observation{Available: tc.memory, Known: true}
-		if got := tracker.Reclaimed(&o); got != tc.want {
+		if got := tracker.ReclaimSufficed(&o); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}

@@ -6,36 +6,36 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
-// places selects which parts of a pod's storage count for a file system.
-type places struct {
+// storageParts selects which parts of a pod's storage count for a file system.
+type storageParts struct {
 	rootfs, logs, volumes bool
 }
 
-// places returns which parts of a pod's storage are on the file system of a signal
+// storageParts returns which parts of a pod's storage are on the file system of a signal
 // (buildSignalToRankFunc in pkg/kubelet/eviction/helpers.go). No image layer belongs
 // to a single pod, so if the file system holds only images, all pods rank the same.
-func (l Layout) places(s evictionapi.Signal) places {
+func (l Layout) storageParts(s evictionapi.Signal) storageParts {
 	if l == OneFs {
-		return places{rootfs: true, logs: true, volumes: true}
+		return storageParts{rootfs: true, logs: true, volumes: true}
 	}
 	switch s {
 	case evictionapi.NodeFsAvailable, evictionapi.NodeFsInodesFree:
-		return places{rootfs: l == SplitFs, logs: true, volumes: true}
+		return storageParts{rootfs: l == SplitFs, logs: true, volumes: true}
 	case evictionapi.ContainerFsAvailable, evictionapi.ContainerFsInodesFree:
-		return places{rootfs: true, logs: l == SplitFs, volumes: l == SplitFs}
+		return storageParts{rootfs: true, logs: l == SplitFs, volumes: l == SplitFs}
 	default:
-		return places{rootfs: l == ImageFs}
+		return storageParts{rootfs: l == ImageFs}
 	}
 }
 
 // diskUsage returns the usage of a pod in the selected places, in bytes or inodes.
-func diskUsage(p *Pod, in places, inodes bool) (sum int64) {
+func diskUsage(p *Pod, in storageParts, inodes bool) (sum int64) {
 	add := func(d *Disk) {
 		f := d.Bytes
 		if inodes {
 			f = d.Inodes
 		}
-		sum = plus(sum, max(f.value(), 0))
+		sum = saturatingAdd(sum, max(f.value(), 0))
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -48,7 +48,7 @@ func diskUsage(p *Pod, in places, inodes bool) (sum int64) {
 	}
 	if in.volumes {
 		for i := range p.Volumes {
-			if onNode(p.Pod, p.Volumes[i].Name) {
+			if isLocalVolume(p.Pod, p.Volumes[i].Name) {
 				add(&p.Volumes[i].Disk)
 			}
 		}
@@ -56,9 +56,9 @@ func diskUsage(p *Pod, in places, inodes bool) (sum int64) {
 	return sum
 }
 
-// onNode reports whether a volume is on the node's disk (localVolumeNames in
+// isLocalVolume reports whether a volume is on the node's disk (localVolumeNames in
 // pkg/kubelet/eviction/helpers.go).
-func onNode(p *v1.Pod, name string) bool {
+func isLocalVolume(p *v1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if v.Name != name {

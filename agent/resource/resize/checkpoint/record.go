@@ -29,8 +29,8 @@ type Store struct {
 	sync func(*os.File) error
 
 	writing sync.Mutex // held while a change is written to the file and to memory
-	// stale means that the file differs from memory. writing guards it.
-	stale bool
+	// dirty means that the file differs from memory. writing guards it.
+	dirty bool
 
 	mu  sync.Mutex
 	all map[types.UID]resize.Allocation
@@ -52,7 +52,7 @@ func Open(path string, log *slog.Logger) *Store {
 			return s
 		}
 	}
-	s.stale = true
+	s.dirty = true
 	log.Warn("cannot read allocation checkpoint, using pod specs", "file", path, "error", err)
 	return s
 }
@@ -104,7 +104,7 @@ func (s *Store) change(uid types.UID, a *resize.Allocation) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	old, known := s.Get(uid)
-	if !s.stale && (a == nil && !known || a != nil && known && old.Equal(*a)) || a == nil && !known {
+	if !s.dirty && (a == nil && !known || a != nil && known && old.Equal(*a)) || a == nil && !known {
 		return nil
 	}
 	s.mu.Lock()
@@ -115,11 +115,11 @@ func (s *Store) change(uid types.UID, a *resize.Allocation) error {
 		next[uid] = *a
 	}
 	if err := s.write(next); err != nil {
-		s.stale = true
+		s.dirty = true
 		return fmt.Errorf("write allocation checkpoint %s: %w", s.path, err)
 	}
 	s.mu.Lock()
-	s.all, s.stale = next, false
+	s.all, s.dirty = next, false
 	s.mu.Unlock()
 	return nil
 }

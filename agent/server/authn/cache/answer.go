@@ -17,44 +17,44 @@ import (
 
 // Config configures a Cache.
 type Config struct {
-	// Yes and No are the TTLs of positive and negative results; 0 disables
+	// PositiveTTL and No are the TTLs of positive and negative results; 0 disables
 	// caching.
-	Yes, No time.Duration
+	PositiveTTL, NegativeTTL time.Duration
 	// Size limits the cached positive and, separately, the cached negative
 	// results, so that a client cannot displace positive results with keys that
 	// have negative ones.
 	Size int
 	// Timeout limits a lookup, including its wait for a slot.
 	Timeout time.Duration
-	// AtOnce limits the concurrent lookups; further ones wait.
-	AtOnce int
+	// Concurrency limits the concurrent lookups; further ones wait.
+	Concurrency int
 }
 
-// Ask makes a lookup on the API server. It must return when its context ends.
+// Lookup makes a lookup on the API server. It must return when its context ends.
 // Errors are not cached.
-type Ask[V any] func(ctx context.Context) (value V, yes bool, err error)
+type Lookup[V any] func(ctx context.Context) (value V, yes bool, err error)
 
-// ErrBroken is the error of requests that waited for a lookup that panicked.
-var ErrBroken = errors.New("lookup panicked")
+// ErrPanicked is the error of requests that waited for a lookup that panicked.
+var ErrPanicked = errors.New("lookup panicked")
 
 // Cache caches results. Callers share the values and must not change them. Its
 // methods may be called concurrently.
 type Cache[V any] struct {
 	config Config
-	turns  chan struct{}
+	slots  chan struct{}
 
 	mu      sync.Mutex
-	yes, no map[Key]kept[V]
-	asked   map[Key]*question[V]
+	yes, no map[Key]entry[V]
+	flights map[Key]*flight[V]
 }
 
-type kept[V any] struct {
+type entry[V any] struct {
 	value V
 	until time.Time // on the monotonic clock: setting the clock has no effect
 }
 
-// question is a lookup in flight. Its result may be read after done is closed.
-type question[V any] struct {
+// flight is a lookup in flight. Its result may be read after done is closed.
+type flight[V any] struct {
 	done  chan struct{}
 	value V
 	yes   bool
@@ -64,38 +64,38 @@ type question[V any] struct {
 // New returns a Cache. Size, Timeout and AtOnce must be positive, Yes and No must not
 // be negative.
 func New[V any](c Config) (*Cache[V], error) {
-	if c.Size <= 0 || c.AtOnce <= 0 || c.Timeout <= 0 || c.Yes < 0 || c.No < 0 {
+	if c.Size <= 0 || c.Concurrency <= 0 || c.Timeout <= 0 || c.PositiveTTL < 0 || c.NegativeTTL < 0 {
 		return nil, fmt.Errorf("cache: invalid config %+v: Size, Timeout and AtOnce must be positive, Yes and No not negative", c)
 	}
 	return &Cache[V]{
-		config: c, turns: make(chan struct{}, c.AtOnce),
-		yes: map[Key]kept[V]{}, no: map[Key]kept[V]{}, asked: map[Key]*question[V]{},
+		config: c, slots: make(chan struct{}, c.Concurrency),
+		yes: map[Key]entry[V]{}, no: map[Key]entry[V]{}, flights: map[Key]*flight[V]{},
 	}, nil
 }
 
-// Recall returns the cached result of key; ok is false if there is none.
-func (c *Cache[V]) Recall(key Key) (value V, yes, ok bool) {
+// GetCached returns the cached result of key; ok is false if there is none.
+func (c *Cache[V]) GetCached(key Key) (value V, yes, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.recall(key, time.Now())
+	return c.getCached(key, time.Now())
 }
 
 // Get returns the cached result of key, or makes a lookup with ask. While a lookup of
 // the key is in flight, further calls wait for its result, until ctx ends. The lookup
 // itself continues after its own request was canceled, up to Timeout: on a slow link,
 // a client with a short timeout would never get a result otherwise.
-func (c *Cache[V]) Get(ctx context.Context, key Key, ask Ask[V]) (value V, yes bool, err error) {
+func (c *Cache[V]) Get(ctx context.Context, key Key, ask Lookup[V]) (value V, yes bool, err error) {
 	c.mu.Lock()
-	if value, yes, ok := c.recall(key, time.Now()); ok {
+	if value, yes, ok := c.getCached(key, time.Now()); ok {
 		c.mu.Unlock()
 		return value, yes, nil
 	}
-	q := c.asked[key]
+	q := c.flights[key]
 	if q == nil {
-		q = &question[V]{done: make(chan struct{}), err: ErrBroken}
-		c.asked[key] = q
+		q = &flight[V]{done: make(chan struct{}), err: ErrPanicked}
+		c.flights[key] = q
 		c.mu.Unlock()
-		c.ask(ctx, key, q, ask)
+		c.lookup(ctx, key, q, ask)
 		return q.value, q.yes, q.err
 	}
 	c.mu.Unlock()
@@ -107,12 +107,12 @@ func (c *Cache[V]) Get(ctx context.Context, key Key, ask Ask[V]) (value V, yes b
 	}
 }
 
-// ask makes the lookup, stores its result and releases the waiting calls, even if the
+// lookup makes the lookup, stores its result and releases the waiting calls, even if the
 // lookup panics.
-func (c *Cache[V]) ask(ctx context.Context, key Key, q *question[V], ask Ask[V]) {
+func (c *Cache[V]) lookup(ctx context.Context, key Key, q *flight[V], ask Lookup[V]) {
 	defer func() {
 		c.mu.Lock()
-		delete(c.asked, key)
+		delete(c.flights, key)
 		if q.err == nil {
 			c.keep(key, q, time.Now())
 		}
@@ -123,10 +123,10 @@ func (c *Cache[V]) ask(ctx context.Context, key Key, q *question[V], ask Ask[V])
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), c.config.Timeout, late)
 	defer cancel()
 	select {
-	case c.turns <- struct{}{}:
-		defer func() { <-c.turns }()
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
 	case <-ctx.Done():
-		q.err = fmt.Errorf("%w (%d other lookups in flight)", late, c.config.AtOnce)
+		q.err = fmt.Errorf("%w (%d other lookups in flight)", late, c.config.Concurrency)
 		return
 	}
 	value, yes, err := ask(ctx)
@@ -136,7 +136,7 @@ func (c *Cache[V]) ask(ctx context.Context, key Key, q *question[V], ask Ask[V])
 	q.value, q.yes, q.err = value, yes, err
 }
 
-func (c *Cache[V]) recall(key Key, now time.Time) (value V, yes, ok bool) {
+func (c *Cache[V]) getCached(key Key, now time.Time) (value V, yes, ok bool) {
 	for _, yes := range []bool{true, false} {
 		answers := c.of(yes)
 		if k, ok := answers[key]; ok {
@@ -149,7 +149,7 @@ func (c *Cache[V]) recall(key Key, now time.Time) (value V, yes, ok bool) {
 	return value, false, false
 }
 
-func (c *Cache[V]) of(yes bool) map[Key]kept[V] {
+func (c *Cache[V]) of(yes bool) map[Key]entry[V] {
 	if yes {
 		return c.yes
 	}
@@ -158,10 +158,10 @@ func (c *Cache[V]) of(yes bool) map[Key]kept[V] {
 
 // keep stores a result. If the cache is full, it removes the expired results, or else
 // the result that expires first.
-func (c *Cache[V]) keep(key Key, q *question[V], now time.Time) {
-	life := c.config.No
+func (c *Cache[V]) keep(key Key, q *flight[V], now time.Time) {
+	life := c.config.NegativeTTL
 	if q.yes {
-		life = c.config.Yes
+		life = c.config.PositiveTTL
 	}
 	if life == 0 {
 		return
@@ -181,5 +181,5 @@ func (c *Cache[V]) keep(key Key, q *question[V], now time.Time) {
 			delete(answers, first)
 		}
 	}
-	answers[key] = kept[V]{q.value, now.Add(life)}
+	answers[key] = entry[V]{q.value, now.Add(life)}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-var bounds = Config{Yes: 2 * time.Minute, No: 10 * time.Second, Size: 4, Timeout: 10 * time.Second, AtOnce: 2}
+var bounds = Config{PositiveTTL: 2 * time.Minute, NegativeTTL: 10 * time.Second, Size: 4, Timeout: 10 * time.Second, Concurrency: 2}
 
 func newCache(t *testing.T, c Config) *Cache[string] {
 	t.Helper()
@@ -54,9 +54,9 @@ func get(t *testing.T, c *Cache[string], key string, a *asker, asked int64) {
 func TestKeepsEachKindForItsTime(t *testing.T) {
 	for _, yes := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			life := bounds.No
+			life := bounds.NegativeTTL
 			if yes {
-				life = bounds.Yes
+				life = bounds.PositiveTTL
 			}
 			c, a := newCache(t, bounds), &asker{yes: yes}
 			get(t, c, "k", a, 1)
@@ -70,7 +70,7 @@ func TestKeepsEachKindForItsTime(t *testing.T) {
 
 func TestKeepsNothingWithoutATime(t *testing.T) {
 	none := bounds
-	none.Yes, none.No = 0, 0
+	none.PositiveTTL, none.NegativeTTL = 0, 0
 	for _, yes := range []bool{true, false} {
 		c, a := newCache(t, none), &asker{yes: yes}
 		get(t, c, "k", a, 1)
@@ -86,7 +86,7 @@ func TestAFailureIsNoAnswer(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		}
-		if _, _, ok := c.Recall(Key{}); ok || a.asked.Load() != 2 {
+		if _, _, ok := c.GetCached(Key{}); ok || a.asked.Load() != 2 {
 			t.Errorf("kept %v after %d questions", ok, a.asked.Load())
 		}
 	})
@@ -185,7 +185,7 @@ func TestAPanicLetsTheOthersGo(t *testing.T) {
 			})
 		})
 		synctest.Wait()
-		if _, _, err := c.Get(t.Context(), Key{}, (&asker{}).ask); !errors.Is(err, ErrBroken) {
+		if _, _, err := c.Get(t.Context(), Key{}, (&asker{}).ask); !errors.Is(err, ErrPanicked) {
 			t.Errorf("error %v", err)
 		}
 		all.Wait()
@@ -209,12 +209,12 @@ func TestBoundedKindByKind(t *testing.T) {
 		// One more takes the place of the oldest.
 		get(t, c, "yes4", yes, 5)
 		for i, want := range []bool{false, true, true, true, true} {
-			if _, _, ok := c.Recall(Key([]byte(fmt.Sprintf("%-32s", fmt.Sprint("yes", i))))); ok != want {
+			if _, _, ok := c.GetCached(Key([]byte(fmt.Sprintf("%-32s", fmt.Sprint("yes", i))))); ok != want {
 				t.Errorf("yes%d is kept: %v", i, ok)
 			}
 		}
 		// What is too old goes first, all of it.
-		time.Sleep(bounds.Yes)
+		time.Sleep(bounds.PositiveTTL)
 		get(t, c, "yes5", yes, 6)
 		if len(c.yes) != 1 {
 			t.Errorf("%d yes after all were too old", len(c.yes))
@@ -224,8 +224,8 @@ func TestBoundedKindByKind(t *testing.T) {
 
 func TestBoundsAreNeeded(t *testing.T) {
 	for _, change := range []func(*Config){
-		func(c *Config) { c.Size = 0 }, func(c *Config) { c.AtOnce = 0 }, func(c *Config) { c.Timeout = 0 },
-		func(c *Config) { c.Yes = -1 }, func(c *Config) { c.No = -1 },
+		func(c *Config) { c.Size = 0 }, func(c *Config) { c.Concurrency = 0 }, func(c *Config) { c.Timeout = 0 },
+		func(c *Config) { c.PositiveTTL = -1 }, func(c *Config) { c.NegativeTTL = -1 },
 	} {
 		c := bounds
 		change(&c)
