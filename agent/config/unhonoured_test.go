@@ -80,7 +80,7 @@ var honoured = map[string]string{
 	"memoryThrottlingFactor":                     "agent/nodefacts.go",
 	"mergeDefaultEvictionSettings":               "agent/config/defaults.go",
 	"nodeLeaseDurationSeconds":                   "agent/cluster.go",
-	"nodeStatusMaxImages":                        "agent/node/nodestatus/images.go",
+	"nodeStatusMaxImages":                        "agent/node/nodestatus/runtime.go",
 	"nodeStatusReportFrequency":                  "agent/cluster.go",
 	"nodeStatusUpdateFrequency":                  "agent/cluster.go",
 	"oomScoreAdj":                                "agent/agent.go",

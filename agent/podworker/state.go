@@ -1,11 +1,13 @@
 package podworker
 
 import (
+	"context"
 	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -125,4 +127,11 @@ func (l *podSyncStatus) remaining(now time.Time) time.Duration {
 		return 0
 	}
 	return max(l.deadline.Sub(now), min(l.grace, time.Second))
+}
+
+// Unlocked returns nil as soon as the set's lock could be taken, and an error
+// if the lock is held until ctx ends. No worker holds the lock during a long
+// step, such as a call of the runtime.
+func (s *Workers) Unlocked(ctx context.Context) error {
+	return health.CheckLock(ctx, s.mu.TryLock, s.mu.Unlock)
 }

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
 // addHealthz adds /healthz and /healthz/NAME, in the format of Kubernetes components
@@ -62,4 +65,29 @@ func examine(checks []Check, exclude []string, now time.Time) (report string, fa
 		fmt.Fprintf(&b, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
 	}
 	return b.String(), failed
+}
+
+// masked replaces values that may be secret, as in the kubelet's logs.
+const masked = "<masked>"
+
+// configz serves /configz: the effective configuration (component-base/configz). The
+// headers of staticPodURL are masked, because they may contain a token.
+func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
+	kc := *s.config.Kubelet
+	kc.Kind, kc.APIVersion = "KubeletConfiguration", kubelet.SchemeGroupVersion.String()
+	if kc.StaticPodURLHeader != nil {
+		headers := make(map[string][]string, len(kc.StaticPodURLHeader))
+		for name := range kc.StaticPodURLHeader {
+			headers[name] = []string{masked}
+		}
+		kc.StaticPodURLHeader = headers
+	}
+	data, err := json.Marshal(map[string]any{"kubeletconfig": &kc})
+	if err != nil {
+		http.Error(w, "encode configuration: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(data) // fails only if the client has disconnected
 }

@@ -1,6 +1,9 @@
 package evictionapi
 
 import (
+	"strings"
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -104,3 +107,50 @@ func (s Signal) Format() resource.Format {
 		return resource.BinarySI
 	}
 }
+
+// Conditions are the node conditions MemoryPressure, DiskPressure and
+// PIDPressure.
+type Conditions struct {
+	Memory, Disk, PID bool
+}
+
+// Or returns the conditions that c or d has.
+func (c Conditions) Or(d Conditions) Conditions {
+	return Conditions{c.Memory || d.Memory, c.Disk || d.Disk, c.PID || d.PID}
+}
+
+// String lists the conditions that are true, in brackets, in the form of upstream's
+// messages.
+func (c Conditions) String() string {
+	var names []string
+	for _, one := range [...]struct {
+		holds bool
+		name  v1.NodeConditionType
+	}{{c.Memory, v1.NodeMemoryPressure}, {c.Disk, v1.NodeDiskPressure}, {c.PID, v1.NodePIDPressure}} {
+		if one.holds {
+			names = append(names, string(one.name))
+		}
+	}
+	return "[" + strings.Join(names, " ") + "]"
+}
+
+// Observation is a measurement of a signal, in the signal's unit. For memory,
+// Capacity is the sum of the available memory and the working set, as upstream.
+type Observation struct {
+	Available, Capacity int64
+	// Time is when the signal was measured. It should have the monotonic
+	// reading of time.Now: after the clock is set back, a new observation would
+	// otherwise count as old. The zero time always counts as new.
+	Time time.Time
+	// Known means that the signal was measured.
+	Known bool
+}
+
+// Newer reports whether o is newer than last, an observation of the same signal
+// (thresholdsUpdatedStats in pkg/kubelet/eviction/helpers.go).
+func (o Observation) Newer(last Observation) bool {
+	return o.Known && (!last.Known || o.Time.IsZero() || o.Time.After(last.Time))
+}
+
+// Observations are the observations of all signals at one time, by Signal.
+type Observations [NumSignals]Observation

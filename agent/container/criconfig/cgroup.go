@@ -3,9 +3,11 @@ package criconfig
 import (
 	"math"
 	"path"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
@@ -149,4 +151,56 @@ func ContainerCgroup(podCgroup, id string, n *Node) string {
 		return podCgroup + "/" + id
 	}
 	return podCgroup + "/cri-containerd-" + id + ".scope"
+}
+
+// PodCgroups returns the cgroups that a pod of that UID may have, one for each
+// QoS class. It serves the cleanup of a pod whose spec is not known any more.
+func PodCgroups(uid types.UID, n *Node) []string {
+	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+	paths := make([]string, len(classes))
+	for i, class := range classes {
+		paths[i] = n.cgroup(append(qosCgroup(class), "pod"+string(uid))...)
+	}
+	return paths
+}
+
+// PodUIDOfCgroup returns the UID of the pod whose cgroup has that name, directly below
+// the cgroup of its QoS class. A slice has dashes of the UID as underscores, so
+// a UID with underscores is returned with dashes, as in the kubelet
+// (ParseSystemdToCgroupName in pkg/kubelet/cm/cgroup_manager_linux.go). ok is
+// false if the name is not that of a pod's cgroup.
+func PodUIDOfCgroup(name string, class v1.PodQOSClass, n *Node) (uid types.UID, ok bool) {
+	before, after := "pod", ""
+	if n.CgroupDriver == DriverSystemd {
+		before, after = strings.TrimSuffix(path.Base(QoSCgroup(class, n)), slice)+"-pod", slice
+	}
+	text, isPod := strings.CutPrefix(name, before)
+	text, isGroup := strings.CutSuffix(text, after)
+	if n.CgroupDriver == DriverSystemd {
+		text = strings.ReplaceAll(text, "_", "-")
+	}
+	return types.UID(text), isPod && isGroup && text != ""
+}
+
+// fileIOWeight is the kernel's file for a cgroup's share of disk I/O: 1 to
+// 10000, 100 by default.
+const fileIOWeight = "io.weight"
+
+// setIOWeight sets the pod's io.weight by its priority, which the kubelet does not
+// do: 50 below 0, 200 above 0, 400 for a critical pod.
+func setIOWeight(files map[string]string, p *v1.Pod, n *Node) {
+	if !n.IOWeights {
+		return
+	}
+	weight := 100
+	switch priority := p.Spec.Priority; {
+	case pod.IsCritical(p):
+		weight = 400
+	case priority == nil || *priority == 0:
+	case *priority > 0:
+		weight = 200
+	default:
+		weight = 50
+	}
+	files[fileIOWeight] = strconv.Itoa(weight)
 }

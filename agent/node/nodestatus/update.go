@@ -1,10 +1,16 @@
 package nodestatus
 
 import (
+	"cmp"
+	"errors"
 	goruntime "runtime"
+	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Update returns the current state of an existing node: its status, its platform
@@ -64,3 +70,50 @@ func provideIP(n *v1.Node, in *Inputs) {
 	}
 	set(&n.Annotations, annotationProvidedIP, strings.Join(texts, ","))
 }
+
+// Status returns the node's status, computed from the one that the API server has,
+// or nil (setNodeStatus in pkg/kubelet/kubelet_node_status.go). Volumes in use,
+// attached volumes, and conditions and resources of others stay.
+//
+// The error names what could not be determined and therefore did not change. The
+// returned status is valid in any case.
+func Status(old *v1.NodeStatus, in *Inputs) (v1.NodeStatus, error) {
+	var s v1.NodeStatus
+	if old != nil {
+		old.DeepCopyInto(&s)
+	}
+	list, addressErr := addresses(s.Addresses, in)
+	s.Addresses = list
+	resourceErr := resources(&s, in)
+	info(&s.NodeInfo, in)
+	s.DaemonEndpoints.KubeletEndpoint.Port = in.Config.Kubelet.Port
+	images(&s, in)
+	handlers(&s, in)
+	s.Config = nil // Kubernetes 1.22 removed dynamic configuration
+	s.DeclaredFeatures = slices.Compact(slices.Sorted(slices.Values(in.DeclaredFeatures)))
+	conditions(&s, in)
+	return s, errors.Join(addressErr, resourceErr)
+}
+
+// Changed reports whether two statuses differ in more than heartbeats and the order
+// of conditions. nil differs from any status but nil (nodeStatusHasChanged in
+// pkg/kubelet/kubelet_node_status.go).
+func Changed(before, after *v1.NodeStatus) bool {
+	if before == nil || after == nil {
+		return before != after
+	}
+	a, b := *before, *after
+	a.Conditions, b.Conditions = withoutHeartbeats(a.Conditions), withoutHeartbeats(b.Conditions)
+	return !equality.Semantic.DeepEqual(&a, &b)
+}
+
+func withoutHeartbeats(list []v1.NodeCondition) []v1.NodeCondition {
+	sorted := slices.SortedStableFunc(slices.Values(list), func(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })
+	for i := range sorted {
+		sorted[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return sorted
+}
+
+// wholeSeconds truncates a time to whole seconds, as JSON has it.
+func wholeSeconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }

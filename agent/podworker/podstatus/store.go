@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"cmp"
+	"context"
 	"iter"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -244,4 +246,10 @@ func trySend(slot chan<- struct{}) {
 	case slot <- struct{}{}:
 	default: // a wakeup is already pending
 	}
+}
+
+// Unlocked returns nil as soon as the store's lock could be taken for reading,
+// and an error if it cannot until ctx ends.
+func (s *Store) Unlocked(ctx context.Context) error {
+	return health.CheckLock(ctx, s.mu.TryRLock, s.mu.RUnlock)
 }

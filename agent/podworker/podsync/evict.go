@@ -1,12 +1,14 @@
 package podsync
 
 import (
+	"context"
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -97,4 +99,10 @@ func (s *Syncer) evicted(p *v1.Pod, f *syncState) bool {
 		}
 	}
 	return true
+}
+
+// Unlocked returns nil as soon as the lock of the per-pod sync state could be
+// taken, and an error if it is held until ctx ends.
+func (s *Syncer) Unlocked(ctx context.Context) error {
+	return health.CheckLock(ctx, s.mu.TryLock, s.mu.Unlock)
 }

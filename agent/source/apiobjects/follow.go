@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -278,4 +279,42 @@ func (f *follower) healthy() {
 func (f *follower) log(level slog.Level, message string, more ...any) {
 	k := f.e.key
 	f.o.config.Log.With("kind", k.kind, "namespace", k.namespace, "name", k.name).Log(context.Background(), level, message, more...)
+}
+
+// outage counts the objects that currently cannot be read from the API server.
+// It starts with the first and ends with the last.
+type outage struct {
+	log *apiclient.Outage
+
+	mu sync.Mutex
+	n  int
+}
+
+// add adds one object.
+func (o *outage) add(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n++
+	o.log.Record(err)
+}
+
+// on reports whether an outage is in progress.
+func (o *outage) on() bool { return o.log.Active() }
+
+// resolve removes one object that can be read again.
+func (o *outage) resolve() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.n--; o.n == 0 {
+		o.log.Record(nil)
+	}
+}
+
+// drop removes one object that is no longer referenced.
+func (o *outage) drop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.n--; o.n == 0 {
+		o.log.Forget()
+	}
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
@@ -254,3 +255,17 @@ func (s *Store) acquire(ctx context.Context) error {
 }
 
 func (s *Store) release() { s.writeToken <- struct{}{} }
+
+// Unlocked returns an error if the lock of the store or of its journal is not
+// released before ctx ends. A wait for the disk does not count.
+func (s *Store) Unlocked(ctx context.Context) error {
+	if err := health.CheckLock(ctx, s.mu.TryLock, s.mu.Unlock); err != nil {
+		return err
+	}
+	if j, ok := s.journal.(interface {
+		Unlocked(ctx context.Context) error
+	}); ok {
+		return j.Unlocked(ctx)
+	}
+	return nil
+}

@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"math"
+
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -66,4 +69,21 @@ func amount(list v1.ResourceList, name v1.ResourceName) int64 {
 		return 0
 	}
 	return max(roundUp(q), 0)
+}
+
+// roundUp rounds a quantity up to an integer. It returns math.MaxInt64 for larger
+// quantities, for which the result of Quantity.Value is undefined.
+func roundUp(q resource.Quantity) int64 {
+	if q.CmpInt64(math.MaxInt64) >= 0 {
+		return math.MaxInt64
+	}
+	return q.Value()
+}
+
+// saturatingAdd returns a+b, or math.MaxInt64 on overflow. b must not be negative.
+func saturatingAdd(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }

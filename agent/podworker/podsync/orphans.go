@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -84,4 +85,34 @@ func (s *Syncer) orphanedCgroups(n *criconfig.Node, found map[types.UID]struct{}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reasonVolumeKept is the event reason for volumes of unsupported plugins,
+// which stay when their pod has ended.
+const reasonVolumeKept = "VolumeKept"
+
+// reportForeignVolumes emits an event, once, for the foreign volumes that stay in the
+// directory of a pod that has ended.
+func (s *Syncer) reportForeignVolumes(ref pod.Ref) {
+	f := s.stateOf(ref.UID)
+	if f.foreignReported {
+		return
+	}
+	foreign, err := s.Volumes.Foreign(ref.UID)
+	if err != nil {
+		s.Log.Warn("cannot list foreign volumes of pod", "pod", ref.String(), "podUID", ref.UID, "error", err)
+		return
+	}
+	if len(foreign) == 0 {
+		return
+	}
+	f.foreignReported = true
+	todo := s.Volumes.ActionRequired(ref.UID, foreign)
+	name := fmt.Sprintf("pod %s terminated", ref)
+	if ref.Name != "" {
+		s.Events.Warning(ref, reasonVolumeKept, todo)
+	} else {
+		name = fmt.Sprintf("orphaned pod %s", ref.UID)
+	}
+	s.Events.Warning(pod.Ref{}, reasonVolumeKept, name+": "+todo)
 }

@@ -1,7 +1,9 @@
 package cri
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"path"
 	"time"
 
@@ -9,6 +11,27 @@ import (
 
 	"github.com/tinylet/tinylet/agent/metrics"
 )
+
+// trace logs the duration of a call at debug level: the lines of a pod are the
+// spans of its start.
+func (d *Driver) trace(ctx context.Context, method string, req, reply any, took time.Duration) {
+	if !d.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	attrs := append(make([]slog.Attr, 0, 5), slog.String("call", path.Base(method)), slog.Duration("took", took))
+	for _, message := range []any{req, reply} {
+		if r, ok := message.(*runtimeapi.RunPodSandboxRequest); ok {
+			attrs = append(attrs, slog.String("podUID", r.GetConfig().GetMetadata().GetUid()))
+		}
+		if r, ok := message.(interface{ GetPodSandboxId() string }); ok {
+			attrs = append(attrs, slog.String("sandboxID", r.GetPodSandboxId()))
+		}
+		if r, ok := message.(interface{ GetContainerId() string }); ok {
+			attrs = append(attrs, slog.String("containerID", r.GetContainerId()))
+		}
+	}
+	d.log.LogAttrs(ctx, slog.LevelDebug, "called the container runtime", attrs...)
+}
 
 // callBounds are the buckets of kubelet_runtime_operations_duration_seconds: 14
 // from 5 ms on, each 2.5 times the previous one.

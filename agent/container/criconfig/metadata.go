@@ -1,9 +1,12 @@
 package criconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +14,65 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 )
+
+// Hash returns the annotation io.kubernetes.container.hash. A container whose
+// hash differs from that of its spec was started from another spec and is
+// restarted. Only name and image count, since nothing else may change in a
+// running pod. It equals HashContainer in pkg/kubelet/container/helpers.go:
+// FNV-1a over what spew's %#v makes of the JSON's bytes, in lower-case hex
+// without leading zeros.
+func Hash(c *v1.Container) string {
+	picked, err := json.Marshal(struct {
+		Image string `json:"image"`
+		Name  string `json:"name"`
+	}{c.Image, c.Name})
+	if err != nil { // two strings always encode
+		panic(err)
+	}
+	h := fnv.New32a()
+	fmt.Fprintf(h, "([]uint8)%v", picked)
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// The runtime returns labels and annotations of all sandboxes in one response,
+// and those of all containers in another. A response of more than 16 MiB fails.
+// So each pod has a share, in bytes of keys and values. With 110 pods, each
+// with a sandbox, running containers and exited ones, both responses stay below
+// 8 MiB.
+const (
+	sandboxShare   = 16 << 10 // for the pod's labels, and the same for its annotations
+	containerShare = 32 << 10 // for hooks and ports in containerAnnotations, for all containers of a pod
+)
+
+// fitEntries returns a copy of as many entries as fit into share bytes, the
+// shortest first. It returns nil if all is nil.
+func fitEntries(all map[string]string, share int) map[string]string {
+	size := 0
+	for k, v := range all {
+		size += len(k) + len(v)
+	}
+	if size <= share {
+		return maps.Clone(all)
+	}
+	keys := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a)+len(all[a]), len(b)+len(all[b])), cmp.Compare(a, b))
+	})
+	kept := map[string]string{}
+	for _, k := range keys {
+		if share -= len(k) + len(all[k]); share < 0 {
+			break
+		}
+		kept[k] = all[k]
+	}
+	return kept
+}
+
+// fitsShare reports whether text, which describes a hook or ports, fits into the
+// container's share.
+func fitsShare(p *v1.Pod, text []byte) bool {
+	containers := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers)
+	return len(text) <= containerShare/2/max(containers, 1)
+}
 
 // sandboxLabels returns the pod's own labels, within its share, and those that
 // identify the pod.
