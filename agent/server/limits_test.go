@@ -216,6 +216,49 @@ func TestTakenOver(t *testing.T) {
 	})
 }
 
+// TestSessionIsNotDisplaced: a connection with a session is not idle, although the
+// handler of its request has returned. If all places are taken, another user gets
+// the place of an idle connection.
+func TestSessionIsNotDisplaced(t *testing.T) {
+	b := newBoard(t)
+	b.cluster.Grant("token", "app")
+	b.cluster.Allow("app", "get", "healthz")
+	sessions := make(chan net.Conn, 1)
+	b.config.Streaming = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		sessions <- c
+	})
+	b.start()
+	session, err := tls.Dial("tcp", b.address, b.tls(b.adminCertificate()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if _, err := io.WriteString(session, "POST /exec/default/web/app HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	server := <-sessions
+	defer server.Close()
+	for i := range maxPromoted - 1 {
+		if got := b.ask(b.admin(), "GET", "/healthz"); got.code != 200 {
+			t.Fatalf("connection %d: %d", i, got.code)
+		}
+	}
+	if got := b.ask(b.client("token"), "GET", "/healthz"); got.code != 200 {
+		t.Fatalf("another user: %d", got.code)
+	}
+	if _, err := io.WriteString(server, "alive\n"); err != nil {
+		t.Errorf("the session was displaced: %v", err)
+	}
+	if line, err := bufio.NewReader(session).ReadString('\n'); line != "alive\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
 // TestEnd: at shutdown a response in flight gets a short time and is then aborted;
 // connections in the handshake are closed.
 func TestEnd(t *testing.T) {

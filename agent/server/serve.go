@@ -80,10 +80,14 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:    slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if t, ok := c.(*tls.Conn); ok {
-				c = t.NetConn()
+			return context.WithValue(ctx, connKey{}, transportOf(c))
+		},
+		// A session lasts longer than the handler of its request: the request of a
+		// hijacked connection never ends, so that the connection is not idle.
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if limited, ok := transportOf(c).(*connlimit.Conn); ok && state == http.StateHijacked {
+				limited.Begin()
 			}
-			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
 	srv.Protocols.SetHTTP1(true)
@@ -108,6 +112,14 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	_ = srv.Close()
 	running.Wait()
 	return err
+}
+
+// transportOf returns the connection below TLS.
+func transportOf(c net.Conn) net.Conn {
+	if t, ok := c.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c
 }
 
 // shutdown waits up to endTime for the requests in flight.

@@ -256,7 +256,7 @@ func TestBundleIsBounded(t *testing.T) {
 	ca := fake.NewAuthority(t, "kubernetes")
 	a := newAuthenticator(t, ca, nil, nil)
 	write(t, a.bundle.path, append(ca.PEM(), bytes.Repeat([]byte("\n"), maxBundle)...))
-	if err := a.bundle.load(); err == nil || !strings.Contains(err.Error(), "more than") {
+	if err := a.bundle.load(); err == nil || !strings.Contains(err.Error(), "file exceeds") {
 		t.Errorf("error %v", err)
 	}
 }
