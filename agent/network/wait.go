@@ -1,12 +1,9 @@
 package network
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/wait"
 )
@@ -64,17 +61,6 @@ func (n *Network) waitForTrigger(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// watchFirst and watchMax are the upper limits of the first and of the longest
-// backoff before a failed watch starts again. Each backoff is at least half of its
-// limit.
-const (
-	watchFirst = 2 * time.Second
-	watchMax   = time.Minute
-)
-
-// errEnded means that a watch returned without an error.
-var errEnded = errors.New("watch ended without an error")
-
 // hostChanged handles a change of the host's network.
 func (n *Network) hostChanged() {
 	n.Trigger()
@@ -83,36 +69,10 @@ func (n *Network) hostChanged() {
 	}
 }
 
-// watch runs one watch until ctx ends. A failed watch starts again after a backoff.
-// The log has one warning until a watch has lasted for watchMax. While there is no
-// watch, only the periodic reconcile is left. If the kernel lacks the protocol, the
-// watch does not start again: each attempt would make the kernel search for a
-// module.
+// watch runs one watch until ctx ends. While it does not run, only the periodic
+// reconcile is left.
 func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) {
-	backoff := wait.Backoff{First: watchFirst, Max: watchMax}
-	began := time.Now()
-	err := watch(ctx, told)
-	for said := false; ctx.Err() == nil; {
-		if time.Since(began) >= watchMax {
-			backoff.Reset()
-			said = false
-		}
-		if !said {
-			n.cfg.Log.Warn("cannot watch host network, check periodically", "error", cmp.Or(err, errEnded))
-			said = true
-		}
-		if errors.Is(err, unix.EPROTONOSUPPORT) || !wait.Pause(ctx, backoff.Next()) {
-			return
-		}
-		began = time.Now()
-		err = watchAgain(ctx, watch, told)
-	}
-}
-
-// watchAgain runs a watch, and calls told after settle, because a change may have
-// happened before the watch was established.
-func watchAgain(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) error {
-	listens := time.AfterFunc(secondSyncDelay, told)
-	defer listens.Stop()
-	return watch(ctx, told)
+	wait.Watch(ctx, watch, told, secondSyncDelay, func(err error) {
+		n.cfg.Log.Warn("cannot watch host network, check periodically", "error", err)
+	})
 }

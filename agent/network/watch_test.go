@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // TestWatchBreaksOff: a watch fails for a while, works, and fails again.
@@ -46,7 +48,7 @@ func TestWatchBreaksOff(t *testing.T) {
 					t.Errorf("begun %d times in an hour, warned %d times, moved %d times", n, warned(), moved.Load())
 				}
 				works.Store(true)
-				time.Sleep(watchMax + secondSyncDelay)
+				time.Sleep(wait.WatchMax + secondSyncDelay)
 				synctest.Wait()
 				if moved.Load() != 1 {
 					t.Errorf("what was not heard of was told %d times", moved.Load())
@@ -58,7 +60,7 @@ func TestWatchBreaksOff(t *testing.T) {
 					t.Errorf("while it watches: begun %d times, told %d times, warned %d times", begun.Load()-n, moved.Load()-1, warned())
 				}
 				stop <- struct{}{}
-				time.Sleep(watchFirst + secondSyncDelay)
+				time.Sleep(wait.WatchFirst + secondSyncDelay)
 				synctest.Wait()
 				if begun.Load() != n+1 || moved.Load() != 2 || warned() != 2 {
 					t.Errorf("another outage: begun %d times, told %d times, warned %d times", begun.Load()-n, moved.Load()-1, warned()-1)
@@ -102,7 +104,7 @@ func TestWatchIsNotBegunAtOnce(t *testing.T) {
 			})
 		})
 		l.run(t, func() { time.Sleep(10 * time.Minute); synctest.Wait() })
-		if shortest < time.Second || shortest > watchMax {
+		if shortest < time.Second || shortest > wait.WatchMax {
 			t.Errorf("begun again after %v", shortest)
 		}
 	})

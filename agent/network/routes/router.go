@@ -192,12 +192,12 @@ func (r *Router) finish() {
 	}
 }
 
-// listen triggers a reconcile when routes are deleted by others. If the kernel
-// cannot report that, only the calls of Look are left.
+// listen triggers a reconcile when routes are deleted by others. While the kernel
+// cannot report that, only the calls of Trigger are left.
 func (r *Router) listen(ctx context.Context) {
-	if err := r.cfg.Watch(ctx, r.Trigger); err != nil && ctx.Err() == nil {
+	wait.Watch(ctx, r.cfg.Watch, r.Trigger, gather, func(err error) {
 		r.cfg.Log.Warn("cannot watch routes to other nodes' pods", "error", err)
-	}
+	})
 }
 
 // retry waits for the backoff or for a trigger, and triggers a reconcile. It

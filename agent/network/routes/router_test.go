@@ -22,6 +22,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/link"
 )
 
@@ -92,7 +93,8 @@ type lab struct {
 	kernel *table
 	log    bytes.Buffer
 	mu     gosync.Mutex
-	direct []string // each time that it was told
+	direct []string                                     // each time that it was told
+	watch  func(ctx context.Context, told func()) error // nil reports nothing
 	server []netip.Addr
 }
 
@@ -109,7 +111,10 @@ func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
 				defer l.mu.Unlock()
 				l.direct = append(l.direct, fmt.Sprint(all))
 			},
-			Watch: func(ctx context.Context, _ func()) error {
+			Watch: func(ctx context.Context, told func()) error {
+				if l.watch != nil {
+					return l.watch(ctx, told)
+				}
 				<-ctx.Done()
 				return nil
 			},
@@ -384,6 +389,31 @@ func TestFailure(t *testing.T) {
 		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
 		if p := l.Problem(); p != "" {
 			t.Errorf("problem %q", p)
+		}
+	})
+}
+
+// A watch that fails starts again: routes that others delete later are restored.
+func TestWatchStartsAgain(t *testing.T) {
+	attempts := 0
+	inLab(t, func(l *lab) {
+		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+		l.watch = func(ctx context.Context, told func()) error {
+			if attempts++; attempts == 1 {
+				return errors.New("no memory")
+			}
+			time.Sleep(time.Hour)
+			l.kernel.set(func() { l.kernel.routes = nil })
+			told()
+			<-ctx.Done()
+			return nil
+		}
+	}, func(l *lab) {
+		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
+		time.Sleep(time.Hour + wait.WatchFirst)
+		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
+		if attempts != 2 {
+			t.Errorf("the watch ran %d times, want 2", attempts)
 		}
 	})
 }

@@ -1,0 +1,50 @@
+package wait
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// WatchFirst and WatchMax are the upper limits of the first and of the longest
+// backoff before a failed watch starts again. Each backoff is at least half of its
+// limit.
+const (
+	WatchFirst = 2 * time.Second
+	WatchMax   = time.Minute
+)
+
+// errWatchEnded means that a watch returned without an error.
+var errWatchEnded = errors.New("watch ended without an error")
+
+// Watch runs a watch until ctx ends. watch calls told at each change. A failed watch
+// starts again after a backoff, and told is called when it has lasted for settle,
+// because a change may have been missed. failed is called with the first error, and
+// with the next one after a watch has lasted for WatchMax. If the kernel lacks the
+// watch's protocol (EPROTONOSUPPORT), Watch returns: each attempt would make the
+// kernel search for a module.
+func Watch(ctx context.Context, watch func(ctx context.Context, told func()) error, told func(), settle time.Duration, failed func(error)) {
+	backoff := Backoff{First: WatchFirst, Max: WatchMax}
+	began := time.Now()
+	err := watch(ctx, told)
+	for reported := false; ctx.Err() == nil; {
+		if time.Since(began) >= WatchMax {
+			backoff.Reset()
+			reported = false
+		}
+		if !reported {
+			failed(cmp.Or(err, errWatchEnded))
+			reported = true
+		}
+		if errors.Is(err, unix.EPROTONOSUPPORT) || !Pause(ctx, backoff.Next()) {
+			return
+		}
+		began = time.Now()
+		missed := time.AfterFunc(settle, told)
+		err = watch(ctx, told)
+		missed.Stop()
+	}
+}
