@@ -26,8 +26,8 @@ const minSyncInterval = 500 * time.Millisecond
 // wait returns how long to wait for an event before the next reconcile.
 func (n *Network) wait(err error, first bool) time.Duration {
 	wait := n.syncInterval(err, first)
-	if due := n.flushDelay(); due > 0 {
-		wait = min(wait, due)
+	if delay, ok := n.flushDelay(); ok && err == nil {
+		wait = min(wait, delay)
 	}
 	return wait
 }

@@ -87,8 +87,12 @@ func FindForeign(prefix, rootDir, mountinfo string) ([]Foreign, error) {
 	if err != nil || s == nil {
 		return nil, err
 	}
+	names, err := s.podNames()
+	if err != nil {
+		return nil, err
+	}
 	var out []Foreign
-	for _, name := range s.podNames() {
+	for _, name := range names {
 		found, err := s.pod(name)
 		if err != nil {
 			return nil, err
@@ -240,11 +244,12 @@ func newForeignScan(prefix, rootDir, mountinfo string) (*foreignScan, error) {
 	return s, nil
 }
 
-// podNames returns the names of the pods' directories.
-func (s *foreignScan) podNames() []string {
+// podNames returns the names of the pods' directories; none if there is no parent
+// directory.
+func (s *foreignScan) podNames() ([]string, error) {
 	entries, err := os.ReadDir(s.podsDir)
-	if err != nil {
-		return nil // the directory is missing
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
 	var out []string
 	for _, e := range entries {
@@ -252,7 +257,7 @@ func (s *foreignScan) podNames() []string {
 			out = append(out, e.Name())
 		}
 	}
-	return out
+	return out, nil
 }
 
 // onlyForeignLeft reports whether a pod's directory has nothing left but foreign volumes,

@@ -397,6 +397,13 @@ func TestForeignLeft(t *testing.T) {
 	if left, err := v.HasForeign(); err == nil {
 		t.Errorf("without a mount table: %v", left)
 	}
+	v = New(t.TempDir())
+	put(t, v.root+"/pods", "not a directory")
+	put(t, v.root+"/table", "")
+	v.mountinfo = v.root + "/table"
+	if left, err := v.HasForeign(); err == nil {
+		t.Errorf("the pods' directories cannot be listed: %v", left)
+	}
 }
 
 // TestFindForeignInACapturedTree: the paths of its mount table are not those of

@@ -170,7 +170,11 @@ func (v *Manager) UnmountIdle(wait time.Duration) {
 	if err != nil || s == nil {
 		return // Orphans returns the same error
 	}
-	for _, name := range s.podNames() {
+	names, err := s.podNames()
+	if err != nil {
+		return // as above
+	}
+	for _, name := range names {
 		if !s.onlyForeignLeft(name) {
 			continue
 		}
