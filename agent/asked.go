@@ -13,7 +13,6 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server"
 	"github.com/tinylet/tinylet/agent/server/streaming"
 )
@@ -47,7 +46,7 @@ func (v *view) found(ctx context.Context, name streaming.Name) (streaming.Found,
 }
 
 // foundIn is what found answers of a pod, if there is one.
-func foundIn(e podstatus.Entry, known bool, name streaming.Name) (streaming.Found, error) {
+func foundIn(e pod.Entry, known bool, name streaming.Name) (streaming.Found, error) {
 	switch {
 	case !known && name.UID != "":
 		return streaming.Found{}, fmt.Errorf("pod %s/%s with the UID %s: %w", name.Namespace, name.Pod, name.UID, streaming.ErrNotFound)
@@ -64,7 +63,7 @@ func foundIn(e podstatus.Entry, known bool, name streaming.Name) (streaming.Foun
 
 // newest is the pod that a name means: of two with one name, the one that
 // takes the other's place.
-func (v *view) newest(name streaming.Name) (found podstatus.Entry, ok bool) {
+func (v *view) newest(name streaming.Name) (found pod.Entry, ok bool) {
 	for _, e := range v.statuses.List() {
 		if e.Pod.Namespace != name.Namespace || e.Pod.Name != name.Pod || name.UID != "" && e.Pod.UID != types.UID(name.UID) {
 			continue
@@ -77,7 +76,7 @@ func (v *view) newest(name streaming.Name) (found podstatus.Entry, ok bool) {
 }
 
 // runningIn is the ID of a pod's container that runs.
-func runningIn(e podstatus.Entry, name streaming.Name) (string, error) {
+func runningIn(e pod.Entry, name streaming.Name) (string, error) {
 	if c, _ := pod.FindContainer(&e.Pod.Spec, name.Container); c == nil {
 		return "", fmt.Errorf("container %q of pod %s/%s: %w", name.Container, name.Namespace, name.Pod, streaming.ErrNotFound)
 	}

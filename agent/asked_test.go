@@ -15,6 +15,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server"
 	"github.com/tinylet/tinylet/agent/server/streaming"
@@ -55,7 +56,7 @@ func knownPod(name string, uid types.UID, made time.Time) (*v1.Pod, v1.PodStatus
 
 // set tells the view of a pod with a sandbox, or without if its ID is "".
 func (v *view) set(p *v1.Pod, s v1.PodStatus, sandbox string) {
-	v.statuses.Set(p, s, podstatus.Sandbox{ID: sandbox})
+	v.statuses.Set(p, s, pod.Sandbox{ID: sandbox})
 }
 
 func TestFindsWhatASessionNames(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
@@ -33,7 +34,7 @@ func TestClaimsThatCannotBeMeasured(t *testing.T) {
 	}
 	web, st := knownPod("web", "1", time.Unix(1e9, 0))
 	web.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-	p.statuses.Set(web, st, podstatus.Sandbox{})
+	p.statuses.Set(web, st, pod.Sandbox{})
 	if err := p.writeClaims(t.Context(), out); err != nil || asked != 1 {
 		t.Errorf("with a claim: %v, %d looks", err, asked)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
-	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/cgroups"
@@ -159,7 +158,7 @@ func (e *evictions) pods(ctx context.Context, s evictionapi.Signal) []policy.Pod
 	if len(entries) == 0 {
 		return nil
 	}
-	measure := func(entry *podstatus.Entry) policy.Pod { return e.onDisk(ctx, entry) }
+	measure := func(entry *pod.Entry) policy.Pod { return e.onDisk(ctx, entry) }
 	if len(policy.Reclaims(s, policy.OneFs)) == 0 { // it is not of a disk
 		measure = e.inGroups(n)
 	} else if err := e.parts.disks.MeasureFully(ctx); err != nil && ctx.Err() == nil {
@@ -175,7 +174,7 @@ func (e *evictions) pods(ctx context.Context, s evictionapi.Signal) []policy.Pod
 // evictable are the pods of which something runs, also where they end, but for
 // those that never go. One that has come to its own end runs no more, though
 // its sandbox may.
-func (e *evictions) evictable() (out []podstatus.Entry) {
+func (e *evictions) evictable() (out []pod.Entry) {
 	states := e.workers.States()
 	for _, entry := range e.statuses.List() {
 		state := states[entry.Pod.UID]
@@ -188,12 +187,12 @@ func (e *evictions) evictable() (out []podstatus.Entry) {
 }
 
 // inGroups reads what pods and their containers use by their groups.
-func (e *evictions) inGroups(n *criconfig.Node) func(entry *podstatus.Entry) policy.Pod {
+func (e *evictions) inGroups(n *criconfig.Node) func(entry *pod.Entry) policy.Pod {
 	if e.view.tree == nil {
-		return func(entry *podstatus.Entry) policy.Pod { return policy.Pod{Pod: entry.Pod} }
+		return func(entry *pod.Entry) policy.Pod { return policy.Pod{Pod: entry.Pod} }
 	}
 	reader := e.view.tree.NewReader()
-	return func(entry *podstatus.Entry) policy.Pod {
+	return func(entry *pod.Entry) policy.Pod {
 		p, groups := policy.Pod{Pod: entry.Pod}, statsPod(entry, n)
 		var f cgroups.Figures
 		if reader.Read(groups.Cgroup, cgroups.PartMemory|cgroups.PartPids, &f) != nil {
@@ -221,7 +220,7 @@ func (e *evictions) limitedPods(ctx context.Context) (out []policy.Pod) {
 }
 
 // onDisk measures what a pod has on disks.
-func (e *evictions) onDisk(ctx context.Context, entry *podstatus.Entry) policy.Pod {
+func (e *evictions) onDisk(ctx context.Context, entry *pod.Entry) policy.Pod {
 	p := policy.Pod{Pod: entry.Pod}
 	var names []string
 	for c := range pod.Containers(&entry.Pod.Spec) {

@@ -23,7 +23,6 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server/stats"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -109,7 +108,7 @@ var errNotTold = errors.New("the runtime has not told yet which cgroups its cont
 // it is in truth only the runtime could tell.
 const pauseImage = "pause"
 
-func statsPod(e *podstatus.Entry, n *criconfig.Node) stats.Pod {
+func statsPod(e *pod.Entry, n *criconfig.Node) stats.Pod {
 	cgroup := criconfig.PodCgroup(e.Pod, n)
 	p := stats.Pod{
 		Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: string(e.Pod.UID), Cgroup: cgroup,

@@ -21,7 +21,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/server/stats"
 	"github.com/tinylet/tinylet/cgroups"
@@ -117,7 +117,7 @@ func TestStatsPod(t *testing.T) {
 	p, st := knownPod("web", "1", time.Unix(1e9, 0))
 	since := time.Unix(1e9+5, 0)
 	st.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(since)
-	e := &podstatus.Entry{Pod: p, Status: &st, Sandbox: podstatus.Sandbox{ID: "box", Since: since}}
+	e := &pod.Entry{Pod: p, Status: &st, Sandbox: pod.Sandbox{ID: "box", Since: since}}
 	for driver, folder := range map[string][2]string{
 		criconfig.DriverCgroupfs: {"/kubepods/besteffort/pod1", "/kubepods/besteffort/pod1/"},
 		criconfig.DriverSystemd:  {"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/cri-containerd-"},

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
@@ -185,7 +184,7 @@ func TestJournalAfterShutdown(t *testing.T) {
 				if err := store.Admit(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
-				l.agent.statuses.Set(p, ended.Status, podstatus.Sandbox{})
+				l.agent.statuses.Set(p, ended.Status, pod.Sandbox{})
 				if err := j.Finish(t.Context(), pod.RefOf(p), p); err != nil {
 					t.Fatal(err)
 				}

@@ -28,7 +28,7 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 	"github.com/tinylet/tinylet/agent/node/clock"
 	"github.com/tinylet/tinylet/agent/node/registration"
-	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // scraped is what Prometheus reads of the agent's bytes, by direction, verb and
@@ -233,7 +233,7 @@ func BenchmarkMetrics(b *testing.B) {
 	}
 	for i := range 30 {
 		uid := types.UID(fmt.Sprint("uid", i))
-		p.statuses.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), UID: uid}}, v1.PodStatus{Phase: v1.PodRunning}, podstatus.Sandbox{})
+		p.statuses.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), UID: uid}}, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{})
 	}
 	var size int
 	b.ReportAllocs()

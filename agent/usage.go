@@ -11,7 +11,6 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
-	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -69,7 +68,7 @@ func (f *figures) usage(ctx context.Context) (*local.Usage, error) {
 	return u, nil
 }
 
-func podUsage(e *podstatus.Entry, state podworker.State, s *statsapi.PodStats) local.PodUsage {
+func podUsage(e *pod.Entry, state podworker.State, s *statsapi.PodStats) local.PodUsage {
 	shown := *e.Pod
 	shown.Status = *e.Status
 	summed := pod.Summarize(&shown, state == podworker.Terminating)

@@ -3,11 +3,8 @@ package podstatus
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,103 +14,29 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Entry is a pod and its newest status. Both are shared and must not be
-// changed.
-type Entry struct {
-	Pod    *v1.Pod
-	Status *v1.PodStatus
-	// Observed means that the runtime's state of the pod was observed. Before
-	// that the status is that of a new pod, or the API server's.
-	Observed bool
-	// Sandbox is the pod's ready sandbox; the zero Sandbox means none.
-	Sandbox Sandbox
-	// started are the containers that were started after the status was
-	// observed. The slice is never changed in place.
-	started []Running
-}
-
-// Running is a running container.
-type Running struct {
-	Name string
-	// ID is the runtime's container ID.
-	ID string
-	// Restarts is the number of the attempt; the first is 0.
-	Restarts int
-}
-
-// Running returns the running containers of the pod: those of the status, and
-// those that were started since. A status may follow a start by minutes, while
-// a hook runs or the next container's image is pulled.
-func (e *Entry) Running() iter.Seq[Running] {
-	return func(yield func(Running) bool) {
-		for _, r := range e.started {
-			if !yield(r) {
-				return
-			}
-		}
-		if e.Status == nil {
-			return
-		}
-		for c := range pod.ContainerStatuses(e.Status) {
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			if id == "" || c.State.Running == nil || e.startedSince(c.Name) {
-				continue
-			}
-			if !yield(Running{Name: c.Name, ID: id, Restarts: int(c.RestartCount)}) {
-				return
-			}
-		}
-	}
-}
-
-// RunningOf returns the running container of that name; ok is false if there is
-// none.
-func (e *Entry) RunningOf(name string) (found Running, ok bool) {
-	for r := range e.Running() {
-		if r.Name == name {
-			return r, true
-		}
-	}
-	return Running{}, false
-}
-
-func (e *Entry) startedSince(name string) bool {
-	return slices.ContainsFunc(e.started, func(r Running) bool { return r.Name == name })
-}
-
-// Sandbox describes a pod's ready sandbox.
-type Sandbox struct {
-	// ID is the runtime's sandbox ID.
-	ID string
-	// Since is when it was created.
-	Since time.Time
-	// HostNetwork means that it uses the host's network namespace.
-	HostNetwork bool
-}
-
 // Store keeps the newest status of each pod in memory. It is safe for
 // concurrent use, and blocks only on its own lock, which is held briefly.
 type Store struct {
 	changed chan struct{}
 
 	mu       sync.RWMutex
-	entries  map[types.UID]Entry
+	entries  map[types.UID]pod.Entry
 	notified map[chan<- struct{}]struct{}
 }
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]Entry)}
+	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]pod.Entry)}
 }
 
 // Set stores the pod, its observed status and its sandbox. The caller must not
 // change them afterwards. Set reports whether the status differs from the one
 // before. An equal status keeps the earlier one.
-func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bool) {
+func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox pod.Sandbox) (changed bool) {
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
 	changed = !known || !equality.Semantic.DeepEqual(old.Status, &status)
-	e := Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox} // the observation includes all earlier starts
+	e := pod.Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox} // the observation includes all earlier starts
 	if changed {
 		e.Status = &status
 	}
@@ -121,7 +44,7 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bo
 	s.mu.Unlock()
 	if changed || !old.Observed {
 		s.wake()
-	} else if len(old.started) > 0 {
+	} else if len(old.Started) > 0 {
 		s.notify()
 	}
 	return changed
@@ -130,11 +53,11 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bo
 // RecordStart records that a container was started, and notifies the readers of
 // running containers (Entry.Running). The next Set must have a status observed
 // after that. Started does nothing for an unknown pod.
-func (s *Store) RecordStart(uid types.UID, r Running) {
+func (s *Store) RecordStart(uid types.UID, r pod.RunningContainer) {
 	s.mu.Lock()
 	e, known := s.entries[uid]
 	if known {
-		e.started = append(slices.DeleteFunc(slices.Clone(e.started), func(old Running) bool { return old.Name == r.Name }), r)
+		e.Started = append(slices.DeleteFunc(slices.Clone(e.Started), func(old pod.RunningContainer) bool { return old.Name == r.Name }), r)
 		s.entries[uid] = e
 	}
 	s.mu.Unlock()
@@ -166,7 +89,7 @@ func (s *Store) Get(uid types.UID) (p *v1.Pod, status *v1.PodStatus, ok bool) {
 }
 
 // Entry returns the entry of a pod; ok is false for an unknown UID.
-func (s *Store) Entry(uid types.UID) (e Entry, ok bool) {
+func (s *Store) Entry(uid types.UID) (e pod.Entry, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e, ok = s.entries[uid]
@@ -174,14 +97,14 @@ func (s *Store) Entry(uid types.UID) (e Entry, ok bool) {
 }
 
 // List returns all entries, sorted by namespace, name and UID.
-func (s *Store) List() []Entry {
+func (s *Store) List() []pod.Entry {
 	s.mu.RLock()
-	list := make([]Entry, 0, len(s.entries))
+	list := make([]pod.Entry, 0, len(s.entries))
 	for _, e := range s.entries {
 		list = append(list, e)
 	}
 	s.mu.RUnlock()
-	slices.SortFunc(list, func(a, b Entry) int {
+	slices.SortFunc(list, func(a, b pod.Entry) int {
 		return cmp.Or(
 			cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
 			cmp.Compare(a.Pod.Name, b.Pod.Name),

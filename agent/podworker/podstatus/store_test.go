@@ -1,5 +1,7 @@
 package podstatus
 
+import "github.com/tinylet/tinylet/agent/pod"
+
 import (
 	"fmt"
 	"slices"
@@ -39,11 +41,11 @@ func TestStore(t *testing.T) {
 		do   func() bool // false where nothing changed
 		want []string
 	}{
-		{name: "a first pod", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, Sandbox{}) }, want: []string{"x/b Pending"}},
-		{name: "the same again", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, Sandbox{}) }, want: []string{"x/b Pending"}},
-		{name: "another status", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{}) }, want: []string{"x/b Running"}},
-		{name: "another namespace", do: func() bool { return s.Set(named("w", "c"), v1.PodStatus{}, Sandbox{}) }, want: []string{"w/c ", "x/b Running"}},
-		{name: "a name before", do: func() bool { return s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
+		{name: "a first pod", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, pod.Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "the same again", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, pod.Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "another status", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{}) }, want: []string{"x/b Running"}},
+		{name: "another namespace", do: func() bool { return s.Set(named("w", "c"), v1.PodStatus{}, pod.Sandbox{}) }, want: []string{"w/c ", "x/b Running"}},
+		{name: "a name before", do: func() bool { return s.Set(named("x", "a"), v1.PodStatus{}, pod.Sandbox{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
 		{name: "one is forgotten", do: func() bool { s.Delete("w/c"); return true }, want: []string{"x/a ", "x/b Running"}},
 		{name: "and forgotten again", do: func() bool { s.Delete("w/c"); return false }, want: []string{"x/a ", "x/b Running"}},
 	} {
@@ -66,8 +68,8 @@ func TestStore(t *testing.T) {
 func TestStoreKeepsNewestPod(t *testing.T) {
 	s := NewStore()
 	older, newer := named("x", "a"), named("x", "a")
-	s.Set(older, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{})
-	if s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{}) {
+	s.Set(older, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{})
+	if s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{}) {
 		t.Error("an equal status counts as changed")
 	}
 	if p, _, _ := s.Get("x/a"); p != newer {
@@ -96,7 +98,7 @@ func TestStoreSubmit(t *testing.T) {
 	check("a new pod", v1.PodPending, false, true)
 	s.SetPod(named("x", "a"), v1.PodStatus{Phase: v1.PodFailed})
 	check("a new version", v1.PodPending, false, false)
-	s.Set(p, v1.PodStatus{Phase: v1.PodPending}, Sandbox{})
+	s.Set(p, v1.PodStatus{Phase: v1.PodPending}, pod.Sandbox{})
 	check("observed to be so", v1.PodPending, true, true)
 	s.SetPod(p, v1.PodStatus{Phase: v1.PodFailed})
 	check("the next version", v1.PodPending, true, false)
@@ -109,7 +111,7 @@ func TestStoreConcurrently(t *testing.T) {
 		wg.Go(func() {
 			p := named("x", fmt.Sprint(n))
 			for i := range 100 {
-				s.Set(p, v1.PodStatus{Message: fmt.Sprint(i)}, Sandbox{})
+				s.Set(p, v1.PodStatus{Message: fmt.Sprint(i)}, pod.Sandbox{})
 				s.Get(p.UID)
 				s.List()
 				s.Notify(make(chan struct{}, 1))()
@@ -137,7 +139,7 @@ func TestStoreNotify(t *testing.T) {
 			return false
 		}
 	}
-	s.Set(named("x", "before"), v1.PodStatus{}, Sandbox{})
+	s.Set(named("x", "before"), v1.PodStatus{}, pod.Sandbox{})
 	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
 	cancelFirst := s.Notify(first)
 	defer s.Notify(second)()
@@ -147,8 +149,8 @@ func TestStoreNotify(t *testing.T) {
 		want bool
 	}{
 		{"nothing happened since", func() {}, false},
-		{"a status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, true},
-		{"the same status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, false},
+		{"a status", func() { s.Set(named("x", "a"), v1.PodStatus{}, pod.Sandbox{}) }, true},
+		{"the same status", func() { s.Set(named("x", "a"), v1.PodStatus{}, pod.Sandbox{}) }, false},
 		{"several changes at once", func() {
 			s.SetPod(named("x", "b"), v1.PodStatus{})
 			s.Delete("x/a")
@@ -175,7 +177,7 @@ func TestStoreNotify(t *testing.T) {
 // lists it.
 func TestStoreStarted(t *testing.T) {
 	s, p := NewStore(), named("a", "web")
-	running := func() (out []Running) {
+	running := func() (out []pod.RunningContainer) {
 		e, _ := s.Entry(p.UID)
 		return slices.Collect(e.Running())
 	}
@@ -187,7 +189,7 @@ func TestStoreStarted(t *testing.T) {
 	}
 	slot := make(chan struct{}, 1)
 	defer s.Notify(slot)()
-	s.RecordStart(p.UID, Running{Name: "runs", ID: "0"}) // nobody knows the pod
+	s.RecordStart(p.UID, pod.RunningContainer{Name: "runs", ID: "0"}) // nobody knows the pod
 	if len(slot) != 0 || running() != nil {
 		t.Errorf("of an unknown pod: %v", running())
 	}
@@ -197,14 +199,17 @@ func TestStoreStarted(t *testing.T) {
 	steps := []struct {
 		name string
 		do   func()
-		want []Running
+		want []pod.RunningContainer
 	}{
-		{"started", func() { s.RecordStart(p.UID, Running{"runs", "1", 0}) }, []Running{{"runs", "1", 0}}},
-		{"another one", func() { s.RecordStart(p.UID, Running{"more", "m", 0}) }, []Running{{"runs", "1", 0}, {"more", "m", 0}}},
-		{"observed", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
-		{"started again", func() { s.RecordStart(p.UID, Running{"runs", "2", 1}) }, []Running{{"runs", "2", 1}}},
-		{"a newer pod", func() { s.SetPod(p, v1.PodStatus{}); s.RecordStart(p.UID, Running{"runs", "3", 2}) }, []Running{{"runs", "3", 2}}},
-		{"observed as before", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
+		{"started", func() { s.RecordStart(p.UID, pod.RunningContainer{Name: "runs", ID: "1", Restarts: 0}) }, []pod.RunningContainer{{Name: "runs", ID: "1", Restarts: 0}}},
+		{"another one", func() { s.RecordStart(p.UID, pod.RunningContainer{Name: "more", ID: "m", Restarts: 0}) }, []pod.RunningContainer{{Name: "runs", ID: "1", Restarts: 0}, {Name: "more", ID: "m", Restarts: 0}}},
+		{"observed", func() { s.Set(p, status("1", 0), pod.Sandbox{}) }, []pod.RunningContainer{{Name: "runs", ID: "1", Restarts: 0}}},
+		{"started again", func() { s.RecordStart(p.UID, pod.RunningContainer{Name: "runs", ID: "2", Restarts: 1}) }, []pod.RunningContainer{{Name: "runs", ID: "2", Restarts: 1}}},
+		{"a newer pod", func() {
+			s.SetPod(p, v1.PodStatus{})
+			s.RecordStart(p.UID, pod.RunningContainer{Name: "runs", ID: "3", Restarts: 2})
+		}, []pod.RunningContainer{{Name: "runs", ID: "3", Restarts: 2}}},
+		{"observed as before", func() { s.Set(p, status("1", 0), pod.Sandbox{}) }, []pod.RunningContainer{{Name: "runs", ID: "1", Restarts: 0}}},
 		{"gone", func() { s.Delete(p.UID) }, nil},
 	}
 	for _, step := range steps {

@@ -442,12 +442,12 @@ func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f
 
 // sandboxOf returns the newest sandbox if it is ready, and else the zero
 // Sandbox.
-func sandboxOf(o *container.Observed) podstatus.Sandbox {
+func sandboxOf(o *container.Observed) pod.Sandbox {
 	newest := o.Sandbox()
 	if newest == nil || !newest.Ready {
-		return podstatus.Sandbox{}
+		return pod.Sandbox{}
 	}
-	return podstatus.Sandbox{ID: newest.ID, Since: newest.CreatedAt, HostNetwork: newest.HostNetwork}
+	return pod.Sandbox{ID: newest.ID, Since: newest.CreatedAt, HostNetwork: newest.HostNetwork}
 }
 
 // inContainer adds the container's name to an error. The driver's error already

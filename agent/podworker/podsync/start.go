@@ -227,7 +227,7 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id str
 	if err := st.Runtime.StartContainer(ctx, id); err != nil {
 		return "", st.failed(ctx, name, reasonRunError, inContainer(name, err))
 	}
-	st.Statuses.RecordStart(st.ref.UID, podstatus.Running{Name: name, ID: id, Restarts: count})
+	st.Statuses.RecordStart(st.ref.UID, pod.RunningContainer{Name: name, ID: id, Restarts: count})
 	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
 	if err := st.logs.link(name, id, count); err != nil {
 		st.Log.Warn("cannot create log link", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
