@@ -15,19 +15,7 @@ import (
 func (p *parts) assembleCPUs(cfg *config.Config, rt container.Runtime, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) (err error) {
 	p.cpus, err = cpumanager.New(cpumanager.Config{
 		Kubelet: &cfg.Kubelet, File: filepath.Join(cfg.Paths.State, "cpus.json"), Runtime: rt, Tree: tree, Node: node.peek,
-		Pods: p.cpusPods, Notify: p.statuses.Notify, Events: p.events, Log: log,
+		Pods: p.statuses.List, Notify: p.statuses.Notify, Events: p.events, Log: log,
 	})
 	return err
-}
-
-func (p *parts) cpusPods() []cpumanager.Pod {
-	entries := p.statuses.List()
-	pods := make([]cpumanager.Pod, len(entries))
-	for i, e := range entries {
-		pods[i] = cpumanager.Pod{Pod: e.Pod, Status: e.Status, Running: make(map[string]string)}
-		for c := range e.Running() {
-			pods[i].Running[c.Name] = c.ID
-		}
-	}
-	return pods
 }

@@ -40,7 +40,7 @@ func fourCPUs(t *testing.T, l *lab, dir string) {
 		k.CPUManagerPolicy, k.ReservedSystemCPUs = policy.Static, "0"
 		m, err := cpumanager.New(cpumanager.Config{
 			Kubelet: &k, Root: root, File: filepath.Join(dir, "cpus.json"), Runtime: l.runtime, Node: a.syncer.PeekNode,
-			Pods: a.cpusPods, Notify: a.statuses.Notify, Events: a.events, Log: a.syncer.Log,
+			Pods: a.statuses.List, Notify: a.statuses.Notify, Events: a.events, Log: a.syncer.Log,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -92,17 +92,8 @@ func (p *parts) oomWatcher(tree *cgroups.Tree, node *nodeFacts, log *slog.Logger
 		return nil
 	}
 	return oom.New(oom.Config{
-		Tree: tree, Poller: p.poller, Node: node.peek, Pods: p.oomPods, Wake: p.wake, Events: p.events, Log: log,
+		Tree: tree, Poller: p.poller, Node: node.peek, Pods: p.statuses.List, Wake: p.wake, Events: p.events, Log: log,
 	})
-}
-
-func (p *parts) oomPods() []oom.Pod {
-	entries := p.statuses.List()
-	pods := make([]oom.Pod, len(entries))
-	for i, e := range entries {
-		pods[i] = oom.Pod{Pod: e.Pod, Status: e.Status}
-	}
-	return pods
 }
 
 // reader answers what pods refer to: from local files, and what is not there

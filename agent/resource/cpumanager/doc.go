@@ -12,7 +12,7 @@
 // writes the cgroup at once: there crun fails to update a container with a memory
 // limit, and before it fails it would undo a resize that was written directly to the
 // cgroup. A started container is updated before its pod's status reports it
-// (Pod.Running). Containers in the shared pool are updated first. A container with
+// (pod.Entry.Running). Containers in the shared pool are updated first. A container with
 // exclusive CPUs does not wait for that; it shares its CPUs for as long as the
 // runtime needs to update the others. A kubelet reconciles every ten seconds instead
 // (cpuManagerReconcilePeriod, which has no effect here).

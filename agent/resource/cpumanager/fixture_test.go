@@ -57,7 +57,7 @@ type board struct {
 
 	mu      sync.Mutex
 	on      map[string]string // cpuset.cpus by ID, as the runtime has it
-	pods    []Pod
+	pods    []pod.Entry
 	broken  error           // of updates
 	noSwap  bool            // the kernel does not account it
 	update  func(id string) // is called by an update, nil is nothing
@@ -93,7 +93,7 @@ func (b *board) Warning(_ pod.Ref, reason, message string) {
 	b.events = append(b.events, reason+": "+message)
 }
 
-func (b *board) list() []Pod {
+func (b *board) list() []pod.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.pods)
@@ -134,7 +134,7 @@ func (b *board) wants(name string, cpus ...string) *v1.Pod {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pods = append(b.pods, Pod{Pod: p, Status: &v1.PodStatus{Phase: v1.PodPending}})
+	b.pods = append(b.pods, pod.Entry{Pod: p, Status: &v1.PodStatus{Phase: v1.PodPending}})
 	return p
 }
 
@@ -142,18 +142,17 @@ func (b *board) wants(name string, cpus ...string) *v1.Pod {
 func (b *board) runs(m *Manager, p *v1.Pod) {
 	b.mu.Lock()
 	s := &v1.PodStatus{Phase: v1.PodRunning}
-	runs := map[string]string{}
 	for i := range p.Spec.Containers {
 		name := p.Spec.Containers[i].Name
 		id := p.Name + "-" + name
-		b.on[id], runs[name] = m.CPUSet(p.UID, name), id
+		b.on[id] = m.CPUSet(p.UID, name)
 		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{
 			Name: name, ContainerID: "containerd://" + id, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 		})
 	}
 	for i := range b.pods {
 		if b.pods[i].Pod == p {
-			b.pods[i].Status, b.pods[i].Running = s, runs
+			b.pods[i].Status, b.pods[i].Started = s, nil
 		}
 	}
 	b.mu.Unlock()
@@ -166,7 +165,7 @@ func (b *board) started(p *v1.Pod, name, id, on string) {
 	b.on[id] = on
 	for i := range b.pods {
 		if b.pods[i].Pod == p {
-			b.pods[i].Running = map[string]string{name: id}
+			b.pods[i].Started = []pod.RunningContainer{{Name: name, ID: id}}
 		}
 	}
 	b.mu.Unlock()
@@ -176,7 +175,7 @@ func (b *board) started(p *v1.Pod, name, id, on string) {
 // ends removes a pod.
 func (b *board) ends(m *Manager, p *v1.Pod) {
 	b.mu.Lock()
-	b.pods = slices.DeleteFunc(b.pods, func(q Pod) bool { return q.Pod == p })
+	b.pods = slices.DeleteFunc(b.pods, func(q pod.Entry) bool { return q.Pod == p })
 	maps.DeleteFunc(b.on, func(id, _ string) bool { return id[:len(p.Name)+1] == p.Name+"-" })
 	b.mu.Unlock()
 	m.Release(p.UID)

@@ -19,15 +19,6 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Pod is a pod of the node with its newest status. The Manager changes neither.
-type Pod struct {
-	Pod    *v1.Pod
-	Status *v1.PodStatus
-	// Running holds the IDs of the running containers by name, including those that
-	// the status does not show yet.
-	Running map[string]string
-}
-
 // Config configures a Manager. All fields are required unless stated otherwise.
 type Config struct {
 	Kubelet *kubelet.KubeletConfiguration
@@ -44,9 +35,9 @@ type Config struct {
 	Tree *cgroups.Tree
 	// Node returns criconfig's node; ok is false while it is not known.
 	Node func() (n *criconfig.Node, ok bool)
-	// Pods returns the pods of the node. Notify registers a slot, which is filled
+	// Pods returns the pods of the node. The Manager does not change them. Notify registers a slot, which is filled
 	// when a pod has changed or a container was started.
-	Pods   func() []Pod
+	Pods   func() []pod.Entry
 	Notify func(slot chan<- struct{}) (cancel func())
 	Events interface {
 		Warning(ref pod.Ref, reason, message string)

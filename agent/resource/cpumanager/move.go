@@ -106,8 +106,8 @@ func (m *Manager) reconcile(ctx context.Context) {
 func (m *Manager) running() map[containerKey]string {
 	ids := make(map[containerKey]string)
 	for _, p := range m.cfg.Pods() {
-		for name, id := range p.Running {
-			ids[containerKey{p.Pod.UID, name}] = id
+		for c := range p.Running() {
+			ids[containerKey{p.Pod.UID, c.Name}] = c.ID
 		}
 	}
 	return ids

@@ -23,7 +23,7 @@ type node struct {
 	root   string
 	driver string
 	kernel uint64 // oom_kill of vmstat
-	pods   []Pod
+	pods   []pod.Entry
 	events []string
 	woken  []types.UID
 	w      *Watcher
@@ -49,7 +49,7 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	n.w = New(Config{
-		Tree: tree, Node: n.peek, Pods: func() []Pod { return n.pods }, Events: n,
+		Tree: tree, Node: n.peek, Pods: func() []pod.Entry { return n.pods }, Events: n,
 		Wake:   func(uid types.UID) { n.woken = append(n.woken, uid) },
 		VMStat: filepath.Join(n.root, "vmstat"), Log: slog.New(slog.DiscardHandler),
 	})
@@ -119,7 +119,7 @@ func (n *node) add(name string, limits ...string) *v1.Pod {
 		p.Spec.Containers = append(p.Spec.Containers, c)
 		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{Name: c.Name, ContainerID: "containerd://" + c.Name + "-0"})
 	}
-	n.pods = append(n.pods, Pod{p, s})
+	n.pods = append(n.pods, pod.Entry{Pod: p, Status: s})
 	return p
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -58,7 +59,7 @@ func (w *Watcher) ownLimits(node *criconfig.Node) uint64 {
 // checkPods reports the kills in pods. It returns the victims of a system OOM.
 func (w *Watcher) checkPods(node *criconfig.Node, now time.Time) (victims []string) {
 	type found struct {
-		pod   Pod
+		pod   pod.Entry
 		kills []kill
 	}
 	var all []found

@@ -17,12 +17,6 @@ import (
 // a cgroup at its limit would notify a hundred times a second.
 const notifyInterval = time.Second
 
-// Pod is a pod of the node with its newest status. The Watcher changes neither.
-type Pod struct {
-	Pod    *v1.Pod
-	Status *v1.PodStatus
-}
-
 // Config configures a Watcher. All fields are required unless stated otherwise.
 type Config struct {
 	Tree *cgroups.Tree
@@ -32,8 +26,8 @@ type Config struct {
 	// Node returns criconfig's node; ok is false until the runtime has reported its
 	// cgroup driver.
 	Node func() (n *criconfig.Node, ok bool)
-	// Pods lists the pods of the node.
-	Pods func() []Pod
+	// Pods lists the pods of the node. The Watcher does not change them.
+	Pods func() []pod.Entry
 	// Wake triggers a sync of the pod by its worker.
 	Wake   func(types.UID)
 	Events interface {
