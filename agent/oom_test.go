@@ -28,7 +28,7 @@ func TestAnEndForMemoryThatTheRuntimeMissed(t *testing.T) {
 		l.prepare = func(a *parts) {
 			a.syncer.OOM = oom.New(oom.Config{
 				Tree: tree, Node: func() (*criconfig.Node, bool) { return node, true }, Wake: a.wake, Events: a.events,
-				Pods: a.oomPods, VMStat: h.root + "/vmstat", Log: slog.New(slog.DiscardHandler),
+				Pods: a.statuses.List, VMStat: h.root + "/vmstat", Log: slog.New(slog.DiscardHandler),
 			})
 		}
 		l.want(p)
