@@ -161,7 +161,7 @@ conformance-programs: # upstream's tests and what runs them, and the programs of
 	go build -trimpath -ldflags "-s -w" -o $$out/agnhost ./agnhost && \
 	go build -trimpath -ldflags "-s -w" -o $$out/agnhost-upstream k8s.io/kubernetes/test/images/agnhost && \
 	go build -trimpath -ldflags "-s -w" -o $$out/nonewprivs k8s.io/kubernetes/test/images/nonewprivs
-test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME; writes docs/reference/conformance.md (root, an hour and a half, not in test)
+test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME, without those that passed in the report CONFORMANCE_EARLIER; writes docs/reference/conformance.md (root, an hour and a half, not in test)
 	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/conformance
 
 .PHONY: addons-programs test-addons

@@ -66,6 +66,9 @@ func busybox(name, goarch string, p Programs) (imagetar.Image, error) {
 	return im, nil
 }
 
+// curl gets a page as tests of hooks call it.
+const curl = "#!/bin/sh\nexec wget -q -O - \"$@\"\n"
+
 // agnhost has a user with a group of its own in the image, which a test of
 // supplemental groups asks for, a second name of the program, and upstream's
 // whole program beside the one that starts faster (upstream/agnhost).
@@ -81,6 +84,7 @@ func agnhost(name, goarch string, p Programs) (imagetar.Image, error) {
 		imagetar.File{Name: "agnhost", Mode: 0o755, Data: p.Agnhost},
 		imagetar.File{Name: "agnhost-2", Link: "agnhost"},
 		imagetar.File{Name: "agnhost-upstream", Mode: 0o755, Data: p.AgnhostUpstream},
+		imagetar.File{Name: "bin/curl", Mode: 0o755, Data: []byte(curl)},
 		imagetar.File{Name: "uploads/", Mode: 0o755},
 	)
 	return im, nil

@@ -74,26 +74,32 @@ func (r Run) Page(rules Rules) string {
 		}
 		say("| %s | %d | %d | %d | %d |", cell(s), n[Passed], n[Failed], n[Skipped], n[NotRun])
 	}
-	section := func(title, none, head string, outcome Outcome, text func(Result) string) {
+	section := func(title, head string, in func(Result) bool, text func(Result) string) {
 		say("\n## %s\n", title)
-		if r.count(outcome) == 0 {
-			say("%s", none)
+		if !slices.ContainsFunc(r.Results, in) {
+			say("None.")
 			return
 		}
 		say("| test | %s |\n|---|---|", head)
 		for _, x := range r.Results {
-			if x.Outcome == outcome {
+			if in(x) {
 				say("| %s | %s |", cell(x.Name), cell(text(x)))
 			}
 		}
 	}
-	section("Failed", "None.", "reason", Failed, func(x Result) string {
+	of := func(o Outcome) func(Result) bool { return func(x Result) bool { return x.Outcome == o } }
+	section("Failed", "reason", of(Failed), func(x Result) string {
 		if reason := rules.MayFail(x.Name); reason != "" {
 			return reason
 		}
 		return "not listed: " + x.Message
 	})
-	section("Skipped themselves", "None.", "what the test says", Skipped, func(x Result) string { return x.Message })
+	say("\n%d tests run at a time, which is more than the simulated board has processors for.", processes)
+	say("A test that fails without a listed reason is run again, alone: commands of probes")
+	say("have one second by default.")
+	section("Failed beside others, passed alone", "the first failure",
+		func(x Result) bool { return x.Outcome == Passed && x.Before != "" }, func(x Result) string { return x.Before })
+	section("Skipped themselves", "what the test says", of(Skipped), func(x Result) string { return x.Message })
 	say("\n## Omitted\n")
 	if len(r.Choice.Omitted) == 0 {
 		say("None.")
