@@ -152,6 +152,22 @@ func start(t *testing.T) suiteOn {
 	return s
 }
 
+// bash returns Debian's static Bash.
+func (s suiteOn) bash() []byte {
+	s.Helper()
+	files, err := board.PackageFiles(s.Context(), board.Options{Arch: board.ARM64, Progress: lines{s.T}}, "bash")
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name == "usr/bin/bash-static" {
+			return f.Data
+		}
+	}
+	s.Fatal("the packages of bash have no usr/bin/bash-static")
+	return nil
+}
+
 // images puts the images into the agent's folder of images and waits until
 // they are imported.
 func (s suiteOn) images() {
@@ -163,7 +179,8 @@ func (s suiteOn) images() {
 	names := strings.Fields(said(s.T, exec.CommandContext(s.Context(), built(s.T, "e2e.test"), "--list-images")))
 	images, err := Images(names, "arm64", Programs{
 		Busybox: busybox, Agnhost: read(s.T, built(s.T, "agnhost")), AgnhostUpstream: read(s.T, built(s.T, "agnhost-upstream")),
-		Nonewprivs: read(s.T, built(s.T, "nonewprivs")),
+		Nonewprivs: read(s.T, built(s.T, "nonewprivs")), Bash: s.bash(),
+		Certificate: read(s.T, built(s.T, "localhost.crt")), Key: read(s.T, built(s.T, "localhost.key")),
 	})
 	if err != nil {
 		s.Fatal(err)
