@@ -55,8 +55,9 @@ const arguments = `TINYLET_ARGS="--config /etc/tinylet/config.yaml --kubeconfig 
 // regular expression, runs only those that match it. CONFORMANCE_TIME, such as
 // 30m, ends the run after that time, whatever was not run by then. The page of
 // the documentation is written by a run without both, and by any run with
-// CONFORMANCE_RECORD. CONFORMANCE_EARLIER names the junit_01.xml of an earlier run
-// of the same programs: tests that passed in it are not run again.
+// CONFORMANCE_RECORD. CONFORMANCE_EARLIER names the reports junit_01.xml of an earlier
+// run of the same programs, and of tests that were run again after it: tests that
+// passed are not run again.
 func TestConformance(t *testing.T) {
 	rules, err := ParseRules(read(t, "selection.yaml"), read(t, "exceptions.yaml"))
 	if err != nil {
@@ -82,8 +83,11 @@ func TestConformance(t *testing.T) {
 	info := s.node().Status.NodeInfo
 	run.Agent, run.Runtime = info.KubeletVersion, strings.Replace(info.ContainerRuntimeVersion, "://", " ", 1)
 	limit = cmp.Or(limit, longest)
-	if earlier := os.Getenv("CONFORMANCE_EARLIER"); earlier != "" {
-		run.Results = report(t, earlier, choice.Run)
+	if earlier := strings.Fields(os.Getenv("CONFORMANCE_EARLIER")); len(earlier) > 0 {
+		run.Results = report(t, earlier[0], choice.Run)
+		for _, path := range earlier[1:] {
+			run.Results = Merge(run.Results, report(t, path, choice.Run))
+		}
 	} else {
 		run.Results = s.ginkgo(choice.Run, limit, processes)
 	}
