@@ -32,7 +32,18 @@ const (
 	archive  = "/var/lib/tinylet/images/conformance.tar"
 	page     = "../../docs/reference/conformance.md"
 	binary   = "../../bin/tinylet-arm64"
+	runtime  = "../../buildroot/board/common/rootfs-overlay/etc/containerd/config.toml"
 )
+
+// testHandler is the runtime handler that upstream's tests of RuntimeClass expect
+// on a node.
+const testHandler = `
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler.options]
+  BinaryName = "crun"
+  SystemdCgroup = false
+`
 
 // config is the agent's.
 const config = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -132,6 +143,7 @@ func start(t *testing.T) suiteOn {
 		Files: slices.Concat(board.TinyletFiles(binary), []board.File{
 			{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
 			{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte(arguments)},
+			{Path: "/etc/containerd/config.toml", Mode: 0o644, Data: append(read(t, runtime), testHandler...)},
 			{Path: "/etc/kubernetes/pki/ca.crt", Mode: 0o644, Data: s.c.CA()},
 			{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Data: s.c.Bootstrap(s.c.Server(), s.c.Token(t))},
 		}),
