@@ -97,7 +97,7 @@ func TestAgainAndMerge(t *testing.T) {
 	if results[4].Outcome != Failed {
 		t.Error("Merge changes its argument")
 	}
-	if page := (Run{Results: got}).Page(r); !strings.Contains(page, "## Failed beside others, passed alone\n\n| test | the first failure |\n|---|---|\n| node e | no memory |\n") {
+	if page := (Run{Results: got}).Page(r); !strings.Contains(page, "## Failed first, passed again\n\n| test | the first failure |\n|---|---|\n| node e | no memory |\n") {
 		t.Errorf("the page lacks the test that passed alone:\n%s", page)
 	}
 }

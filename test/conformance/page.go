@@ -97,7 +97,7 @@ func (r Run) Page(rules Rules) string {
 	say("\n%d tests run at a time, which is more than the simulated board has processors for.", processes)
 	say("A test that fails without a listed reason is run again, alone: commands of probes")
 	say("have one second by default.")
-	section("Failed beside others, passed alone", "the first failure",
+	section("Failed first, passed again", "the first failure",
 		func(x Result) bool { return x.Outcome == Passed && x.Before != "" }, func(x Result) string { return x.Before })
 	section("Skipped themselves", "what the test says", of(Skipped), func(x Result) string { return x.Message })
 	say("\n## Omitted\n")
