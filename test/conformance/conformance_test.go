@@ -102,9 +102,9 @@ func TestConformance(t *testing.T) {
 	} else {
 		run.Results = s.ginkgo(choice.Run, limit, processes)
 	}
-	if again := rules.Again(run.Results, limited); len(again) > 0 {
-		t.Logf("%d tests are run again, alone", len(again))
-		run.Results = Merge(run.Results, s.ginkgo(again, limit, 1))
+	if names := rules.Again(run.Results); !limited && len(names) > 0 { // a limit is of the whole run
+		t.Logf("%d tests are run again, alone", len(names))
+		run.Results = Merge(run.Results, s.ginkgo(names, limit, 1))
 	}
 	written := filepath.Join(t.ArtifactDir(), "conformance.md")
 	if !partial || os.Getenv("CONFORMANCE_RECORD") != "" {

@@ -30,6 +30,14 @@ func (r Run) count(o Outcome) int {
 	return n
 }
 
+// again is what the page says of tests that ran more than once.
+const again = `
+%d tests run at a time, which is more than the simulated board has processors for.
+A test that fails without a listed reason is run again, alone: probes have one
+second by default. With CONFORMANCE_EARLIER a run goes on with the tests that
+failed, such as after an image of the suite was corrected.
+`
+
 // Page returns the run as a page of the documentation.
 func (r Run) Page(rules Rules) string {
 	var b strings.Builder
@@ -74,8 +82,8 @@ func (r Run) Page(rules Rules) string {
 		}
 		say("| %s | %d | %d | %d | %d |", cell(s), n[Passed], n[Failed], n[Skipped], n[NotRun])
 	}
-	section := func(title, head string, in func(Result) bool, text func(Result) string) {
-		say("\n## %s\n", title)
+	section := func(title, about, head string, in func(Result) bool, text func(Result) string) {
+		say("\n## %s\n%s", title, about)
 		if !slices.ContainsFunc(r.Results, in) {
 			say("None.")
 			return
@@ -88,18 +96,15 @@ func (r Run) Page(rules Rules) string {
 		}
 	}
 	of := func(o Outcome) func(Result) bool { return func(x Result) bool { return x.Outcome == o } }
-	section("Failed", "reason", of(Failed), func(x Result) string {
+	section("Failed", "", "reason", of(Failed), func(x Result) string {
 		if reason := rules.MayFail(x.Name); reason != "" {
 			return reason
 		}
 		return "not listed: " + x.Message
 	})
-	say("\n%d tests run at a time, which is more than the simulated board has processors for.", processes)
-	say("A test that fails without a listed reason is run again, alone: commands of probes")
-	say("have one second by default.")
-	section("Failed first, passed again", "the first failure",
+	section("Failed first, passed again", fmt.Sprintf(again, processes), "the first failure",
 		func(x Result) bool { return x.Outcome == Passed && x.Before != "" }, func(x Result) string { return x.Before })
-	section("Skipped themselves", "what the test says", of(Skipped), func(x Result) string { return x.Message })
+	section("Skipped themselves", "", "what the test says", of(Skipped), func(x Result) string { return x.Message })
 	say("\n## Omitted\n")
 	if len(r.Choice.Omitted) == 0 {
 		say("None.")

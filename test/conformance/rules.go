@@ -87,11 +87,10 @@ func compile(expression string) (*regexp.Regexp, error) {
 const processes = 6
 
 // Again returns the names of the tests that are to be run again, alone: those that
-// failed without a listed reason, and those that were not run unless the run's time
-// was limited.
-func (r Rules) Again(results []Result, limited bool) []string {
+// failed without a listed reason, and those that were not run.
+func (r Rules) Again(results []Result) []string {
 	var names []string
-	for _, x := range r.Unexpected(results, limited) {
+	for _, x := range r.Unexpected(results, false) {
 		names = append(names, x.Name)
 	}
 	return names
