@@ -73,9 +73,9 @@ func burstAgents(t *testing.T) (out []agent) {
 // with tinylet in turn, each time on a board that has just booted, and again
 // when those are gone. It prints when the containers ran and what the board's
 // processors did. BOARD_STOCK names a container runtime in its own configuration
-// (2.0, 2.3 or 2.4) in place of the image's. BURST_ROUNDS says how many boards each agent gets, BURST_MEMORY
-// how many MB each has; BURST_TRACE=1 has tinylet log its calls of the container
-// runtime, and prints them for each pod.
+// (2.0, 2.3 or 2.4) in place of the image's. BURST_ROUNDS says how many boards
+// each agent gets, BURST_MEMORY how many MB each has; BURST_TRACE=1 has tinylet log
+// its calls of the container runtime, and prints them for each pod.
 func TestBurst(t *testing.T) {
 	agents := burstAgents(t)
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BURST_ROUNDS"), "3"))

@@ -78,9 +78,11 @@ const stockNetwork = `{"cniVersion": "1.0.0", "name": "stock", "plugins": [
 func stockFiles() []board.File {
 	files := []board.File{{Path: "/etc/cni/net.d/10-stock.conflist", Mode: 0o644, Data: []byte(stockNetwork)}}
 	for _, plugin := range stockPlugins {
-		for _, dir := range []string{"/usr/lib/cni/", "/opt/cni/bin/"} { // the image's, and containerd's default
-			files = append(files, board.File{Path: dir + plugin, Mode: 0o755, Source: filepath.Join(filepath.Dir(kubelet.binary), "cni", plugin)})
-		}
+		path := "/usr/lib/cni/" + plugin
+		files = append(files,
+			board.File{Path: path, Mode: 0o755, Source: filepath.Join(filepath.Dir(kubelet.binary), "cni", plugin)},
+			board.File{Path: "/opt/cni/bin/" + plugin, Link: path}, // containerd's default directory
+		)
 	}
 	return files
 }

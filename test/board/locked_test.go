@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -126,18 +127,19 @@ func TestFetchLocked(t *testing.T) {
 
 // The packages for images have the program and what it is linked with.
 func TestImageLists(t *testing.T) {
-	f, err := locks.Open("packages/arm64-nftables")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	list, err := readList(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"nftables_", "libnftables1_", "libc6_"} {
-		if !slices.ContainsFunc(list, func(l lockedPackage) bool { return strings.HasPrefix(l.file(), want) }) {
-			t.Errorf("the list has no %s", want)
+	for name, programs := range map[string][]string{"nftables": {"nftables_", "libnftables1_", "libc6_"}, "bash": {"bash-static_"}} {
+		f, err := locks.Open("packages/arm64-" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := readList(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range programs {
+			if !slices.ContainsFunc(list, func(l lockedPackage) bool { return strings.HasPrefix(l.file(), want) }) {
+				t.Errorf("the list of %s has no %s", name, want)
+			}
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 // Programs are what the images are made of: static programs of the board.
 type Programs struct {
-	Busybox, Agnhost, AgnhostUpstream, Nonewprivs []byte
+	Busybox, Bash, Agnhost, AgnhostUpstream, Nonewprivs []byte
+	Certificate, Key                                    []byte // of upstream's agnhost, for localhost
 }
 
 // maker makes an image of upstream's name.
@@ -53,22 +54,30 @@ func Images(names []string, goarch string, p Programs) ([]imagetar.Image, error)
 	return images, nil
 }
 
-// bash makes a shell of the programs that tests call by that name.
-const bash = "#!/bin/sh\nexec /bin/sh \"$@\"\n"
-
+// busybox has Bash for its shell: tests read environment variables such as data-1
+// through it, and the shell of Debian's BusyBox does not pass such names on.
 func busybox(name, goarch string, p Programs) (imagetar.Image, error) {
 	im, err := imagetar.Busybox(name, goarch, p.Busybox)
 	if err != nil {
 		return im, err
 	}
 	im.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	im.Files = append(im.Files, imagetar.File{Name: "bin/bash", Mode: 0o755, Data: []byte(bash)})
+	for i := range im.Files {
+		if f := &im.Files[i]; f.Name == "bin/sh" {
+			f.Link = "bash"
+		}
+	}
+	im.Files = append(im.Files, imagetar.File{Name: "bin/bash", Mode: 0o755, Data: p.Bash})
 	return im, nil
 }
 
+// curl gets a page as tests of hooks call it.
+const curl = "#!/bin/sh\nexec wget -q -O - \"$@\"\n"
+
 // agnhost has a user with a group of its own in the image, which a test of
-// supplemental groups asks for, a second name of the program, and upstream's
-// whole program beside the one that starts faster (upstream/agnhost).
+// supplemental groups asks for, a second name of the program, upstream's whole
+// program beside the one that starts faster (upstream/agnhost), and a certificate
+// for tests of https.
 func agnhost(name, goarch string, p Programs) (imagetar.Image, error) {
 	im, err := busybox(name, goarch, p)
 	if err != nil {
@@ -81,6 +90,9 @@ func agnhost(name, goarch string, p Programs) (imagetar.Image, error) {
 		imagetar.File{Name: "agnhost", Mode: 0o755, Data: p.Agnhost},
 		imagetar.File{Name: "agnhost-2", Link: "agnhost"},
 		imagetar.File{Name: "agnhost-upstream", Mode: 0o755, Data: p.AgnhostUpstream},
+		imagetar.File{Name: "localhost.crt", Mode: 0o644, Data: p.Certificate},
+		imagetar.File{Name: "localhost.key", Mode: 0o644, Data: p.Key},
+		imagetar.File{Name: "bin/curl", Mode: 0o755, Data: []byte(curl)},
 		imagetar.File{Name: "uploads/", Mode: 0o755},
 	)
 	return im, nil

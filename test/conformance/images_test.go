@@ -9,7 +9,7 @@ import (
 )
 
 func TestImages(t *testing.T) {
-	programs := Programs{Busybox: []byte("\x7fELF[\x00[[\x00cat\x00httpd\x00sh\x00\x00"), Agnhost: []byte("agnhost"), Nonewprivs: []byte("nnp")}
+	programs := Programs{Busybox: []byte("\x7fELF[\x00[[\x00cat\x00httpd\x00sh\x00\x00"), Bash: []byte("bash"), Agnhost: []byte("agnhost"), Nonewprivs: []byte("nnp")}
 	const registry = "registry.k8s.io/e2e-test-images/"
 	names := []string{
 		registry + "agnhost:2.63.0", registry + "agnhost:2.55", "gcr.io/k8s-authenticated-test/agnhost:2.6", registry + "busybox:1.37.0-1",
@@ -21,6 +21,17 @@ func TestImages(t *testing.T) {
 	}
 	if len(images) != 8 {
 		t.Errorf("%d images, want 8", len(images))
+	}
+	shells := 0
+	for _, im := range images {
+		for _, f := range im.Files {
+			if f.Name == "bin/sh" && f.Link == "bash" {
+				shells++
+			}
+		}
+	}
+	if shells != 7 {
+		t.Errorf("%d images have Bash for their shell, want all but pause", shells)
 	}
 	if err := imagetar.Write(&bytes.Buffer{}, images...); err != nil {
 		t.Error(err)

@@ -28,6 +28,9 @@ type Result struct {
 	Outcome Outcome
 	Message string // of a failure or of a test that skipped itself
 	Took    time.Duration
+	// Before is the message of the failure beside other tests, after which this is
+	// the result of the test alone; "" for a test that ran once.
+	Before string
 }
 
 // testcase is what is read of a JUnit report.
@@ -132,6 +135,23 @@ func (m message) short() string {
 		return string(runes[:most]) + "…"
 	}
 	return string(runes)
+}
+
+// Merge returns the results with those of the tests that were run again, alone.
+func Merge(results, again []Result) []Result {
+	out := slices.Clone(results)
+	for _, x := range again {
+		for i := range out {
+			if out[i].Name != x.Name || x.Outcome == NotRun {
+				continue
+			}
+			if out[i].Outcome == Failed {
+				x.Before = out[i].Message
+			}
+			out[i] = x
+		}
+	}
+	return out
 }
 
 // Unexpected returns the results that fail a run: failures that the rules do

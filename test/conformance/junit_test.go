@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,15 +27,15 @@ const junit = `<?xml version="1.0" encoding="UTF-8"?>
 </testsuites>`
 
 var results = []Result{
-	{"node a", Passed, "", 1500 * time.Millisecond},
-	{"node b", Failed, "it is not so", 2 * time.Second},
-	{"node c", Skipped, "needs two nodes", 0},
-	{"node d", NotRun, "", 0},
-	{"node e", Failed, "no memory", time.Second},
-	{"node f", NotRun, "", 0},
-	{"node g", NotRun, "", 9 * time.Second},
-	{"node h", Failed, "[TIMEDOUT] A spec timeout occurred", 9 * time.Second},
-	{"node i", NotRun, "", 9 * time.Second},
+	{Name: "node a", Outcome: Passed, Took: 1500 * time.Millisecond},
+	{Name: "node b", Outcome: Failed, Message: "it is not so", Took: 2 * time.Second},
+	{Name: "node c", Outcome: Skipped, Message: "needs two nodes"},
+	{Name: "node d", Outcome: NotRun},
+	{Name: "node e", Outcome: Failed, Message: "no memory", Took: time.Second},
+	{Name: "node f", Outcome: NotRun},
+	{Name: "node g", Outcome: NotRun, Took: 9 * time.Second},
+	{Name: "node h", Outcome: Failed, Message: "[TIMEDOUT] A spec timeout occurred", Took: 9 * time.Second},
+	{Name: "node i", Outcome: NotRun, Took: 9 * time.Second},
 }
 
 var ran = []string{"node a", "node b", "node c", "node d", "node e", "node f", "node g", "node h", "node i"}
@@ -71,5 +72,32 @@ func TestUnexpected(t *testing.T) {
 	}
 	if diff := cmp.Diff([]Result{results[4], results[7]}, r.Unexpected(results, true)); diff != "" {
 		t.Errorf("with a limit (-want +got):\n%s", diff)
+	}
+}
+
+func TestAgainAndMerge(t *testing.T) {
+	r, err := ParseRules([]byte("select: [node]"), []byte("fail: [{match: node b, reason: the board is slow}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"node d", "node e", "node f", "node g", "node h", "node i"}, r.Again(results)); diff != "" {
+		t.Errorf("run again (-want +got):\n%s", diff)
+	}
+	got := Merge(results, []Result{
+		{Name: "node e", Outcome: Passed, Took: time.Minute}, {Name: "node h", Outcome: Failed, Message: "again"},
+		{Name: "node d", Outcome: Passed}, {Name: "node g", Outcome: NotRun},
+	})
+	want := slices.Clone(results)
+	want[4] = Result{Name: "node e", Outcome: Passed, Took: time.Minute, Before: "no memory"}
+	want[7] = Result{Name: "node h", Outcome: Failed, Message: "again", Before: "[TIMEDOUT] A spec timeout occurred"}
+	want[3] = Result{Name: "node d", Outcome: Passed}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("merged (-want +got):\n%s", diff)
+	}
+	if results[4].Outcome != Failed {
+		t.Error("Merge changes its argument")
+	}
+	if page := (Run{Results: got}).Page(r); !strings.Contains(page, "failed, such as after an image of the suite was corrected.\n\n| test | the first failure |\n|---|---|\n| node e | no memory |\n") {
+		t.Errorf("the page lacks the test that passed alone:\n%s", page)
 	}
 }

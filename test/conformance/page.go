@@ -30,6 +30,14 @@ func (r Run) count(o Outcome) int {
 	return n
 }
 
+// again is what the page says of tests that ran more than once.
+const again = `
+%d tests run at a time, which is more than the simulated board has processors for.
+A test that fails without a listed reason is run again, alone: probes have one
+second by default. With CONFORMANCE_EARLIER a run goes on with the tests that
+failed, such as after an image of the suite was corrected.
+`
+
 // Page returns the run as a page of the documentation.
 func (r Run) Page(rules Rules) string {
 	var b strings.Builder
@@ -44,8 +52,8 @@ func (r Run) Page(rules Rules) string {
 	say("others of both that one node can run without a network beyond the cluster.")
 	say("`test/conformance/exceptions.yaml` lists what is not run and what may fail, each")
 	say("with a reason. Any other failure fails the run. Container images are made of")
-	say("static programs: upstream's agnhost and nonewprivs, and BusyBox under the names")
-	say("of the others.\n")
+	say("static programs: upstream's agnhost and nonewprivs, and BusyBox with Bash under")
+	say("the names of the others.\n")
 	say("The program writes this page. This is the run of %s: Kubernetes %s, tinylet", r.Date.Format(time.DateOnly), r.Kubernetes)
 	say("%s, %s; %s.\n", r.Agent, r.Runtime, r.Board)
 	say("%d of the %d selected tests ran in it.\n", ran, r.Choice.Selected)
@@ -74,26 +82,29 @@ func (r Run) Page(rules Rules) string {
 		}
 		say("| %s | %d | %d | %d | %d |", cell(s), n[Passed], n[Failed], n[Skipped], n[NotRun])
 	}
-	section := func(title, none, head string, outcome Outcome, text func(Result) string) {
-		say("\n## %s\n", title)
-		if r.count(outcome) == 0 {
-			say("%s", none)
+	section := func(title, about, head string, in func(Result) bool, text func(Result) string) {
+		say("\n## %s\n%s", title, about)
+		if !slices.ContainsFunc(r.Results, in) {
+			say("None.")
 			return
 		}
 		say("| test | %s |\n|---|---|", head)
 		for _, x := range r.Results {
-			if x.Outcome == outcome {
+			if in(x) {
 				say("| %s | %s |", cell(x.Name), cell(text(x)))
 			}
 		}
 	}
-	section("Failed", "None.", "reason", Failed, func(x Result) string {
+	of := func(o Outcome) func(Result) bool { return func(x Result) bool { return x.Outcome == o } }
+	section("Failed", "", "reason", of(Failed), func(x Result) string {
 		if reason := rules.MayFail(x.Name); reason != "" {
 			return reason
 		}
 		return "not listed: " + x.Message
 	})
-	section("Skipped themselves", "None.", "what the test says", Skipped, func(x Result) string { return x.Message })
+	section("Failed first, passed again", fmt.Sprintf(again, processes), "the first failure",
+		func(x Result) bool { return x.Outcome == Passed && x.Before != "" }, func(x Result) string { return x.Before })
+	section("Skipped themselves", "", "what the test says", of(Skipped), func(x Result) string { return x.Message })
 	say("\n## Omitted\n")
 	if len(r.Choice.Omitted) == 0 {
 		say("None.")

@@ -82,6 +82,20 @@ func compile(expression string) (*regexp.Regexp, error) {
 	return regexp.Compile(expression)
 }
 
+// processes is how many tests run at a time. Several of them only wait, for up to
+// five minutes.
+const processes = 6
+
+// Again returns the names of the tests that are to be run again, alone: those that
+// failed without a listed reason, and those that were not run.
+func (r Rules) Again(results []Result) []string {
+	var names []string
+	for _, x := range r.Unexpected(results, false) {
+		names = append(names, x.Name)
+	}
+	return names
+}
+
 // Choice is what Rules make of the tests that there are.
 type Choice struct {
 	Selected int               // tests that match the selection, the omitted ones included
