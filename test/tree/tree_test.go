@@ -62,6 +62,7 @@ func goList(t *testing.T, args ...string) []listed {
 // package imports packages of its own directory and of those before it.
 // ARCHITECTURE.md describes them in this order.
 var order = []string{
+	"wait",      // pause, jitter, backoff, one-slot wakeup
 	"health",    // what a watchdog depends on, sd_notify
 	"store",     // journal, sealed keys, secret files
 	"metrics",   // counters, Prometheus text
