@@ -1,6 +1,5 @@
-// Package agent puts the node agent together: it claims the node, builds every
-// part from one Config, and runs their tasks, each by its name, until the
-// agent is told to end.
+// Package agent is the composition root of the node agent: it claims the node, builds all
+// components from one Config, and runs their tasks until the agent is stopped.
 package agent
 
 import (
@@ -23,8 +22,10 @@ import (
 	"github.com/tinylet/tinylet/agent/container/pleg"
 	"github.com/tinylet/tinylet/agent/container/preload"
 	"github.com/tinylet/tinylet/agent/container/reaper"
+	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/health/sdnotify"
 	"github.com/tinylet/tinylet/agent/network"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/node/tunables"
 	"github.com/tinylet/tinylet/agent/pod/event"
@@ -36,20 +37,21 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/volume"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/resource/eviction"
 	"github.com/tinylet/tinylet/agent/resource/podcgroup"
 	"github.com/tinylet/tinylet/agent/resource/selfprotect"
 	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/server/stats"
 	"github.com/tinylet/tinylet/agent/server/streaming"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Run runs the agent on the runtime that cfg names until ctx ends, and then
-// returns nil; the pods stay as they are. It claims the node before it writes
-// anything or changes any process. It fails only on what another start would
-// not cure: a configuration that cannot work, another agent on this node, a
-// claim that cannot be made.
+// Run runs the agent on the runtime of cfg until ctx ends, and then returns nil; the pods
+// keep running. It claims the node before it writes anything or changes any process. It
+// returns an error only for what a restart does not cure: an invalid configuration, another
+// agent on this node, a claim that cannot be made.
 func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	claim, err := local.ClaimNode(cfg.Tinylet.SocketPath)
 	if err != nil {
@@ -67,33 +69,46 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	}
 	tree, err := cgroups.Open(cgroups.DefaultRoot)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%w; `tinylet check` tells more", err), driver.Close())
+		return errors.Join(fmt.Errorf("%w; `tinylet check` shows the remedy", err), driver.Close())
 	}
-	below, err := newBelow(cfg.Kubelet.ContainerRuntimeEndpoint, log)
+	native, err := newNativeAPI(cfg.Kubelet.ContainerRuntimeEndpoint, log)
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
-	guard := newGuard(cfg, tree, log)
-	return errors.Join(run(ctx, cfg, driver, below, driver.Calls, tree, guard, log), below.Close(), driver.Close())
+	env := environment{cfg: cfg, runtime: driver, native: native, runtimeCalls: driver.Calls, tree: tree, guard: newGuard(cfg, tree, log), log: log}
+	return errors.Join(env.run(ctx), native.Close(), driver.Close())
 }
 
-// below is what is asked of containerd past CRI.
-type below struct {
+// environment is what the agent runs in. In tests native, runtimeCalls, tree and guard may be
+// nil.
+type environment struct {
+	cfg     *config.Config
+	runtime container.Runtime
+	native  *nativeAPI
+	// runtimeCalls returns the number of calls of the runtime.
+	runtimeCalls func() uint64
+	tree         *cgroups.Tree
+	guard        *selfprotect.Guard // nil if ownCgroup is false
+	log          *slog.Logger
+}
+
+// nativeAPI is containerd's native API.
+type nativeAPI struct {
 	*containerd.Store
 	*containerd.Tasks
 }
 
-func newBelow(endpoint string, log *slog.Logger) (*below, error) {
+func newNativeAPI(endpoint string, log *slog.Logger) (*nativeAPI, error) {
 	store, err := containerd.New(endpoint, log)
 	if err != nil {
 		return nil, err
 	}
 	tasks, err := containerd.NewTasks(endpoint)
-	return &below{Store: store, Tasks: tasks}, err
+	return &nativeAPI{Store: store, Tasks: tasks}, err
 }
 
-// newGuard protects this process and, once it connects, the container runtime; nil
-// where the configuration wants neither.
+// newGuard returns the protection of this process and, once it connects, of the container
+// runtime; nil if the configuration disables both.
 func newGuard(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *selfprotect.Guard {
 	if !*cfg.Tinylet.OwnCgroup {
 		return nil
@@ -102,73 +117,67 @@ func newGuard(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *selfpro
 	return selfprotect.NewGuard(tree, socket, int(*cfg.Kubelet.OOMScoreAdj), log)
 }
 
-// run is Run on any runtime and any cgroup tree; below, calls, tree and guard
-// may be nil.
-func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *selfprotect.Guard, log *slog.Logger) error {
-	a, err := assemble(cfg, runtime, below, calls, tree, guard, log)
+// run is Run in an environment.
+func (env environment) run(ctx context.Context) error {
+	a, err := assemble(env)
 	if err != nil {
 		return err
 	}
-	if err := a.assembleNetwork(cfg, runtime, log); err != nil {
+	if err := a.assembleNetwork(); err != nil {
 		return err
 	}
-	if err := tunables.Prepare(cfg, "/proc", log); err != nil {
+	if err := tunables.Prepare(a.cfg, "/proc", a.log); err != nil {
 		return err
 	}
-	a.forgetFlag(log)
-	log.Info("tinylet starts", "version", version.Kubelet(), "node", cfg.NodeName, "runtime", cfg.Kubelet.ContainerRuntimeEndpoint)
-	told := ctx
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a.removeShutdownFlag()
+	a.log.Info("starting tinylet", "version", version.Kubelet(), "node", a.cfg.NodeName, "runtime", a.cfg.Kubelet.ContainerRuntimeEndpoint)
+	tasksCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if a.cgroups != nil {
-		// Workers that wait for systemd do so no longer.
-		defer context.AfterFunc(ctx, a.cgroups.Close)()
+		// Release the workers that wait for systemd.
+		defer context.AfterFunc(tasksCtx, a.cgroups.Close)()
 		defer a.cgroups.Close()
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { a.whenTold(told, ctx, cancel, log) })
+	wg.Go(func() { a.stop(ctx, tasksCtx, cancel) })
 	for _, t := range a.tasks() {
-		wg.Go(func() { a.supervisor.run(ctx, &t) })
+		wg.Go(func() { a.supervisor.Run(tasksCtx, &t) })
 	}
 	wg.Wait()
 	if a.poller != nil {
-		a.poller.Close() // it may have waited to be run again
+		a.poller.Close() // its task may have been waiting for a restart
 	}
 	if a.cluster != nil && a.cluster.journal != nil {
 		err = a.cluster.journal.Close()
 	}
-	if a.shutdown.InProgress() {
-		log.Info("tinylet ends, the machine goes down")
-	} else {
-		log.Info("tinylet ends, the pods run on")
-	}
+	a.log.Info("stopped tinylet", "nodeShutdown", a.shutdown.InProgress())
 	return err
 }
 
-// parts is what run starts.
-type parts struct {
-	sources  []task
-	mux      *source.Mux
-	pleg     *pleg.PLEG
-	loop     *syncloop.Loop
-	local    *local.Server
-	statuses *podstatus.Store
-	events   *event.Recorder
-	wake     func(types.UID)
-	workers  *podworker.Workers
-	cluster  *cluster                                    // nil on a board alone
-	usage    func(context.Context) (*local.Usage, error) // nil where nobody measures
-	nodeName string
-	node     *nodeFacts
-	runtime  teller // nil where the runtime counts no calls
-	shutdown *shutdown.Manager
-	flagFile string // says that the machine goes down
-	// supervisor runs what tasks lists.
-	supervisor *supervisor
-	// handedOver is closed when the sync loop has the pods of the journal, and
-	// stopping when the agent is told to end.
-	handedOver, stopping chan struct{}
-	systemd              *sdnotify.Notifier // nil where systemd does not want to be notified
+// agent holds the components of the agent.
+type agent struct {
+	environment
+
+	sources    []health.Task
+	mux        *source.Mux
+	pleg       *pleg.PLEG
+	loop       *syncloop.Loop
+	local      *local.Server
+	statuses   *podstatus.Store
+	events     *event.Recorder
+	wake       func(types.UID)
+	workers    *podworker.Workers
+	cluster    *cluster                                    // nil on a standalone node
+	usage      func(context.Context) (*local.Usage, error) // nil without cgroups
+	node       *nodeinfo.Info
+	shutdown   *shutdown.Manager
+	supervisor *health.Supervisor
+	// shutdownFlag is a file that exists if the agent is stopped for a node shutdown.
+	shutdownFlag string
+	// restored is closed when the sync loop has the pods of the journal, and stopping when
+	// the agent stops.
+	restored, stopping chan struct{}
+	systemd            *sdnotify.Notifier // nil unless systemd expects notifications
 
 	syncer  *podsync.Syncer
 	volumes *volume.Manager
@@ -176,118 +185,108 @@ type parts struct {
 	probes  *probe.Manager
 	rotator *logrotate.Rotator
 	images  *image.GC
-	preload *preload.Preloader  // nil without an importer
-	lost    *reaper.Reaper      // nil without cgroups
+	preload *preload.Preloader  // nil without native API
+	reaper  *reaper.Reaper      // nil without cgroups
+	orphans *reaper.Orphans     // nil without cgroups
+	stats   *stats.Source       // nil without cgroups
 	poller  *cgroups.Poller     // nil without cgroups
-	cpus    *cpumanager.Manager // nil where nobody has CPUs alone
 	cgroups *podcgroup.Driver   // nil without cgroups
-	network *network.Network    // nil where the host's is not touched
-	// networkTasks keep, or take away, what belongs to the pods' network.
-	networkTasks []task
+	cpus    *cpumanager.Manager // nil with the CPU manager policy none
+	network *network.Network    // nil in tests
+	// networkTasks set up, or remove, routes and Services.
+	networkTasks []health.Task
 
-	evictions *evictions
+	eviction *eviction.Manager
 
 	disks   *diskusage.Meter
 	streams *streaming.Handler
-	nodeAPI *nodeAPI // nil where nobody may ask over the network
+	nodeAPI *nodeAPI // nil on a standalone node
 }
 
-// assemble builds everything and runs no task. The node is claimed: daemons'
-// groups get their limits, and the journal is opened.
-func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *selfprotect.Guard, log *slog.Logger) (*parts, error) {
-	p := &parts{
-		statuses: podstatus.NewStore(),
-		events:   event.NewRecorder(log),
-		nodeName: cfg.NodeName, supervisor: &supervisor{log: log},
-		handedOver: make(chan struct{}), stopping: make(chan struct{}),
+// assemble builds all components but the network, and starts no task. It requires the claim of
+// the node: it sets the limits of the reserved cgroups and opens the journal.
+func assemble(env environment) (*agent, error) {
+	a := &agent{
+		environment: env,
+		statuses:    podstatus.NewStore(),
+		events:      event.NewRecorder(env.log),
+		supervisor:  health.NewSupervisor(env.log),
+		restored:    make(chan struct{}), stopping: make(chan struct{}),
 	}
-	p.pleg = pleg.New(pleg.Config{Runtime: runtime, Log: log, Connected: func() { p.connected(guard) }})
-	p.runtime, _ = runtime.(teller)
-	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
-	if err := cpumanager.Reserve(&cfg.Kubelet); err != nil {
+	a.pleg = pleg.New(pleg.Config{Runtime: a.runtime, Log: a.log, Connected: a.runtimeConnected})
+	a.wake = func(uid types.UID) { a.workers.Wake(uid) }
+	if err := cpumanager.Reserve(&a.cfg.Kubelet); err != nil {
 		return nil, err
 	}
-	node, err := newNodeFacts(cfg, runtime, tree)
-	if err != nil {
+	var err error
+	if a.node, err = nodeinfo.New(a.cfg, a.runtime, a.tree); err != nil {
 		return nil, err
 	}
-	p.node = node
-	if joins(cfg) {
-		if err := p.assembleCluster(cfg, runtime, node, log); err != nil {
+	if a.tree != nil {
+		if a.poller, err = a.tree.NewPoller(); err != nil {
+			return nil, err
+		}
+		a.cgroups = podcgroup.New(a.tree, a.node.SystemdCgroups)
+	}
+	for _, stage := range []func() error{
+		a.assembleEviction, a.assembleCluster, a.assembleSources, a.assembleShutdown, a.enforceReserved, a.assembleBackground,
+		a.assembleCPUs, a.assembleWorkers, a.assembleSystemd, a.assembleServers,
+	} {
+		if err := stage(); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.assembleSources(cfg, log); err != nil {
-		return nil, err
+	return a, nil
+}
+
+// enforceReserved sets the limits of the cgroups for which resources are reserved.
+func (a *agent) enforceReserved() error {
+	podcgroup.EnforceReserved(a.cfg, a.tree, a.node.WithDriver(criconfig.DriverCgroupfs), a.events, a.log)
+	return nil
+}
+
+// assembleWorkers builds the pod workers and the sync loop.
+func (a *agent) assembleWorkers() error {
+	a.syncer = a.newSyncer()
+	if a.syncer.OOM != nil {
+		a.eviction.OOMCheck = a.syncer.OOM.Check
 	}
-	p.assembleShutdown(cfg, log)
-	podcgroup.EnforceReserved(cfg, tree, node.node(criconfig.DriverCgroupfs), p.events, log)
-	if tree != nil {
-		if p.poller, err = tree.NewPoller(); err != nil {
-			return nil, err
-		}
-		p.cgroups = podcgroup.New(tree, node.slices)
-	}
-	view := &view{statuses: p.statuses, tree: tree, node: node}
-	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
-		return nil, err
-	}
-	if err := p.assembleCPUs(cfg, runtime, tree, node, log); err != nil {
-		return nil, err
-	}
-	if p.evictions, err = newEvictions(cfg, runtime, view, p, log); err != nil {
-		return nil, err
-	}
-	if guard != nil {
-		p.evictions.protected, p.evictions.keep = guard.Cgroup(), guard.LockRehearsed
-	}
-	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
-	if p.syncer.OOM != nil {
-		p.evictions.signs.killed = p.syncer.OOM.Check
-	}
-	p.workers = podworker.NewWorkers(p.workSyncer(), log)
-	p.workers.OnTerminated = p.finished
-	view.workers = p.workers
-	p.loop = syncloop.New(syncloop.Config{
-		Updates: p.mux.Updates(), MarkSeen: p.seen, OnStatusReconciled: p.syncer.OnStatusReconciled,
-		// Who configured no source at all made a mistake, and does not want
-		// everything that runs to be removed for it.
-		Ready:   func() bool { return len(p.sources) > 0 && p.mux.Ready() },
-		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
-		Workers: p.workers, ListOrphans: p.syncer.ListOrphans, Log: log,
+	a.workers = podworker.NewWorkers(a.journaledSyncer(), a.log)
+	a.workers.OnTerminated = a.podTerminated
+	a.loop = syncloop.New(syncloop.Config{
+		Updates: a.mux.Updates(), MarkSeen: a.sourceSeen, OnStatusReconciled: a.syncer.OnStatusReconciled,
+		// Without any source the configuration is wrong: remove no running pod.
+		Ready:   func() bool { return len(a.sources) > 0 && a.mux.Ready() },
+		Changes: a.pleg.Changes(), Snapshots: a.pleg.Snapshots(),
+		Workers: a.workers, ListOrphans: a.syncer.ListOrphans, Log: a.log,
 	})
-	p.assembleSystemd(log)
-	return p, p.assembleDoors(cfg, runtime, calls, view, log)
+	return nil
 }
 
-// seen is told of each source whose pods the loop has.
-func (p *parts) seen(source string) {
-	p.mux.Seen(source)
-	if p.mux.Ready() {
-		p.syncer.SourcesReady()
+// sourceSeen is called when the sync loop has the pods of a source.
+func (a *agent) sourceSeen(source string) {
+	a.mux.Seen(source)
+	if a.mux.Ready() {
+		a.syncer.SourcesReady()
 	}
-	if p.cluster != nil {
-		p.cluster.reporter.Trigger("") // mirror pods nobody wants can be told now
-	}
-}
-
-// finished is told of each pod of which nothing runs any more.
-func (p *parts) finished(uid types.UID) {
-	p.shutdown.Notify()
-	p.evictions.gone(uid)
-	if p.cluster != nil {
-		p.cluster.reporter.Trigger(uid)
+	if a.cluster != nil {
+		a.cluster.reporter.Trigger("") // orphaned mirror pods can be deleted now
 	}
 }
 
-// workSyncer is what the workers call.
-func (p *parts) workSyncer() podworker.Syncer {
-	if p.cluster == nil || p.cluster.journal == nil {
-		return p.syncer
+// podTerminated is called when a pod is terminated.
+func (a *agent) podTerminated(uid types.UID) {
+	a.shutdown.Notify()
+	if a.cluster != nil {
+		a.cluster.reporter.Trigger(uid)
 	}
-	p.cluster.journaled = &journaled{
-		Syncer: p.syncer, store: p.cluster.journal, statuses: p.statuses, events: p.events,
-		tellable: p.cluster.reporter.Trigger, unkept: make(map[types.UID]bool),
+}
+
+// journaledSyncer returns the syncer of the workers, with the journal if there is one.
+func (a *agent) journaledSyncer() podworker.Syncer {
+	if a.cluster == nil || a.cluster.journal == nil {
+		return a.syncer
 	}
-	return p.cluster.journaled
+	a.cluster.journaled = podsync.NewJournaled(a.syncer, a.cluster.journal, a.cluster.reporter.Trigger)
+	return a.cluster.journaled
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/server/streaming"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 )
 
@@ -238,15 +238,16 @@ func TestEditedManifestIsTheCurrentPod(t *testing.T) {
 		l.settle(10 * time.Second)
 		current := func(want *v1.Pod) {
 			t.Helper()
-			entries := 0
+			entries, newest := 0, (*v1.Pod)(nil)
 			for _, e := range l.agent.statuses.List() {
 				if e.Pod.Name == want.Name {
-					entries++
+					if entries++; newest == nil || pod.Newer(e.Pod, newest) {
+						newest = e.Pod
+					}
 				}
 			}
-			e, ok := (&view{statuses: l.agent.statuses}).newest(streaming.Name{Namespace: want.Namespace, Pod: want.Name})
-			if entries != 2 || !ok || e.Pod.UID != want.UID {
-				t.Errorf("of %d pods %s is the current one, want %s", entries, e.Pod.UID, want.UID)
+			if entries != 2 || newest.UID != want.UID {
+				t.Errorf("of %d pods %v is the current one, want %s", entries, newest, want.UID)
 			}
 		}
 		l.want(two)

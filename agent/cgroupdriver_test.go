@@ -9,37 +9,31 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo/nodeinfotest"
+	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
-func told(t *testing.T) *nodeFacts {
-	t.Helper()
-	l := newLab(t, t.TempDir())
-	facts, err := newNodeFacts(l.cfg, l.runtime, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return facts
-}
-
-// Lost containers are looked for where the runtime puts them.
+// The reaper searches the cgroups in which the runtime puts containers.
 func TestRunningContainersHaveTheirCgroups(t *testing.T) {
+	cfg := newLab(t, t.TempDir()).cfg
 	statuses := podstatus.NewStore()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a-b", Name: "p", Namespace: "default"}}
 	statuses.SetPod(pod, v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
 		{Name: "c", ContainerID: "containerd://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
 		{Name: "d", ContainerID: "containerd://2"},
 	}})
-	v := &view{statuses: statuses, node: told(t)}
-	if got := v.running(); got != nil {
+	a := &agent{statuses: statuses, node: nodeinfotest.New(t, cfg, "")}
+	if got := a.runningContainers(); got != nil {
 		t.Errorf("before the runtime has told its driver: %v", got)
 	}
 	for driver, want := range map[string]string{
 		criconfig.DriverCgroupfs: "/kubepods/besteffort/poda-b/1",
 		criconfig.DriverSystemd:  "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice/cri-containerd-1.scope",
 	} {
-		v.node.told.Store(&runtimeFacts{cgroupDriver: driver})
-		if got := v.running(); len(got) != 1 || got[0].Cgroup != want || got[0].ID != "1" {
+		a.node = nodeinfotest.New(t, cfg, driver)
+		if got := a.runningContainers(); len(got) != 1 || got[0].Cgroup != want || got[0].ID != "1" {
 			t.Errorf("%s: %v, want %s", driver, got, want)
 		}
 	}
@@ -48,25 +42,16 @@ func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 // A node whose runtime needs a systemd that is not there is not ready, and
 // says what to change.
 func TestNoSystemdIsAProblem(t *testing.T) {
-	n := &nodeInputs{
-		facts: told(t), shuttingDown: func() bool { return false }, problem: func() string { return "" },
-		under: func() evictionapi.Conditions { return evictionapi.Conditions{} },
-	}
-	n.cfg = n.facts.cfg
-	for _, row := range []struct {
-		driver  string
-		systemd bool
-		want    bool
-	}{
-		{criconfig.DriverCgroupfs, false, false},
-		{criconfig.DriverSystemd, true, false},
-		{criconfig.DriverSystemd, false, true},
-	} {
-		n.facts.systemd = row.systemd
-		n.facts.told.Store(&runtimeFacts{cgroupDriver: row.driver})
-		problems := strings.Join(n.get(t.Context()).Problems, "\n")
-		if strings.Contains(problems, "SystemdCgroup = false") != row.want {
-			t.Errorf("%+v: %s", row, problems)
+	cfg := newLab(t, t.TempDir()).cfg
+	n := registration.NewCollector(registration.CollectorConfig{
+		Config: cfg, ShuttingDown: func() bool { return false }, Problem: func() string { return "" },
+		Pressures: func() evictionapi.Conditions { return evictionapi.Conditions{} },
+	})
+	for driver, want := range map[string]bool{criconfig.DriverCgroupfs: false, criconfig.DriverSystemd: !cgroups.SystemdRuns("")} {
+		n.Node = nodeinfotest.New(t, cfg, driver)
+		problems := strings.Join(n.Get(t.Context()).Problems, "\n")
+		if strings.Contains(problems, "SystemdCgroup = false") != want {
+			t.Errorf("%s: %s", driver, problems)
 		}
 	}
 }

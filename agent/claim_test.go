@@ -86,12 +86,12 @@ func TestJournalOfAnotherAgent(t *testing.T) {
 		return l.cfg
 	}
 	log := slog.New(slog.DiscardHandler)
-	first, err := assemble(joined(), fake.New(fake.Config{}), nil, nil, nil, nil, log)
+	first, err := assemble(environment{cfg: joined(), runtime: fake.New(fake.Config{}), log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.cluster.journal.Close()
-	_, err = assemble(joined(), fake.New(fake.Config{}), nil, nil, nil, nil, log)
+	_, err = assemble(environment{cfg: joined(), runtime: fake.New(fake.Config{}), log: log})
 	if !errors.Is(err, local.ErrOtherAgent) || !strings.Contains(err.Error(), "stop it first") {
 		t.Errorf("the second agent starts: %v", err)
 	}

@@ -1,14 +1,21 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
@@ -16,56 +23,58 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/config/version"
-	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/node/clock"
 	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podsync"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/source/offline"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// cluster is what the agent has because there is an API server.
+// cluster holds the components that need an API server.
 type cluster struct {
 	metered   bool
 	clock     *clock.Clock
-	meter     apiclient.Meter // of all clients, also of those that only enrol
+	meter     apiclient.Meter // of all clients, including those that only enrol
 	identity  *identity.Identity
 	objects   *apiobjects.Objects
 	pods      *source.API
 	registrar *registration.Registrar
 	reporter  *statusmanager.Manager
-	inputs    *nodeInputs
+	inputs    *registration.Collector
 	events    *eventsink.Sink
-	keeping   *keeping
-	journal   *offline.Store // nil if it cannot be used
-	journaled *journaled     // nil without a journal
+	offline   *offline.Journal
+	journal   *offline.Store     // nil if it cannot be used
+	journaled *podsync.Journaled // nil without a journal
 	reader    offline.Objects
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	log       *slog.Logger
 
-	// assigned says that the server has told which pods are the node's: then
-	// it may be asked for what they refer to.
+	// assigned means that the API server has listed the node's pods: then the objects that
+	// they refer to may be requested.
 	assigned atomic.Bool
 
-	known atomic.Pointer[[]*v1.Pod] // the pods as the server has them
-	news  chan struct{}             // one slot: known is new
+	apiPods     atomic.Pointer[[]*v1.Pod] // the pods as the API server has them
+	apiPodsSlot chan struct{}             // one slot: apiPods changed
 }
 
-// joins says whether there is to be an API server.
-func joins(cfg *config.Config) bool { return cfg.Kubeconfig != "" }
-
-// assembleCluster builds what speaks to the API server. It comes before all
-// that asks for objects.
-func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *nodeFacts, log *slog.Logger) (err error) {
+// assembleCluster builds the clients of the API server, unless the node is standalone. It comes
+// before what reads objects.
+func (a *agent) assembleCluster() (err error) {
+	cfg, rt, node, log := a.cfg, a.runtime, a.node, a.log
+	if cfg.Kubeconfig == "" {
+		return nil
+	}
 	pace := cfg.UpdateIntervals()
 	c := &cluster{
-		metered: cfg.Tinylet.Metered, log: log, news: make(chan struct{}, 1),
+		metered: cfg.Tinylet.Metered, log: log, apiPodsSlot: make(chan struct{}, 1),
 		clock: clock.New(clock.Config{LowerBound: version.BuildTime(), Log: log}),
 	}
 	c.identity, err = identity.New(identity.Config{
@@ -78,13 +87,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		ServerTLSBootstrap:  cfg.Kubelet.ServerTLSBootstrap,
 		ServingCert:         cfg.Kubelet.TLSCertFile,
 		ServingKey:          cfg.Kubelet.TLSPrivateKeyFile,
-		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.hostIPs()) },
+		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.HostIPs()) },
 		Clock:               c.clock,
 		NewClient: func(config apiclient.Config) (*apiclient.Client, error) {
 			config.Meter, config.PingAfter = &c.meter, pace.PingAfter
 			return apiclient.New(config)
 		},
-		Events:    p.events,
+		Events:    a.events,
 		Log:       log,
 		UserAgent: "tinylet/" + version.Release(),
 	})
@@ -92,62 +101,63 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		return err
 	}
 	api := apiclient.Deferred{Client: c.identity.Client}
-	if c.objects, err = apiobjects.New(apiobjects.Config{API: api, Log: log, Changed: p.objectChanged, Recovered: c.recovered}); err != nil {
+	if c.objects, err = apiobjects.New(apiobjects.Config{API: api, Log: log, Changed: a.objectChanged, Recovered: c.recovered}); err != nil {
 		return err
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	if c.keeping, err = p.openJournal(cfg, c.met, c.assigned.Load, log); err != nil {
+	if c.offline, err = a.openJournal(c.contacted, c.assigned.Load); err != nil {
 		return err
 	}
-	if c.journal = c.keeping.store; c.journal != nil {
+	if c.journal = c.offline.Store; c.journal != nil {
 		c.clock.RaiseLowerBound(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
 	}
 	c.services = services
-	c.inputs = newNodeInputs(cfg, rt, node)
-	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.RecordResponse
-	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
-	c.inputs.under = func() evictionapi.Conditions { return p.evictions.under() }
-	c.inputs.problem, c.inputs.moved = c.identity.Problem, func() { p.moved(c) }
+	c.inputs = registration.NewCollector(registration.CollectorConfig{
+		Config: cfg, Runtime: rt, Node: node, RuntimeHealthy: a.pleg.Healthy, RecordResponse: a.pleg.RecordResponse,
+		OnAddressesChanged: func() { a.addressesChanged(c) }, Problem: c.identity.Problem, Pressures: a.eviction.Conditions,
+		ShuttingDown: func() bool { return a.shutdown.InProgress() },
+	})
 	c.registrar = registration.New(registration.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
 		BeforeUpdate: func() { // each nodeStatusUpdateFrequency
-			p.looked()
-			c.inputs.checkAddresses()
+			a.eviction.Trigger()
+			c.inputs.CheckAddresses()
 		},
-		Inputs:               c.inputs.get,
+		Inputs:               c.inputs.Get,
 		StatusUpdateInterval: cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 		StatusReportInterval: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		LeaseDuration:        time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
 		RenewInterval:        pace.LeaseRenewal,
 
-		HasKubeletVolumes: func() (bool, error) { return p.volumes.HasForeign() },
+		HasKubeletVolumes: func() (bool, error) { return a.volumes.HasForeign() },
 		NodeChanged: func(n *v1.Node) {
-			node.registered(n)
-			if p.network != nil {
-				p.network.Assigned(n.Spec.PodCIDRs)
+			node.SetNode(n)
+			if a.network != nil {
+				a.network.Assigned(n.Spec.PodCIDRs)
 			}
 			c.reporter.Trigger("")
 		},
-		Recovered: c.recovered, Events: p.events, Log: log,
+		Recovered: c.recovered, Events: a.events, Log: log,
 	})
-	c.inputs.changed = c.registrar.Trigger
+	a.eviction.OnConditionsChanged = c.registrar.Trigger
+	c.inputs.OnChange = c.registrar.Trigger
 	c.reporter = statusmanager.New(statusmanager.Config{
 		API: api, NodeName: cfg.NodeName, NodeUID: c.registrar.UID,
-		List: p.reportable, Changed: p.statuses.Changed(),
+		List: a.reportable, Changed: a.statuses.Changed(),
 		Done: func(uid types.UID) bool {
-			state, ok := p.workers.State(uid)
+			state, ok := a.workers.State(uid)
 			return ok && state == podworker.Terminated
 		},
-		StaticGone: p.staticGone,
+		StaticGone: a.staticGone,
 		Coalesce:   pace.StatusDelay,
 		Recovered:  c.recovered,
 		Log:        log,
 	})
 	c.events, err = eventsink.New(eventsink.Config{
-		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
+		API: api, Watch: a.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
 		Coalesce: pace.EventInterval, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
 		Recovered: c.recovered, Log: log,
 	})
@@ -159,24 +169,52 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		All: func(pods []*v1.Pod) {
 			c.objects.SetReferencingPods(pods)
 			c.reporter.SetPods(pods)
-			c.heard(pods)
+			c.podsReceived(pods)
 		},
-		Recovered: c.recovered, Events: p.events, Log: log,
+		Recovered: c.recovered, Events: a.events, Log: log,
 	})
-	p.cluster = c
+	a.cluster = c
 	return err
 }
 
-// moved says that the node's addresses have changed. They are in its serving
-// certificate and in each pod's status.
-func (p *parts) moved(c *cluster) {
+// openJournal opens the journal of the API server's pods. A journal that another process has
+// open belongs to another agent, with another socket.
+func (a *agent) openJournal(contacted, mayRead func() bool) (*offline.Journal, error) {
+	cfg := a.cfg
+	c := offline.SetupConfig{
+		Dir: filepath.Join(cfg.Paths.State, "journal"), Tinylet: &cfg.Tinylet, Contacted: contacted, MayRead: mayRead,
+		Started: func(uid types.UID) *metav1.Time {
+			if _, s, ok := a.statuses.Get(uid); ok {
+				return s.StartTime
+			}
+			return nil
+		},
+		Events: a.events, Log: a.log,
+	}
+	j, err := offline.Setup(c)
+	if errors.Is(err, journal.ErrLocked) {
+		return nil, fmt.Errorf("%w: it has the journal in %q open, and its socket is not %q; stop it first (two agents would start every pod twice)",
+			local.ErrOtherAgent, c.Dir, cmp.Or(cfg.Tinylet.SocketPath, local.DefaultSocketPath))
+	}
+	return j, err
+}
+
+// joined joins problems with a semicolon.
+func joined(problems ...string) string {
+	return strings.Join(slices.DeleteFunc(problems, func(p string) bool { return p == "" }), "; ")
+}
+
+// addressesChanged handles a change of the node's addresses, which its serving certificate and
+// each pod's status contain.
+func (a *agent) addressesChanged(c *cluster) {
 	c.identity.AddressesChanged()
-	for _, e := range p.statuses.List() {
-		p.wake(e.Pod.UID)
+	for _, e := range a.statuses.List() {
+		a.wake(e.Pod.UID)
 	}
 }
 
-// recovered is that of the client. Until there is one, requests wait for it.
+// recovered returns the client's channel that is closed when an outage ends; nil before there is
+// a client, for which requests wait.
 func (c *cluster) recovered() <-chan struct{} {
 	if client := c.identity.Current(); client != nil {
 		return client.Recovered()
@@ -184,17 +222,17 @@ func (c *cluster) recovered() <-chan struct{} {
 	return nil
 }
 
-// tasks are what runs because there is an API server.
-func (c *cluster) tasks() []task {
-	return []task{
-		{name: "clock", run: c.clock.Run}, {name: "identity", run: c.identity.Run}, {name: "api-objects", run: c.objects.Run},
-		{name: "node-inputs", run: c.inputs.Run}, {name: "registrar", run: c.registrar.Run}, {name: "pod-statuses", run: c.reporter.Run},
-		{name: "events", run: c.events.Run},
+// tasks returns the tasks of the cluster's components.
+func (c *cluster) tasks() []health.Task {
+	return []health.Task{
+		{Name: "clock", Run: c.clock.Run}, {Name: "identity", Run: c.identity.Run}, {Name: "api-objects", Run: c.objects.Run},
+		{Name: "node-inputs", Run: c.inputs.Run}, {Name: "registrar", Run: c.registrar.Run}, {Name: "pod-statuses", Run: c.reporter.Run},
+		{Name: "events", Run: c.events.Run},
 	}
 }
 
-// met says whether the server has answered since the agent's start.
-func (c *cluster) met() bool {
+// contacted reports whether the API server has responded since the agent's start.
+func (c *cluster) contacted() bool {
 	client := c.identity.Current()
 	if client == nil {
 		return false
@@ -203,11 +241,14 @@ func (c *cluster) met() bool {
 	return !answered.IsZero()
 }
 
-// told is how the agent does with the API server.
-func (c *cluster) told() *local.Cluster {
-	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Journal: c.keeping.told()}
-	// The clock comes first: the rest may follow from it.
-	out.Problem = joined(c.clock.Problem(), c.identity.Problem(), c.keeping.todo(out.Journal.Aside))
+// state returns the state of the connection to the API server.
+func (c *cluster) state() *local.Cluster {
+	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Journal: &local.Journal{State: c.offline.State, Aside: c.offline.Quarantined()}}
+	if c.journal != nil {
+		out.Journal.Secrets = c.journal.Secrets()
+	}
+	// The clock comes first: it may be the cause of the others.
+	out.Problem = joined(c.clock.Problem(), c.identity.Problem(), c.offline.Remedy())
 	certificates := c.identity.Stats()
 	if expires := certificates.ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
@@ -231,82 +272,83 @@ func (c *cluster) told() *local.Cluster {
 	return out
 }
 
-// follow brings the API server's pods: first those that the journal remembers,
-// which need no network, then those that the server has in their place.
-func (c *cluster) follow(p *parts, log *slog.Logger) func(context.Context) error {
-	told := false // also of an earlier call
-	handedOver := sync.OnceFunc(func() { close(p.handedOver) })
+// followPods returns the task of the API server's pods: it first sets those of the journal,
+// which need no network, then those of the API server in their place.
+func (a *agent) followPods() func(context.Context) error {
+	c := a.cluster
+	listed := false // also by an earlier run of the task
+	restored := sync.OnceFunc(func() { close(a.restored) })
 	return func(ctx context.Context) error {
-		if c.journal != nil && !told {
-			remembered := c.journal.Pods()
-			log.Info("pods are restored from the journal", "pods", len(remembered))
-			p.mux.Set(ctx, pod.SourceRestore, source.PodSet{Pods: remembered})
+		if c.journal != nil && !listed {
+			pods := c.journal.Pods()
+			a.log.Info("restored pods from the journal", "pods", len(pods))
+			a.mux.Set(ctx, pod.SourceRestore, source.PodSet{Pods: pods})
 		}
-		handedOver()
-		return c.pods.Run(ctx, func(ctx context.Context, wanted source.PodSet) {
-			wanted.Replaces = pod.SourceRestore
-			p.mux.Set(ctx, pod.SourceAPI, wanted)
-			if !told && ctx.Err() == nil {
-				told = true
+		restored()
+		return c.pods.Run(ctx, func(ctx context.Context, pods source.PodSet) {
+			pods.Replaces = pod.SourceRestore
+			a.mux.Set(ctx, pod.SourceAPI, pods)
+			if !listed && ctx.Err() == nil {
+				listed = true
 				c.assigned.Store(true)
-				c.forgetOthers(ctx, p, log)
-				// What pods refer to may have changed while nobody could see it.
-				for _, e := range p.statuses.List() {
-					p.wake(e.Pod.UID)
+				a.pruneJournal(ctx)
+				// Objects may have changed while they could not be watched.
+				for _, e := range a.statuses.List() {
+					a.wake(e.Pod.UID)
 				}
 			}
 		})
 	}
 }
 
-// forgetOthers drops from the journal what the API server has not and no
-// worker carries, such as pods that cannot be read any more.
-func (c *cluster) forgetOthers(ctx context.Context, p *parts, log *slog.Logger) {
-	if c.journal == nil {
+// pruneJournal removes the pods from the journal that have no worker, such as pods that cannot
+// be decoded any more.
+func (a *agent) pruneJournal(ctx context.Context) {
+	journal := a.cluster.journal
+	if journal == nil {
 		return
 	}
-	for _, uid := range c.journal.UIDs() {
-		if _, known := p.workers.State(uid); known {
+	for _, uid := range journal.UIDs() {
+		if _, known := a.workers.State(uid); known {
 			continue
 		}
-		if err := c.journal.Forget(ctx, uid); err != nil {
-			log.Warn("journal keeps a pod that is gone until its next write", "podUID", uid, "error", err)
+		if err := journal.Forget(ctx, uid); err != nil {
+			a.log.Warn("cannot remove pod from journal", "podUID", uid, "effect", "the next write removes it", "error", err)
 		}
 	}
 }
 
-// objectChanged has the pods looked at again that refer to an object.
-func (p *parts) objectChanged(kind, namespace, name string) {
-	for _, e := range p.statuses.List() {
+// objectChanged triggers a sync of the pods that refer to an object.
+func (a *agent) objectChanged(kind, namespace, name string) {
+	for _, e := range a.statuses.List() {
 		if objects.PodReferences(e.Pod, kind, namespace, name) {
-			p.wake(e.Pod.UID)
+			a.wake(e.Pod.UID)
 		}
 	}
 }
 
-// reportable are the pods that the API server hears of. It hears of no status
-// that nobody has observed: after a reboot it knows more of a pod than an agent
-// whose runtime does not answer yet. And it hears of no end that is not on the
-// disk: a pod that it has as ended must not run again.
-func (p *parts) reportable() []statusmanager.Entry {
-	entries := p.statuses.List()
+// reportable returns the pods for the status manager. A status that was not observed is not
+// reported: after a reboot the API server knows more of a pod than an agent whose runtime does
+// not respond yet. A final status is not reported before it is in the journal: a pod that is
+// terminal for the API server must not run again.
+func (a *agent) reportable() []statusmanager.Entry {
+	entries := a.statuses.List()
 	out := make([]statusmanager.Entry, len(entries))
 	for i, e := range entries {
 		out[i].Pod = e.Pod
-		if j := p.cluster.journaled; e.Observed && (j == nil || j.mayTell(e.Pod, e.Status)) {
+		if j := a.cluster.journaled; e.Observed && (j == nil || j.MayReport(e.Pod, e.Status)) {
 			out[i].Status = e.Status
 		}
 	}
 	return out
 }
 
-// staticGone says that no source has a static pod of that name, and that
-// nothing of one is left here.
-func (p *parts) staticGone(namespace, name string) bool {
-	if !p.mux.Ready() {
+// staticGone reports whether no source has a static pod of that name, and no such pod is left.
+func (a *agent) staticGone(namespace, name string) bool {
+	if !a.mux.Ready() {
 		return false
 	}
-	for _, e := range p.statuses.List() {
+	for _, e := range a.statuses.List() {
 		if pod.IsStatic(e.Pod) && e.Pod.Namespace == namespace && e.Pod.Name == name {
 			return false
 		}
@@ -314,7 +356,7 @@ func (p *parts) staticGone(namespace, name string) bool {
 	return true
 }
 
-// servingNames are what the node's serving certificate is for.
+// servingNames returns the subject alternative names of the node's serving certificate.
 func servingNames(nodeName string, hostIPs []string) (names []string, ips []net.IP) {
 	for _, text := range hostIPs {
 		if ip := net.ParseIP(text); ip != nil {

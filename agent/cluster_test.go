@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/source"
 )
 
@@ -29,7 +29,7 @@ func TestLabelsAreReadAnewBeforeAPodIsRefused(t *testing.T) {
 			bubble(t, func(t *testing.T, l *lab) {
 				l.start()
 				l.settle(time.Second) // the loop has read these functions for the last time without a pod
-				var node atomic.Pointer[admission.Node]
+				var node atomic.Pointer[nodeinfo.Admission]
 				node.Store(l.agent.syncer.AdmitNode())
 				var asked atomic.Int32
 				var there atomic.Bool

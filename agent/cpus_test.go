@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/podworker/admission"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 )
@@ -34,8 +34,8 @@ func fourCPUs(t *testing.T, l *lab, dir string) {
 	if err := os.WriteFile(filepath.Join(root, "online"), []byte("0-3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.prepare = func(a *parts) {
-		a.syncer.AdmitNode = func() *admission.Node { return nil } // this machine may have fewer
+	l.prepare = func(a *agent) {
+		a.syncer.AdmitNode = func() *nodeinfo.Admission { return nil } // this machine may have fewer
 		k := l.cfg.Kubelet
 		k.CPUManagerPolicy, k.ReservedSystemCPUs = policy.Static, "0"
 		m, err := cpumanager.New(cpumanager.Config{

@@ -15,7 +15,6 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
-	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
@@ -49,7 +48,7 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 				l.done.Go(func() {
 					for {
 						for _, e := range l.agent.reportable() {
-							if e.Status == nil || !terminal(e.Status.Phase) {
+							if e.Status == nil || !pod.IsTerminal(e.Status.Phase) {
 								continue
 							}
 							if s, ok := l.agent.cluster.journal.TerminalStatus(p.UID); !ok || s.Phase != e.Status.Phase {
@@ -174,7 +173,7 @@ func TestJournalWithoutItsKey(t *testing.T) {
 				}
 				told := false
 				for _, e := range l.agent.events.Recent() {
-					told = told || e.Reason == reasonNotJournaled && strings.Contains(e.Message, row.want)
+					told = told || e.Reason == offline.ReasonNotJournaled && strings.Contains(e.Message, row.want)
 				}
 				if !told {
 					t.Errorf("events %+v", l.agent.events.Recent())
@@ -202,24 +201,24 @@ func TestJournalSettings(t *testing.T) {
 		name   string
 		set    func(tc *config.TinyletConfiguration, dir string)
 		former bool // the journal of before is sealed
-		state  string
+		state  offline.State
 		kept   bool   // the former pod comes back
 		left   string // how the file is then: plain, sealed, none or as it was
 		todo   string
 		event  bool
 	}{
-		{"auto, no key", func(*config.TinyletConfiguration, string) {}, false, local.JournalPlain, true, "plain", "in clear", false},
-		{"auto, a key", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/key" }, true, local.JournalSealed, true, "sealed", "", false},
-		{"auto, a new key", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/key" }, false, local.JournalSealed, false, "sealed", "journal-key --migrate", true},
-		{"auto, a key that all can read", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/open" }, true, local.JournalNone, false, "as it was", "chmod 600", true},
+		{"auto, no key", func(*config.TinyletConfiguration, string) {}, false, offline.StatePlain, true, "plain", "unencrypted", false},
+		{"auto, a key", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/key" }, true, offline.StateSealed, true, "sealed", "", false},
+		{"auto, a new key", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/key" }, false, offline.StateSealed, false, "sealed", "journal-key --migrate", true},
+		{"auto, a key that all can read", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/open" }, true, offline.StateNone, false, "as it was", "chmod 600", true},
 		{"sealed, a key", func(tc *config.TinyletConfiguration, dir string) {
 			tc.Journal, tc.JournalKeyFile = config.JournalSealed, dir+"/key"
-		}, true, local.JournalSealed, true, "sealed", "", false},
-		{"sealed, no key", func(tc *config.TinyletConfiguration, _ string) { tc.Journal = config.JournalSealed }, false, local.JournalNone, false, "as it was", "no key is configured", true},
+		}, true, offline.StateSealed, true, "sealed", "", false},
+		{"sealed, no key", func(tc *config.TinyletConfiguration, _ string) { tc.Journal = config.JournalSealed }, false, offline.StateNone, false, "as it was", "no key is configured", true},
 		{"sealed, no key that can be read", func(tc *config.TinyletConfiguration, dir string) {
 			tc.Journal, tc.JournalKeyFile = config.JournalSealed, dir+"/none"
-		}, true, local.JournalNone, false, "as it was", "no such file", true},
-		{"off", func(tc *config.TinyletConfiguration, _ string) { tc.Journal = config.JournalOff }, false, local.JournalOff, false, "none", "", false},
+		}, true, offline.StateNone, false, "as it was", "no such file", true},
+		{"off", func(tc *config.TinyletConfiguration, _ string) { tc.Journal = config.JournalOff }, false, offline.StateOff, false, "none", "", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, l *lab) {
@@ -249,11 +248,11 @@ func TestJournalSettings(t *testing.T) {
 				}
 				row.set(&l.cfg.Tinylet, dir)
 				l.join(dir)
-				told := l.agent.cluster.told()
+				told := l.agent.cluster.state()
 				if told.Journal.State != row.state || (row.todo == "") != (told.Problem == "") || !strings.Contains(told.Problem, row.todo) {
 					t.Errorf("the journal is %+v, to do: %q", told.Journal, told.Problem)
 				}
-				event := slices.ContainsFunc(l.agent.events.Recent(), func(e event.Event) bool { return e.Reason == reasonNotJournaled })
+				event := slices.ContainsFunc(l.agent.events.Recent(), func(e event.Event) bool { return e.Reason == offline.ReasonNotJournaled })
 				if event != row.event {
 					t.Errorf("events %+v", l.agent.events.Recent())
 				}

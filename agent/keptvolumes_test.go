@@ -60,7 +60,7 @@ func TestTakeoverOfForeignVolumes(t *testing.T) {
 		l.csiVolume("nobody-knows-it")
 		l.start()
 		l.settle(time.Second)
-		if todo := l.agent.keptVolumes(l.agent.syncer.Log); len(todo) != 1 || !strings.Contains(todo[0], "nobody-knows-it") {
+		if todo := l.agent.foreignVolumeRemedies(); len(todo) != 1 || !strings.Contains(todo[0], "nobody-knows-it") {
 			t.Errorf("to do while the pods run: %q", todo)
 		}
 		l.want(done)
@@ -85,7 +85,7 @@ func TestTakeoverOfForeignVolumes(t *testing.T) {
 		if pods, node := l.kept(); pods != 2 || node != 2 {
 			t.Errorf("%d events of pods, %d of the node", pods, node)
 		}
-		if todo := l.agent.keptVolumes(l.agent.syncer.Log); len(todo) != 3 || !strings.Contains(strings.Join(todo, "\n"), "kubernetes.io~csi/pvc-1 of driver disk.example.com") {
+		if todo := l.agent.foreignVolumeRemedies(); len(todo) != 3 || !strings.Contains(strings.Join(todo, "\n"), "kubernetes.io~csi/pvc-1 of driver disk.example.com") {
 			t.Errorf("to do: %q", todo)
 		}
 

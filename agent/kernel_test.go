@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo/nodeinfotest"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -50,11 +50,15 @@ func TestKernelWithoutNFTables(t *testing.T) {
 func TestNodeTellsOfItsKernel(t *testing.T) {
 	a := everything(t, true)
 	inputs := a.cluster.inputs
-	inputs.problem = problems(inputs.problem, errNoTables.Error)
-	inputs.healthy = func(time.Time) error { return nil }
-	inputs.status = &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+	inputs.Problem = problems(inputs.Problem, errNoTables.Error)
+	inputs.RuntimeHealthy = func(time.Time) error { return nil }
+	changed := make(chan struct{}, 1)
+	inputs.OnChange = func() { changed <- struct{}{} }
+	inputs.Runtime = nodeinfotest.Runtime{Result: &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Message: "cni plugin not initialized"},
-	}}}
+	}}}}
+	go func() { _ = inputs.Run(t.Context()) }()
+	<-changed
 	for _, c := range a.cluster.conditions(t.Context()) {
 		if c.Type != v1.NodeReady {
 			continue

@@ -36,9 +36,9 @@ type lab struct {
 	// api says that the pods are the API server's, and not of files.
 	api bool
 	// prepare, where there is one, is called with each agent before it starts.
-	prepare func(*parts)
+	prepare func(*agent)
 
-	agent *parts
+	agent *agent
 	tell  func(pods []*v1.Pod) // as the agent's source, until stop
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -78,7 +78,7 @@ func (l *lab) start() {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, log)
+	agent, err := assemble(environment{cfg: l.cfg, runtime: l.runtime, log: log})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func (l *lab) start() {
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
-	for _, t := range agent.evictions.tasks() {
-		l.done.Go(func() { agent.supervisor.run(ctx, &t) })
+	for _, t := range agent.evictionTasks() {
+		l.done.Go(func() { agent.supervisor.Run(ctx, &t) })
 	}
 	if agent.cpus != nil {
 		l.done.Go(func() { _ = agent.cpus.Run(ctx) })

@@ -29,6 +29,7 @@ import (
 	"github.com/tinylet/tinylet/agent/node/clock"
 	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
 // scraped is what Prometheus reads of the agent's bytes, by direction, verb and
@@ -63,8 +64,8 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{metered: true, keeping: &keeping{}, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registration.New(registration.Config{Log: log})}
-	if told := c.told(); told.Sent != 0 || !told.Metered {
+	c := &cluster{metered: true, offline: &offline.Journal{}, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registration.New(registration.Config{Log: log})}
+	if told := c.state(); told.Sent != 0 || !told.Metered {
 		t.Errorf("before anything was sent: %+v", told)
 	}
 	client, err := apiclient.New(apiclient.Config{Server: s.URL, Meter: &c.meter})
@@ -78,7 +79,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err := client.Create(t.Context(), apiclient.CoreEvents, "default", "", "", &v1.Event{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	samples, told := scraped(t, c), c.told()
+	samples, told := scraped(t, c), c.state()
 	var names []string
 	sums := make(map[string]uint64)
 	for _, direction := range []string{"sent", "received"} {
@@ -106,7 +107,7 @@ var upstreams = []string{
 }
 
 // whole is all that an agent tells, held against the rules.
-func whole(t *testing.T, p *parts, known ...string) string {
+func whole(t *testing.T, p *agent, known ...string) string {
 	t.Helper()
 	var text bytes.Buffer
 	if err := p.writeMetrics(t.Context(), &text); err != nil {
@@ -181,7 +182,7 @@ func TestMetricsOfABoardAlone(t *testing.T) {
 
 func TestRuntimeIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
-		p, err := assemble(l.cfg, tellingRuntime{l.runtime}, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
+		p, err := assemble(environment{cfg: l.cfg, runtime: tellingRuntime{l.runtime}, log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +192,7 @@ func TestRuntimeIsTold(t *testing.T) {
 
 func TestMetricsWithACluster(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
-		p, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
+		p, err := assemble(environment{cfg: l.cfg, runtime: l.runtime, log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,16 +206,8 @@ func TestMetricsWithACluster(t *testing.T) {
 	})
 }
 
-func TestCertificatesAreTold(t *testing.T) {
-	now := time.Unix(1700000000, 0)
-	stats := identity.Stats{ClientExpiry: now.Add(90*time.Minute + time.Second/2), ServingExpiry: now.Add(-time.Hour), ClientFailures: 3, ServingFailures: 4}
-	metricstest.WantLines(t, metricstest.Render(t, metrics.NewStream, func(out *metrics.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
-		"kubelet_certificate_manager_client_ttl_seconds 5400\n", "kubelet_certificate_manager_client_expiration_renew_errors 3\n",
-		"kubelet_certificate_manager_server_ttl_seconds -3600\n", "kubelet_server_expiration_renew_errors 4\n")
-}
-
 func TestMetricsEndWithTheReader(t *testing.T) {
-	p := &parts{}
+	p := &agent{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.writeMetrics(ctx, io.Discard); !errors.Is(err, context.Canceled) {
@@ -227,7 +220,7 @@ func BenchmarkMetrics(b *testing.B) {
 	kubelet, tinylet := config.Default()
 	dir := b.TempDir()
 	cfg := &config.Config{Kubelet: kubelet, Tinylet: tinylet, NodeName: "board", Paths: config.Paths{Root: dir}}
-	p, err := assemble(cfg, fake.New(fake.Config{}), nil, nil, nil, nil, slog.New(slog.DiscardHandler))
+	p, err := assemble(environment{cfg: cfg, runtime: fake.New(fake.Config{}), log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,10 +1,6 @@
 package agent
 
 import (
-	"context"
-	"errors"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,7 +10,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/config"
 )
 
@@ -91,7 +86,7 @@ func TestAddressOfThePodsNode(t *testing.T) {
 		l.start()
 		l.settle(5 * time.Second)
 		address := func() string {
-			for _, st := range l.agent.told() {
+			for _, st := range l.agent.podStatuses() {
 				return st.HostIP
 			}
 			return "of no pod"
@@ -101,60 +96,16 @@ func TestAddressOfThePodsNode(t *testing.T) {
 		}
 		l.cfg.NodeIPs[0] = netip.MustParseAddr("192.0.2.9")
 		inputs, moves := l.agent.cluster.inputs, 0
-		moved := inputs.moved
-		inputs.moved = func() { moves++; moved() }
+		moved := inputs.OnAddressesChanged
+		inputs.OnAddressesChanged = func() { moves++; moved() }
 		l.agent.cluster.conditions(t.Context()) // as tinylet status and the status page do
-		if l.agent.tellCluster(); moves > 0 {
+		if l.agent.clusterState(); moves > 0 {
 			t.Error("somebody who reads the node's conditions wakes all pods")
 		}
-		l.agent.cluster.moved() // somebody has told of a link
+		l.agent.cluster.uplinkChanged() // somebody has told of a link
 		l.settle(5 * time.Second)
 		if got := address(); got != "192.0.2.9" {
 			t.Errorf("after the change %s", got)
 		}
 	})
-}
-
-// Before a node has joined it can ask nobody, and lets nobody in for it.
-func TestReviewsWithoutCredentials(t *testing.T) {
-	r := reviews{current: func() *apiclient.Client { return nil }}
-	if got, err := r.token(t.Context(), &authenticationv1.TokenReview{}); got != nil || !errors.Is(err, errNoCredentials) {
-		t.Errorf("who calls: %+v, %v", got, err)
-	}
-	if got, err := r.right(t.Context(), &authorizationv1.SubjectAccessReview{}); got != nil || !errors.Is(err, errNoCredentials) {
-		t.Errorf("what they may: %+v, %v", got, err)
-	}
-}
-
-func TestReviews(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusCreated)
-		switch r.Method + " " + r.URL.Path {
-		case "POST /apis/authentication.k8s.io/v1/tokenreviews":
-			_, _ = w.Write([]byte(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"user":{"username":"ann"}}}`))
-		case "POST /apis/authorization.k8s.io/v1/subjectaccessreviews":
-			_, _ = w.Write([]byte(`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`))
-		default:
-			t.Errorf("asked %s %s", r.Method, r.URL.Path)
-		}
-	}))
-	defer s.Close()
-	client, err := apiclient.New(apiclient.Config{Server: s.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Reconnect()
-	r := reviews{current: func() *apiclient.Client { return client }}
-	if got, err := r.token(t.Context(), &authenticationv1.TokenReview{}); err != nil || got.Status.User.Username != "ann" {
-		t.Errorf("who calls: %+v, %v", got, err)
-	}
-	if got, err := r.right(t.Context(), &authorizationv1.SubjectAccessReview{}); err != nil || !got.Status.Allowed {
-		t.Errorf("what they may: %+v, %v", got, err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := r.right(ended, &authorizationv1.SubjectAccessReview{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("for a caller who has left: %v", err)
-	}
 }

@@ -12,23 +12,24 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/resource/oom"
+	"github.com/tinylet/tinylet/cgroups/cgroupstest"
 )
 
 // TestAnEndForMemoryThatTheRuntimeMissed has the kernel kill a container while
 // the runtime tells nothing but that it was killed.
 func TestAnEndForMemoryThatTheRuntimeMissed(t *testing.T) {
-	h, tree := newHierarchy(t)
+	h, tree := cgroupstest.New(t)
 	events := func(path, text string) {
-		h.write(path, map[string]string{"cgroup.controllers": "memory\n", "memory.events": text})
+		h.Write(path, map[string]string{"cgroup.controllers": "memory\n", "memory.events": text})
 	}
 	events("/kubepods", "oom 0\noom_kill 0\n")
-	h.write("/", map[string]string{"vmstat": "oom_kill 0\n"})
+	h.Write("/", map[string]string{"vmstat": "oom_kill 0\n"})
 	bubble(t, func(t *testing.T, l *lab) {
 		p, node := shell(t, "web", "Always", "sleep infinity"), &criconfig.Node{}
-		l.prepare = func(a *parts) {
+		l.prepare = func(a *agent) {
 			a.syncer.OOM = oom.New(oom.Config{
 				Tree: tree, Node: func() (*criconfig.Node, bool) { return node, true }, Wake: a.wake, Events: a.events,
-				Pods: a.statuses.List, VMStat: h.root + "/vmstat", Log: slog.New(slog.DiscardHandler),
+				Pods: a.statuses.List, VMStat: h.Root + "/vmstat", Log: slog.New(slog.DiscardHandler),
 			})
 		}
 		l.want(p)

@@ -13,17 +13,17 @@ import (
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/cgroups/cgroupstest"
 )
 
 // What the runtime holds for running of a pod whose manifest went while no agent
 // ran is looked for like the rest, and the runtime is asked for nothing else.
 func TestOrphansAreLookedFor(t *testing.T) {
-	h, tree := newHierarchy(t)
+	h, tree := cgroupstest.New(t)
 	bubble(t, func(t *testing.T, l *lab) {
 		gone, stays := shell(t, "gone", "Always", "sleep infinity"), shell(t, "stays", "Always", "sleep infinity")
 		gone.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}
 		l.want(gone, stays)
-		l.prepare = func(p *parts) { p.view().tree = tree }
 		l.start()
 		l.settle(10 * time.Second)
 		l.kill()
@@ -37,22 +37,23 @@ func TestOrphansAreLookedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		group := criconfig.PodCgroup(gone, n) // a burstable one, which nobody knows
-		h.uses(group, 0, 0)
-		got, err := l.agent.view().orphans(t.Context(), l.runtime)
+		h.Uses(group, 0, 0)
+		orphans := &reaper.Orphans{Runtime: l.runtime, Tree: tree, Node: l.agent.node.Refresh, Pods: l.agent.unknownPods}
+		got, err := orphans.List(t.Context())
 		id := ids["gone-board/c0"]
 		want := []reaper.Container{{Ref: pod.RefOf(gone), Name: "c0", ID: id, Cgroup: criconfig.ContainerCgroup(group, id, n)}}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, d)
 		}
 		asked := l.runtime.Inject("ListContainers", fake.Fault{Err: errors.New("it does not answer")})
-		if got, err := l.agent.view().orphans(t.Context(), l.runtime); err == nil {
+		if got, err := orphans.List(t.Context()); err == nil {
 			t.Errorf("a runtime that does not answer: %v", got)
 		}
 		asked()
 		mend()
 		l.settle(time.Minute)
 		before := l.runtime.Count("ListContainers")
-		if got, err := l.agent.view().orphans(t.Context(), l.runtime); len(got) > 0 || err != nil || l.runtime.Count("ListContainers") != before {
+		if got, err := orphans.List(t.Context()); len(got) > 0 || err != nil || l.runtime.Count("ListContainers") != before {
 			t.Errorf("once it is gone: %v, %v", got, err)
 		}
 	})

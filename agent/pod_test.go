@@ -483,7 +483,7 @@ func TestLogOfTheRunningContainer(t *testing.T) {
 				t.Fatalf("round %d: %+v", i, shown)
 			}
 			for _, c := range l.runtime.AllContainers() {
-				if c.GetId() == idOf(&shown) && int(c.GetMetadata().GetAttempt()) != int(shown.RestartCount) {
+				if c.GetId() == pod.ContainerID(&shown) && int(c.GetMetadata().GetAttempt()) != int(shown.RestartCount) {
 					t.Errorf("round %d: the status says %d restarts, the container is number %d", i, shown.RestartCount, c.GetMetadata().GetAttempt())
 				}
 			}

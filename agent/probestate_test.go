@@ -108,7 +108,7 @@ func TestAgentRestartKeepsReadiness(t *testing.T) {
 				l.api = api
 				l.cfg.Tinylet.SocketPath = filepath.Join(memory, "run", "socket")
 				var killed atomic.Bool
-				l.prepare = func(p *parts) {
+				l.prepare = func(p *agent) {
 					p.probes.Uptime = func() time.Duration { return time.Hour + l.since() }
 					save := p.probes.SaveState
 					p.probes.SaveState = func(data []byte) error {

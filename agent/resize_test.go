@@ -213,7 +213,7 @@ func TestDeferredAndThenAnother(t *testing.T) {
 func TestInfeasible(t *testing.T) {
 	sizing(t, func(t *testing.T, l *sizes) {
 		set := l.prepare
-		l.prepare = func(p *parts) { set(p); p.syncer.Resizable = resize.Features{StaticCPU: true} }
+		l.prepare = func(p *agent) { set(p); p.syncer.Resizable = resize.Features{StaticCPU: true} }
 		web, other := sized(t, "web", "250m", "64Mi"), sized(t, "other", "250m", "64Mi")
 		l.begin(web, other)
 		web = grown(web, "500m", "64Mi")

@@ -31,7 +31,7 @@ func TestTwoResizesOnAFullDisk(t *testing.T) {
 	sizing(t, func(t *testing.T, l *sizes) {
 		var wakes atomic.Int64
 		set := l.prepare
-		l.prepare = func(p *parts) {
+		l.prepare = func(p *agent) {
 			set(p)
 			wake := p.syncer.Wake
 			p.syncer.Wake = func(uid types.UID) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -64,10 +64,10 @@ func sizing(t *testing.T, test func(t *testing.T, l *sizes)) {
 	})
 }
 
-func (l *sizes) prepareAgent(agent *parts) {
+func (l *sizes) prepareAgent(agent *agent) {
 	s := agent.syncer
-	s.AdmitNode = func() *admission.Node {
-		return &admission.Node{Name: "board", OS: "linux", MaxPods: 10, Allocatable: v1.ResourceList{
+	s.AdmitNode = func() *nodeinfo.Admission {
+		return &nodeinfo.Admission{Name: "board", OS: "linux", MaxPods: 10, Allocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("256Mi"),
 		}}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/server"
+	"github.com/tinylet/tinylet/agent/container/logrotate"
 	"github.com/tinylet/tinylet/agent/server/streaming"
 )
 
@@ -20,12 +20,16 @@ func TestStartedContainerIsSeenBeforeTheStatus(t *testing.T) {
 		p.Spec.Containers[1].Image = "localhost/late:1"
 		woken := make(chan struct{}, 1)
 		found := time.Duration(-1)
-		l.prepare = func(a *parts) {
-			view, cancel := a.evictions.view, a.statuses.Notify(woken)
+		l.prepare = func(a *agent) {
+			cancel := a.statuses.Notify(woken)
 			l.done.Go(func() {
 				defer cancel()
 				for range woken { // as the rotation of logs does
-					if logs := view.logs(); len(logs) > 0 && found < 0 {
+					n, ok := a.node.Peek()
+					if !ok {
+						continue
+					}
+					if logs := logrotate.LogsOf(a.statuses.List(), n); len(logs) > 0 && found < 0 {
 						found = l.since()
 						if want := filepath.Join(l.cfg.Paths.PodLogs, "default_two-board_"+string(p.UID), "c0", "0.log"); logs[0].Path != want {
 							t.Errorf("its log is %q, want %q", logs[0].Path, want)
@@ -46,18 +50,13 @@ func TestStartedContainerIsSeenBeforeTheStatus(t *testing.T) {
 		if found < 0 || found > 30*time.Second {
 			t.Errorf("the container was listed after %v, want at its start", found)
 		}
-		view := l.agent.evictions.view
-		if all := view.running(); len(all) != 1 || all[0].ID != id {
+		if all := l.agent.runningContainers(); len(all) != 1 || all[0].ID != id {
 			t.Errorf("running: %+v", all)
 		}
-		if got, err := view.found(t.Context(), streaming.Name{Namespace: "default", Pod: p.Name, Container: "c0"}); err != nil || got.ContainerID != id {
+		if got, err := (&streaming.Finder{Statuses: l.agent.statuses}).Find(t.Context(), streaming.Name{Namespace: "default", Pod: p.Name, Container: "c0"}); err != nil || got.ContainerID != id {
 			t.Errorf("a session finds %+v, %v", got, err)
 		}
-		q := server.LogQuery{Pod: p, Container: "c0", ID: id}
-		if !view.runs(q) {
-			t.Error("who follows its log is told that it has ended")
-		}
-		if got, ok := view.started(p.UID, "c0"); !ok || got != id {
+		if got, ok := l.agent.statuses.RunningContainer(p.UID, "c0"); !ok || got != id {
 			t.Errorf("kubectl logs finds %q, %v", got, ok)
 		}
 		stop()

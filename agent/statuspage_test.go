@@ -12,11 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/server/statuspage"
 )
@@ -24,12 +21,8 @@ import (
 // pageOf makes a running agent's page anew, with those checks.
 func (l *lab) pageOf(checks []local.Check, log *slog.Logger) *pageState {
 	l.t.Helper()
-	facts, err := newNodeFacts(l.cfg, l.runtime, nil)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	v := &view{statuses: l.agent.statuses, workers: l.agent.workers, node: facts}
-	handler, err := l.agent.assemblePage(l.cfg, v, checks, log)
+	l.agent.log = log
+	handler, err := l.agent.assemblePage(&local.PodLister{Statuses: l.agent.statuses, Workers: l.agent.workers, Node: l.agent.node}, checks)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -88,7 +81,7 @@ func TestPageShowsTheNode(t *testing.T) {
 			n.Agent.MemoryBytes != 11 || n.Runtime != nil || len(got.Classes) != 1 || got.Server != nil || len(got.Conditions) != 3 || !got.Conditions[0].Good {
 			t.Errorf("node %+v, classes %+v, server %+v, conditions %+v", n, got.Classes, got.Server, got.Conditions)
 		}
-		if len(got.Pods) != 2 || len(got.Events) == 0 || len(got.Events) > pageEvents {
+		if len(got.Pods) != 2 || len(got.Events) == 0 || len(got.Events) > 30 {
 			t.Fatalf("%d pods, %d events", len(got.Pods), len(got.Events))
 		}
 		c, w := got.Pods[0], got.Pods[1]
@@ -152,69 +145,5 @@ func TestWhereThereIsAPage(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestPodMood(t *testing.T) {
-	for _, tt := range []struct {
-		phase  v1.PodPhase
-		status string
-		ready  int
-		want   statuspage.Severity
-	}{
-		{v1.PodRunning, "Running", 1, statuspage.Good},
-		{v1.PodRunning, "Running", 0, statuspage.Busy},
-		{v1.PodRunning, "NotReady", 1, statuspage.Busy},
-		{v1.PodRunning, "Terminating", 1, statuspage.Busy},
-		{v1.PodRunning, "CrashLoopBackOff", 0, statuspage.Bad},
-		{v1.PodRunning, "Completed", 0, statuspage.Busy},
-		{v1.PodPending, "Pending", 0, statuspage.Busy},
-		{v1.PodPending, "ContainerCreating", 0, statuspage.Busy},
-		{v1.PodPending, "Init:0/1", 0, statuspage.Busy},
-		{v1.PodPending, "Init:CrashLoopBackOff", 0, statuspage.Bad},
-		{v1.PodPending, "Init:Signal:9", 0, statuspage.Bad},
-		{v1.PodPending, "ImagePullBackOff", 0, statuspage.Bad},
-		{v1.PodPending, "ErrImageNeverPull", 0, statuspage.Bad},
-		{v1.PodPending, "InvalidImageName", 0, statuspage.Bad},
-		{v1.PodPending, "CreateContainerConfigError", 0, statuspage.Bad},
-		{v1.PodSucceeded, "Completed", 0, statuspage.Over},
-		{v1.PodFailed, "Evicted", 0, statuspage.Bad},
-	} {
-		p := &v1.Pod{}
-		p.Status.Phase = tt.phase
-		if got := podMood(p, &pod.Summary{Status: tt.status, Ready: tt.ready, Total: 1}); got != tt.want {
-			t.Errorf("%s, %s, %d ready: %s, want %s", tt.phase, tt.status, tt.ready, got, tt.want)
-		}
-	}
-}
-
-func TestShownConditions(t *testing.T) {
-	var got []string
-	for _, c := range shownConditions([]local.Condition{
-		{Type: "Ready", Status: "True"}, {Type: "Ready", Status: "False"},
-		{Type: "MemoryPressure", Status: "False"}, {Type: "MemoryPressure", Status: "True"},
-		{Type: "DiskPressure", Status: "Unknown"},
-	}) {
-		if c.Good {
-			got = append(got, c.Type+" "+c.Status)
-		}
-	}
-	if diff := cmp.Diff([]string{"Ready True", "MemoryPressure False"}, got); diff != "" {
-		t.Errorf("good (-want +got):\n%s", diff)
-	}
-}
-
-func TestRecentEvents(t *testing.T) {
-	var all []event.Event
-	for i := range pageEvents + 5 {
-		all = append(all, event.Event{Type: v1.EventTypeWarning, Reason: "R", Count: i})
-	}
-	all = append(all, event.Event{Pod: pod.Ref{UID: "1", Namespace: "a", Name: "b"}, Type: v1.EventTypeNormal, Reason: "Last"})
-	got := recentEvents(all)
-	if len(got) != pageEvents || got[0].Reason != "Last" || got[0].Pod != "a/b" || got[0].Warning || !got[1].Warning || got[1].Pod != "" || got[1].Count != pageEvents+4 {
-		t.Errorf("%d events, %+v", len(got), got[:2])
-	}
-	if got := recentEvents(nil); len(got) != 0 {
-		t.Errorf("of none: %+v", got)
 	}
 }

@@ -3,15 +3,13 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/image"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 	"github.com/tinylet/tinylet/agent/podworker/hook"
 	"github.com/tinylet/tinylet/agent/podworker/podsync"
@@ -21,62 +19,60 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/resource/userns"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
-	"github.com/tinylet/tinylet/cgroups"
 )
 
-// assembleSyncer builds what does the work on a pod.
-func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, below *below, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
-	volumes := volume.New(cfg.Paths.Root)
-	volumes.MemoryLimit = func(p *v1.Pod) int64 { return memoryLimit(p, node.allocatable) }
-	p.volumes = volumes
+// newSyncer builds what syncs one pod.
+func (a *agent) newSyncer() *podsync.Syncer {
+	cfg, node, log := a.cfg, a.node, a.log
+	a.volumes = volume.New(cfg.Paths.Root)
+	a.volumes.MemoryLimit = func(p *v1.Pod) int64 { return memoryLimit(p, node.Allocatable()) }
 	c := podsync.Config{
-		Runtime:     runtime,
-		Images:      image.NewPuller(pulls(cfg, runtime, p, log)),
-		Volumes:     volumes,
-		Objects:     p.reader(),
-		Probes:      p.probes,
-		Hooks:       hook.New(hook.Config{Hooks: handler.New(handler.Config{Exec: runtime}), Events: p.events}),
+		Runtime:     a.runtime,
+		Images:      image.NewPuller(a.pullConfig()),
+		Volumes:     a.volumes,
+		Objects:     a.reader(),
+		Probes:      a.probes,
+		Hooks:       hook.New(hook.Config{Hooks: handler.New(handler.Config{Exec: a.runtime}), Events: a.events}),
 		Users:       &userns.Lazy{Config: cfg},
 		Allocations: checkpoint.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
-		Ready:       func() bool { return p.mux.Ready() },
+		Ready:       func() bool { return a.mux.Ready() },
 		Resizable: resize.Features{
-			LimitedSwap: cfg.Kubelet.MemorySwap.SwapBehavior == swapLimited && node.accounting.swap,
-			StaticCPU:   p.cpus != nil,
+			LimitedSwap: node.LimitedSwap(),
+			StaticCPU:   a.cpus != nil,
 		},
-		CPUs:              p.cpus,
-		OOM:               p.oomWatcher(tree, node, log),
-		Statuses:          p.statuses,
-		Events:            p.events,
-		Node:              node.get,
-		PeekNode:          node.peek,
-		AdmitNode:         node.admit,
-		ShuttingDown:      p.shutdown.InProgress,
-		Pressure:          p.evictions.under,
-		PodAdded:          p.evictions.arrived,
-		Handler:           p.handler,
-		RecursiveReadOnly: node.recursiveReadOnly,
-		Wake:              p.wake,
-		HostIPs:           node.hostIPs,
+		CPUs:              a.cpus,
+		OOM:               a.oomWatcher(),
+		Statuses:          a.statuses,
+		Events:            a.events,
+		Node:              node.Get,
+		PeekNode:          node.Peek,
+		AdmitNode:         node.Admission,
+		ShuttingDown:      a.shutdown.InProgress,
+		Pressure:          a.eviction.Conditions,
+		PodAdded:          a.eviction.PodAdded,
+		Handler:           a.handler,
+		RecursiveReadOnly: node.RecursiveReadOnly,
+		Wake:              a.wake,
+		HostIPs:           node.HostIPs,
 		LogLinks:          cfg.Paths.ContainerLogs,
 		MaxBackoff:        maxBackoff(cfg),
-		BootID:            bootID(),
+		BootID:            nodeinfo.BootID(),
 		Log:               log,
 	}
-	if p.cgroups != nil {
-		c.Cgroups = p.cgroups
+	if a.cgroups != nil {
+		c.Cgroups = a.cgroups
 	}
-	if below != nil {
-		c.NativeAPI = below
+	if a.native != nil {
+		c.NativeAPI = a.native
 	}
-	if p.cluster != nil {
-		c.Services, c.ConfirmNode = p.cluster.services, p.cluster.registrar.Refresh
+	if a.cluster != nil {
+		c.Services, c.ConfirmNode = a.cluster.services, a.cluster.registrar.Refresh
 	}
 	return podsync.New(c)
 }
 
-// memoryLimit is how much memory in bytes a pod can use: its own limit where
-// that is less than what all pods may use of the node (calculateEmptyDirMemorySize
-// in pkg/volume/emptydir).
+// memoryLimit returns how much memory in bytes a pod can use: the lower one of its own limit
+// and the node's allocatable memory (calculateEmptyDirMemorySize in pkg/volume/emptydir).
 func memoryLimit(p *v1.Pod, allocatable v1.ResourceList) int64 {
 	own, all := criconfig.PodResources(p, &criconfig.Node{}).MemoryMax, allocatable.Memory().Value()
 	if own <= 0 || all > 0 && all < own {
@@ -85,34 +81,33 @@ func memoryLimit(p *v1.Pod, allocatable v1.ResourceList) int64 {
 	return own
 }
 
-// oomWatcher knows what the kernel killed for want of memory; nil without
-// cgroups.
-func (p *parts) oomWatcher(tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *oom.Watcher {
-	if tree == nil {
+// oomWatcher returns the watcher of OOM kills; nil without cgroups.
+func (a *agent) oomWatcher() *oom.Watcher {
+	if a.tree == nil {
 		return nil
 	}
 	return oom.New(oom.Config{
-		Tree: tree, Poller: p.poller, Node: node.peek, Pods: p.statuses.List, Wake: p.wake, Events: p.events, Log: log,
+		Tree: a.tree, Poller: a.poller, Node: a.node.Peek, Pods: a.statuses.List, Wake: a.wake, Events: a.events, Log: a.log,
 	})
 }
 
-// reader answers what pods refer to: from local files, and what is not there
-// from the API server.
-func (p *parts) reader() apiobjects.Source {
-	if p.cluster == nil {
-		return p.objects
+// reader returns the reader of the objects that pods refer to: local files first, then the API
+// server.
+func (a *agent) reader() apiobjects.Source {
+	if a.cluster == nil {
+		return a.objects
 	}
-	return apiobjects.Chain(p.objects, p.cluster.reader)
+	return apiobjects.Chain(a.objects, a.cluster.reader)
 }
 
-// handler is the runtime's handler for a pod's runtime class.
-func (p *parts) handler(ctx context.Context, pod *v1.Pod) (string, error) {
+// handler returns the runtime handler of a pod's RuntimeClass.
+func (a *agent) handler(ctx context.Context, pod *v1.Pod) (string, error) {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
 		return "", nil
 	}
-	class, err := p.reader().RuntimeClass(ctx, *pod.Spec.RuntimeClassName)
+	class, err := a.reader().RuntimeClass(ctx, *pod.Spec.RuntimeClassName)
 	if err != nil {
-		return "", fmt.Errorf("find the pod's runtime class: %w", err)
+		return "", fmt.Errorf("get the pod's RuntimeClass: %w", err)
 	}
 	return class.Handler, nil
 }

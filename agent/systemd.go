@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,46 +11,47 @@ import (
 	"github.com/tinylet/tinylet/agent/health/sdnotify"
 )
 
-// assembleSystemd builds what reports to systemd, where it has started the
-// agent and wants that.
-func (p *parts) assembleSystemd(log *slog.Logger) {
+// assembleSystemd builds the notifications for systemd, if systemd has started the agent and
+// expects them.
+func (a *agent) assembleSystemd() error {
 	if !sdnotify.Enabled() {
-		return
+		return nil
 	}
-	p.systemd = sdnotify.New(sdnotify.Config{
-		Ready: p.ready, Status: p.line, Notify: p.statuses.Notify, Stopping: p.stopping, Checks: p.vitals(), Log: log,
+	a.systemd = sdnotify.New(sdnotify.Config{
+		Ready: a.ready, Status: a.statusLine, Notify: a.statuses.Notify, Stopping: a.stopping, Checks: a.watchdogChecks(), Log: a.log,
 	})
+	return nil
 }
 
-// ready returns nil once the sync loop runs and has the pods of the journal.
-// The container runtime and the API server may be away.
-func (p *parts) ready(ctx context.Context) error {
-	if p.cluster != nil {
+// ready returns nil once the sync loop runs and has the pods of the journal. The container
+// runtime and the API server may be unavailable.
+func (a *agent) ready(ctx context.Context) error {
+	if a.cluster != nil {
 		select {
-		case <-p.handedOver:
+		case <-a.restored:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	return p.loop.Alive(ctx)
+	return a.loop.Alive(ctx)
 }
 
-// vitals are the checks for what a restart of the agent cures.
-func (p *parts) vitals() []health.Check {
+// watchdogChecks returns the checks for faults that a restart of the agent cures.
+func (a *agent) watchdogChecks() []health.Check {
 	checks := []health.Check{
-		{Name: "sync loop", Run: p.loop.Alive}, {Name: "pod workers", Run: p.workers.Unlocked},
-		{Name: "pod syncs", Run: p.syncer.Unlocked}, {Name: "pod statuses", Run: p.statuses.Unlocked},
+		{Name: "sync loop", Run: a.loop.Alive}, {Name: "pod workers", Run: a.workers.Unlocked},
+		{Name: "pod syncs", Run: a.syncer.Unlocked}, {Name: "pod statuses", Run: a.statuses.Unlocked},
 	}
-	if p.cluster != nil && p.cluster.journal != nil {
-		checks = append(checks, health.Check{Name: "journal", Run: p.cluster.journal.Unlocked})
+	if a.cluster != nil && a.cluster.journal != nil {
+		checks = append(checks, health.Check{Name: "journal", Run: a.cluster.journal.Unlocked})
 	}
 	return checks
 }
 
-// line is the agent's state in one line.
-func (p *parts) line() string {
+// statusLine returns the agent's state in one line.
+func (a *agent) statusLine() string {
 	phases := map[v1.PodPhase]int{}
-	for _, e := range p.statuses.List() {
+	for _, e := range a.statuses.List() {
 		phases[e.Status.Phase]++
 	}
 	var parts []string

@@ -47,11 +47,11 @@ func TestReadyWithoutServerAndRuntime(t *testing.T) {
 				if len(done) != 1 || <-done != nil {
 					t.Error("not ready with the pods of the journal")
 				}
-				if got := l.agent.line(); got != "Pods: 1 pending" {
+				if got := l.agent.statusLine(); got != "Pods: 1 pending" {
 					t.Errorf("the status is %q", got)
 				}
 				l.settle(time.Hour)
-				if err := health.Run(ctx, time.Second, l.agent.vitals()); err != nil {
+				if err := health.Run(ctx, time.Second, l.agent.watchdogChecks()); err != nil {
 					t.Errorf("a restart would not cure this: %v", err)
 				}
 				cancel()
@@ -66,13 +66,13 @@ func TestLoopThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		l.start()
 		l.settle(time.Second)
-		if err := health.Run(t.Context(), time.Second, l.agent.vitals()); err != nil {
+		if err := health.Run(t.Context(), time.Second, l.agent.watchdogChecks()); err != nil {
 			t.Error(err)
 		}
-		if got := l.agent.line(); got != "No pods" {
+		if got := l.agent.statusLine(); got != "No pods" {
 			t.Errorf("the status is %q", got)
 		}
-		vitals := l.agent.vitals()
+		vitals := l.agent.watchdogChecks()
 		l.kill()
 		if err := health.Run(t.Context(), time.Second, vitals); err == nil || !strings.HasPrefix(err.Error(), "sync loop: ") {
 			t.Errorf("without a sync loop: %v", err)

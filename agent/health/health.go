@@ -6,6 +6,8 @@
 // container runtime, the API server, the network and the disks. An agent that
 // waits for one of them is healthy. A lock that is held across such a wait is
 // therefore not checked.
+//
+// Supervisor runs the tasks of the agent, and restarts those that return early.
 package health
 
 import (

@@ -47,7 +47,7 @@ func (e *Entry) Running() iter.Seq[RunningContainer] {
 			return
 		}
 		for c := range ContainerStatuses(e.Status) {
-			_, id, _ := strings.Cut(c.ContainerID, "://")
+			id := ContainerID(c)
 			if id == "" || c.State.Running == nil || e.startedSince(c.Name) {
 				continue
 			}
@@ -81,4 +81,13 @@ type Sandbox struct {
 	Since time.Time
 	// HostNetwork means that it uses the host's network namespace.
 	HostNetwork bool
+}
+
+// IsTerminal reports whether a phase is final.
+func IsTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
+// ContainerID returns the runtime's ID of a container without the runtime's name, or "".
+func ContainerID(c *v1.ContainerStatus) string {
+	_, id, _ := strings.Cut(c.ContainerID, "://")
+	return id
 }

@@ -32,7 +32,7 @@ func Summarize(p *v1.Pod, stopping bool) Summary {
 	if !waits || conditionTrue(p, v1.PodInitialized) {
 		s.containers(p)
 	}
-	terminal := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	terminal := IsTerminal(p.Status.Phase)
 	if (p.DeletionTimestamp != nil || stopping) && !terminal {
 		s.Status = "Terminating"
 	}

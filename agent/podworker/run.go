@@ -60,8 +60,11 @@ func (s *Workers) run(ctx context.Context, w *worker) {
 		}
 		s.observe(next.operation, s.now().Sub(begun))
 		over := s.recordResult(w, next, result, err)
-		if next.do == actFinish && err == nil && s.OnTerminated != nil {
-			s.OnTerminated(next.ref.UID)
+		if next.do == actFinish && err == nil {
+			s.closeEvicted(next.ref.UID)
+			if s.OnTerminated != nil {
+				s.OnTerminated(next.ref.UID)
+			}
 		}
 		if over {
 			return

@@ -77,6 +77,8 @@ type Workers struct {
 	mu           sync.Mutex
 	runtimeKnown bool // Adopt was called
 	workers      map[types.UID]*worker
+	// evicted are closed when the pods that Evict was called for are terminated.
+	evicted map[types.UID]chan struct{}
 	// names lists the UIDs that share a full name, in order of arrival. The
 	// first one holds the name.
 	names map[string][]types.UID
@@ -110,6 +112,7 @@ func NewWorkers(syncer Syncer, log *slog.Logger) *Workers {
 		log:     log,
 		now:     time.Now,
 		workers: make(map[types.UID]*worker),
+		evicted: make(map[types.UID]chan struct{}),
 		names:   make(map[string][]types.UID),
 	}
 }
@@ -190,6 +193,51 @@ func (s *Workers) TerminatePod(uid types.UID, grace time.Duration) (sooner bool)
 	defer s.mu.Unlock()
 	w := s.workers[uid]
 	return w != nil && s.stop(w, grace)
+}
+
+// Evict terminates a syncing pod within at most grace, or shortens its termination, as
+// TerminatePod does. The first time it calls record before, which reports why. terminated
+// is closed when the pod is terminated. It is nil if the pod neither syncs nor terminates,
+// or was evicted before and does not stop sooner.
+func (s *Workers) Evict(uid types.UID, grace time.Duration, record func()) (terminated <-chan struct{}) {
+	terminated, first := s.awaitTermination(uid)
+	if terminated == nil {
+		return nil
+	}
+	if first {
+		record()
+	}
+	if !s.TerminatePod(uid, grace) && !first {
+		return nil
+	}
+	return terminated
+}
+
+// awaitTermination returns the channel that is closed when a syncing or terminating pod is
+// terminated. first reports whether nobody has asked for it before.
+func (s *Workers) awaitTermination(uid types.UID) (terminated <-chan struct{}, first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.workers[uid]
+	if w == nil || w.status.state() != Syncing && w.status.state() != Terminating {
+		return nil, false
+	}
+	if c := s.evicted[uid]; c != nil {
+		return c, false
+	}
+	c := make(chan struct{})
+	s.evicted[uid] = c
+	return c, true
+}
+
+// closeEvicted releases those who wait for the pod's termination.
+func (s *Workers) closeEvicted(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.evicted[uid]; c != nil {
+		close(c)
+		delete(s.evicted, uid)
+	}
 }
 
 // Wake triggers a sync because the runtime reported a change. It ignores an

@@ -110,7 +110,7 @@ func TestShutdown(t *testing.T) {
 	}
 	l.vm = l.boot(nil)
 	log := l.sh("cat /var/log/tinylet.log")
-	for _, want := range []string{"machine goes down", "terminated pods for node shutdown", "tinylet ends, the machine goes down"} {
+	for _, want := range []string{"node shutdown requested", "terminated pods for node shutdown", "nodeShutdown=true"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("tinylet's log of the shutdown does not say %q", want)
 		}

@@ -118,7 +118,7 @@ func (v *view) mirror(residue []byte, now time.Time) action {
 		return remove
 	case v.ours == nil:
 		return action{}
-	case terminal(v.api.Status.Phase) && !terminal(v.ours.Phase):
+	case pod.IsTerminal(v.api.Status.Phase) && !pod.IsTerminal(v.ours.Phase):
 		return remove
 	}
 	a, err := v.report(v.ours, residue, now)
@@ -143,7 +143,7 @@ func (v *view) regular(residue []byte, now time.Time) action {
 	}
 	if a.verb == nothing && v.ended() {
 		// Even if the status cannot be reported any more, the phase must be terminal.
-		if !terminal(v.api.Status.Phase) {
+		if !pod.IsTerminal(v.api.Status.Phase) {
 			if a, _ = v.report(&v.api.Status, residue, now); a.verb != nothing {
 				return a
 			}

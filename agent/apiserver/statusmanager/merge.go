@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Reasons for the unreadiness of a terminated pod (pkg/kubelet/status/generate.go).
@@ -14,8 +16,6 @@ const (
 	reasonCompleted = "PodCompleted"
 	reasonFailed    = "PodFailed"
 )
-
-func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // merge returns the status that the API's pod should have: ours, combined with the
 // parts of base that others own (mergePodStatus in
@@ -25,14 +25,14 @@ func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFa
 func merge(base, ours *v1.PodStatus, ended bool, now time.Time) v1.PodStatus {
 	s := *ours
 	switch {
-	case terminal(base.Phase) && s.Phase != base.Phase:
+	case pod.IsTerminal(base.Phase) && s.Phase != base.Phase:
 		s.Phase, s.Reason, s.Message = base.Phase, base.Reason, base.Message
-	case ended && !terminal(s.Phase):
+	case ended && !pod.IsTerminal(s.Phase):
 		s.Phase = v1.PodFailed
 	}
-	turning := terminal(s.Phase) && !terminal(base.Phase)
+	turning := pod.IsTerminal(s.Phase) && !pod.IsTerminal(base.Phase)
 	s.Conditions = mergeConditions(base.Conditions, ours.Conditions, turning)
-	if terminal(s.Phase) {
+	if pod.IsTerminal(s.Phase) {
 		unready(s.Conditions, base.Conditions, s.Phase, now)
 	}
 	if base.StartTime != nil && !base.StartTime.IsZero() {

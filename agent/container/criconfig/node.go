@@ -136,6 +136,11 @@ func LogPath(container string, restartCount int) string {
 	return filepath.Join(pathElement(container), strconv.Itoa(restartCount)+".log")
 }
 
+// ContainerLogPath returns the absolute path of a container's log file.
+func ContainerLogPath(p *v1.Pod, n *Node, container string, restartCount int) string {
+	return filepath.Join(LogDirectory(p, n), LogPath(container, restartCount))
+}
+
 // LogLink returns the base name of the symbolic link in /var/log/containers
 // that log collectors follow (pkg/kubelet/kuberuntime/legacy.go).
 func LogLink(ref pod.Ref, container, containerID string) string {

@@ -225,3 +225,31 @@ func (g *GC) remove(ctx context.Context, c candidate, why string) error {
 	g.cfg.Log.Info("removed image", "image", displayName(c.image), "imageID", c.image.GetId(), "bytes", c.image.GetSize(), "reason", why)
 	return nil
 }
+
+// InUse returns the names of the images that non-terminal pods use, for GCConfig.InUse.
+func InUse(entries []pod.Entry) []string {
+	var names []string
+	for _, e := range entries {
+		if pod.IsTerminal(e.Status.Phase) {
+			continue
+		}
+		for c := range pod.Containers(&e.Pod.Spec) {
+			names = append(names, c.Image)
+		}
+		for i := range e.Pod.Spec.Volumes {
+			if source := e.Pod.Spec.Volumes[i].Image; source != nil {
+				names = append(names, source.Reference)
+			}
+		}
+	}
+	return names
+}
+
+// FullName returns the full name of an image, as the runtime has it.
+func FullName(name string) (string, error) {
+	n, err := ParseName(name)
+	if err != nil {
+		return "", err
+	}
+	return n.String(), nil
+}

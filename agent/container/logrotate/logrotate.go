@@ -20,6 +20,9 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Reopener is the part of the container runtime that rotation uses. After
@@ -189,4 +192,16 @@ func (r *Rotator) acquire(ctx context.Context, path string) (done func(), err er
 		r.mu.Unlock()
 		close(mine)
 	}, nil
+}
+
+// LogsOf returns the logs of the running containers of pods.
+func LogsOf(entries []pod.Entry, node *criconfig.Node) []Log {
+	var out []Log
+	for i := range entries {
+		e := &entries[i]
+		for c := range e.Running() {
+			out = append(out, Log{ID: c.ID, Path: criconfig.ContainerLogPath(e.Pod, node, c.Name, c.Restarts)})
+		}
+	}
+	return out
 }

@@ -21,6 +21,8 @@
 // signal nor a forged one can begin or end a shutdown.
 package shutdown
 
+import v1 "k8s.io/api/core/v1"
+
 // Reasons and messages of pods. Programs parse them.
 const (
 	// ReasonEnded and MessageEnded are the status of a pod that failed because of
@@ -36,3 +38,9 @@ const (
 
 // reasonShutdown is the reason of the node's events.
 const reasonShutdown = "Shutdown"
+
+// Terminated reports whether a pod failed because of a node shutdown, and not for a reason
+// of its own.
+func Terminated(s *v1.PodStatus) bool {
+	return s.Phase == v1.PodFailed && (s.Reason == ReasonEnded || s.Reason == ReasonRejected)
+}

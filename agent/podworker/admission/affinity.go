@@ -4,13 +4,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 )
 
 // matchesNode reports whether the node matches the pod's nodeSelector and its
 // required node affinity.
-func matchesNode(p *v1.Pod, node *Node) bool {
+func matchesNode(p *v1.Pod, node *nodeinfo.Admission) bool {
 	for key, wanted := range p.Spec.NodeSelector {
-		if value, ok := node.label(key); !ok || value != wanted {
+		if value, ok := label(node, key); !ok || value != wanted {
 			return false
 		}
 	}
@@ -29,7 +31,7 @@ func matchesNode(p *v1.Pod, node *Node) bool {
 
 // matchesTerm reports whether the node meets all requirements of a term. An
 // empty or invalid term matches no node.
-func matchesTerm(term *v1.NodeSelectorTerm, node *Node) bool {
+func matchesTerm(term *v1.NodeSelectorTerm, node *nodeinfo.Admission) bool {
 	for i := range term.MatchExpressions {
 		if !matchesLabel(&term.MatchExpressions[i], node) {
 			return false
@@ -52,7 +54,7 @@ var operators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpLt:           selection.LessThan,
 }
 
-func matchesLabel(r *v1.NodeSelectorRequirement, node *Node) bool {
+func matchesLabel(r *v1.NodeSelectorRequirement, node *nodeinfo.Admission) bool {
 	operator, ok := operators[r.Operator]
 	if !ok {
 		return false
@@ -62,7 +64,7 @@ func matchesLabel(r *v1.NodeSelectorRequirement, node *Node) bool {
 		return false
 	}
 	set := labels.Set{}
-	if value, ok := node.label(r.Key); ok {
+	if value, ok := label(node, r.Key); ok {
 		set[r.Key] = value
 	}
 	return requirement.Matches(set)
@@ -70,7 +72,7 @@ func matchesLabel(r *v1.NodeSelectorRequirement, node *Node) bool {
 
 // matchesField reports whether the node meets a requirement on a field. The only
 // field is metadata.name.
-func matchesField(r *v1.NodeSelectorRequirement, node *Node) bool {
+func matchesField(r *v1.NodeSelectorRequirement, node *nodeinfo.Admission) bool {
 	if len(r.Values) != 1 {
 		return false
 	}
@@ -90,7 +92,7 @@ func matchesField(r *v1.NodeSelectorRequirement, node *Node) bool {
 
 // toleratesNode reports whether the pod tolerates each taint that would evict it
 // again: like the kubelet, it checks only the effect NoExecute.
-func toleratesNode(p *v1.Pod, node *Node) bool {
+func toleratesNode(p *v1.Pod, node *nodeinfo.Admission) bool {
 	for i := range node.Taints {
 		if t := &node.Taints[i]; t.Effect == v1.TaintEffectNoExecute && !tolerates(p.Spec.Tolerations, t) {
 			return false

@@ -6,12 +6,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // checkAppArmor rejects a pod whose AppArmor profile cannot be enforced
 // (pkg/security/apparmor).
-func checkAppArmor(p *v1.Pod, node *Node) *Rejection {
+func checkAppArmor(p *v1.Pod, node *nodeinfo.Admission) *Rejection {
 	required, err := appArmorOf(p)
 	if required && !node.AppArmor {
 		err = errors.New("AppArmor is not enabled on the host")

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -59,7 +60,7 @@ func (r *Rejection) StatusMessage() string { return "Pod was rejected: " + r.Mes
 // preempt other pods first. A static pod that requests an extended resource that
 // the node does not have at all is rejected; the kubelet runs it without the
 // resource.
-func Fit(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
+func Fit(p *v1.Pod, node *nodeinfo.Admission, others []*v1.Pod) *Rejection {
 	if node == nil {
 		return &Rejection{Reason: ReasonNodeUnknown, Message: "Kubelet cannot get node info."}
 	}
@@ -95,7 +96,7 @@ func Fit(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
 
 // checkOS compares the pod's operating system with the node's. Like the kubelet,
 // it compares the pod's label with the node's label, not the pod's nodeSelector.
-func checkOS(p *v1.Pod, node *Node) *Rejection {
+func checkOS(p *v1.Pod, node *nodeinfo.Admission) *Rejection {
 	if wanted, ok := p.Labels[v1.LabelOSStable]; ok && wanted != node.OS {
 		return &Rejection{Reason: ReasonOSSelector, Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
@@ -107,7 +108,7 @@ func checkOS(p *v1.Pod, node *Node) *Rejection {
 
 // checkGeneralPredicates checks affinity, node name, host ports and taints, but no
 // resources.
-func checkGeneralPredicates(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
+func checkGeneralPredicates(p *v1.Pod, node *nodeinfo.Admission, others []*v1.Pod) *Rejection {
 	own := checkAgentPorts(p, node)
 	switch {
 	case !matchesNode(p, node) && (pod.IsStatic(p) || !node.Unconfirmed):

@@ -11,10 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/randfill"
+
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 )
 
-func testNode() *Node {
-	return &Node{
+func testNode() *nodeinfo.Admission {
+	return &nodeinfo.Admission{
 		Name: "board", OS: "linux", Arch: "arm64", MaxPods: 3, Kernel: "6.12.41-v8+", AppArmor: true,
 		Labels:               map[string]string{"zone": "attic", "level": "7"},
 		AllowedUnsafeSysctls: []string{"kernel.msg*", "net/core/somaxconn"},
@@ -37,8 +39,8 @@ func fitPod(t *testing.T, uid, metadata, spec string) *v1.Pod {
 }
 
 // unconfirmed makes a node without a confirmed Node object, and applies also.
-func unconfirmed(also func(*Node)) func(*Node) {
-	return func(n *Node) {
+func unconfirmed(also func(*nodeinfo.Admission)) func(*nodeinfo.Admission) {
+	return func(n *nodeinfo.Admission) {
 		n.Unconfirmed = true
 		if also != nil {
 			also(n)
@@ -51,13 +53,13 @@ func requests(list string) string {
 }
 
 // ownPorts gives the node those of an agent.
-func ownPorts(n *Node) { n.AgentPorts = []uint16{10248, 10250} }
+func ownPorts(n *nodeinfo.Admission) { n.AgentPorts = []uint16{10248, 10250} }
 
 func TestFit(t *testing.T) {
 	const noRoom = "Node didn't have enough resource: "
 	for _, tt := range []struct {
 		name           string
-		node           func(*Node)
+		node           func(*nodeinfo.Admission)
 		metadata, spec string
 		others         []string // specs
 		reason         string
@@ -66,7 +68,7 @@ func TestFit(t *testing.T) {
 		{name: "nothing asked", spec: "{}"},
 		{name: "all of it", spec: requests(`cpu: 2, memory: 400Mi, ephemeral-storage: 1Gi, hugepages-2Mi: 4Mi, example.com/led: 2`)},
 		{name: "labels not confirmed", node: unconfirmed(nil), spec: "{nodeSelector: {zone: cellar}, containers: []}"},
-		{name: "taints not confirmed", node: unconfirmed(func(n *Node) { n.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }), spec: "{containers: []}"},
+		{name: "taints not confirmed", node: unconfirmed(func(n *nodeinfo.Admission) { n.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }), spec: "{containers: []}"},
 		{name: "labels not confirmed, static pod", node: unconfirmed(nil), metadata: fromFile, spec: "{nodeSelector: {zone: cellar}, containers: []}",
 			reason: "NodeAffinity", message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
 		{name: "cpu", spec: requests("cpu: 2001m"), reason: "OutOfcpu", message: noRoom + "cpu, requested: 2001, used: 0, capacity: 2000"},
@@ -122,9 +124,9 @@ func TestFit(t *testing.T) {
 		{name: "another OS", spec: `{os: {name: windows}}`, reason: "PodOSNotSupported", message: "Failed to admit pod as the OS field doesn't match node OS"},
 		{name: "label of another OS", metadata: `labels: {kubernetes.io/os: windows}`, spec: `{}`, reason: "PodOSSelectorNodeLabelDoesNotMatch", message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},
 		{name: "strict groups", spec: `{securityContext: {supplementalGroupsPolicy: Strict}}`},
-		{name: "strict groups that the runtime does not know", node: func(n *Node) { n.NoStrictSupplementalGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Strict}}`,
+		{name: "strict groups that the runtime does not know", node: func(n *nodeinfo.Admission) { n.NoStrictSupplementalGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Strict}}`,
 			reason: "SupplementalGroupsPolicyNotSupported", message: "SupplementalGroupsPolicy=Strict is not supported in this node"},
-		{name: "merged groups", node: func(n *Node) { n.NoStrictSupplementalGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Merge}}`},
+		{name: "merged groups", node: func(n *nodeinfo.Admission) { n.NoStrictSupplementalGroups = true }, spec: `{securityContext: {supplementalGroupsPolicy: Merge}}`},
 		{name: "user namespace", spec: `{hostUsers: false}`},
 		{name: "user namespace on the host's network", spec: `{hostUsers: false, hostNetwork: true}`, reason: "PodFeatureUnsupported", message: "Pod requires node features that are not available: UserNamespacesHostNetworkSupport"},
 
@@ -161,13 +163,13 @@ func TestFit(t *testing.T) {
 	}
 }
 
-func taint(key, value string, effect v1.TaintEffect) func(*Node) {
-	return func(n *Node) {
+func taint(key, value string, effect v1.TaintEffect) func(*nodeinfo.Admission) {
+	return func(n *nodeinfo.Admission) {
 		n.Taints = []v1.Taint{{Key: "other", Effect: v1.TaintEffectPreferNoSchedule}, {Key: key, Value: value, Effect: effect}}
 	}
 }
 
-func noAppArmor(n *Node) { n.AppArmor = false }
+func noAppArmor(n *nodeinfo.Admission) { n.AppArmor = false }
 
 // TestNodeAffinity is about one required term.
 func TestNodeAffinity(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -48,7 +49,7 @@ func anyHostPort(p *v1.Pod, f func(*v1.ContainerPort) bool) bool {
 // checkAgentPorts rejects host ports that the agent listens on: the hostPort rule
 // would redirect packets to the pod before they reach the agent's listener. With
 // hostNetwork the kernel returns "address in use", as under a kubelet.
-func checkAgentPorts(p *v1.Pod, node *Node) *Rejection {
+func checkAgentPorts(p *v1.Pod, node *nodeinfo.Admission) *Rejection {
 	if p.Spec.HostNetwork {
 		return nil
 	}

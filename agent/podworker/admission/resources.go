@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -32,7 +33,7 @@ func (s *insufficientResource) rejection() *Rejection {
 // insufficientResources lists the resources that the pod requests and that the other pods
 // do not leave, in the kubelet's order: pods, cpu, memory, ephemeral storage,
 // then the others by name.
-func insufficientResources(p *v1.Pod, node *Node, others []*v1.Pod) []insufficientResource {
+func insufficientResources(p *v1.Pod, node *nodeinfo.Admission, others []*v1.Pod) []insufficientResource {
 	requests := pod.Requests(p)
 	names := accountedResources(requests)
 	used := make([]int64, len(names))

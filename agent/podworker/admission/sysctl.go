@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -49,7 +50,7 @@ var ipcSysctls = []string{
 
 // checkSysctls rejects sysctls that are neither safe nor allowed, and those of a
 // namespace that the pod shares with the host.
-func checkSysctls(p *v1.Pod, node *Node) *Rejection {
+func checkSysctls(p *v1.Pod, node *nodeinfo.Admission) *Rejection {
 	if p.Spec.SecurityContext == nil {
 		return nil
 	}
@@ -61,7 +62,7 @@ func checkSysctls(p *v1.Pod, node *Node) *Rejection {
 	return nil
 }
 
-func checkSysctl(name string, p *v1.Pod, node *Node) error {
+func checkSysctl(name string, p *v1.Pod, node *nodeinfo.Admission) error {
 	in, ok := allowedSysctl(name, node)
 	switch {
 	case !ok:
@@ -73,7 +74,7 @@ func checkSysctl(name string, p *v1.Pod, node *Node) error {
 }
 
 // allowedSysctl reports whether pods may set a sysctl, and returns its namespace.
-func allowedSysctl(name string, node *Node) (in namespace, ok bool) {
+func allowedSysctl(name string, node *nodeinfo.Admission) (in namespace, ok bool) {
 	major, minor := kernelVersion(node.Kernel)
 	for _, s := range safeSysctls {
 		if s.name == name && (major > s.major || (major == s.major && minor >= s.minor)) {

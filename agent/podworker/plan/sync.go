@@ -61,7 +61,7 @@ func Sync(in Input) Actions {
 // terminalInAPI reports whether the API server has a terminal phase of the pod,
 // which is final. The status in a manifest is ignored.
 func terminalInAPI(p *v1.Pod) bool {
-	return !pod.IsStatic(p) && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
+	return !pod.IsStatic(p) && pod.IsTerminal(p.Status.Phase)
 }
 
 // usable returns the sandbox for the pod's containers: the newest one, if it is

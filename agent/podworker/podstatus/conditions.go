@@ -72,7 +72,7 @@ func (g *generator) conditions(s *v1.PodStatus) {
 // A controller that sees it need not wait any more.
 func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
 	c := condition(g.old.Conditions, v1.DisruptionTarget)
-	if g.Disruption == nil || g.suppressed || !terminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
+	if g.Disruption == nil || g.suppressed || !pod.IsTerminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
 		return c
 	}
 	return &v1.PodCondition{

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 func TestPhase(t *testing.T) {
@@ -476,7 +477,7 @@ func TestRandom(t *testing.T) {
 			if !equality.Semantic.DeepEqual(before, previous) || !equality.Semantic.DeepEqual(podBefore, p) {
 				t.Fatalf("seed %d: the input changed:\n%s", seed, gocmp.Diff(before, previous)+gocmp.Diff(podBefore, p))
 			}
-			if previous != nil && terminal(previous.Phase) && got.Phase != previous.Phase {
+			if previous != nil && pod.IsTerminal(previous.Phase) && got.Phase != previous.Phase {
 				t.Fatalf("seed %d: from %s to %s", seed, previous.Phase, got.Phase)
 			}
 			in.Previous, in.Now = &got, at(200)

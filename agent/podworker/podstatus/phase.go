@@ -19,11 +19,11 @@ func (g *generator) phase(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, r.Reason, r.Message
 	}
 	switch {
-	case terminal(g.old.Phase):
+	case pod.IsTerminal(g.old.Phase):
 		s.Phase = g.old.Phase
-	case terminal(g.api.Phase):
+	case pod.IsTerminal(g.api.Phase):
 		s.Phase = g.api.Phase
-	case g.Terminated && !pod.IsStatic(g.Pod) && !terminal(s.Phase):
+	case g.Terminated && !pod.IsStatic(g.Pod) && !pod.IsTerminal(s.Phase):
 		s.Phase = v1.PodFailed
 	case s.Phase == v1.PodPending && (g.old.Phase == v1.PodRunning || g.api.Phase == v1.PodRunning) && !pod.HasRestartAllRule(&g.Pod.Spec):
 		s.Phase = v1.PodRunning
@@ -48,7 +48,7 @@ func (g *generator) suppressPhase(s *v1.PodStatus) {
 
 // mustSuppress reports whether the phase has to be suppressed.
 func (g *generator) mustSuppress(s *v1.PodStatus) bool {
-	if !terminal(s.Phase) || terminal(g.old.Phase) || terminal(g.api.Phase) || g.Terminated {
+	if !pod.IsTerminal(s.Phase) || pod.IsTerminal(g.old.Phase) || pod.IsTerminal(g.api.Phase) || g.Terminated {
 		return false
 	}
 	for i := range g.Observed.Containers {
@@ -58,8 +58,6 @@ func (g *generator) mustSuppress(s *v1.PodStatus) bool {
 	}
 	return false
 }
-
-func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // restarts reports whether a container with this termination state is
 // restarted. An init container that succeeded is never restarted, nor is an

@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
@@ -49,7 +50,7 @@ func (g *generator) podResources(s *v1.PodStatus) {
 
 // resizeConditions adds the resize conditions of a pod that has not ended.
 func (g *generator) resizeConditions(s *v1.PodStatus) {
-	if !terminal(s.Phase) {
+	if !pod.IsTerminal(s.Phase) {
 		s.Conditions = append(s.Conditions, g.Resize.List()...)
 	}
 }

@@ -23,7 +23,7 @@ const (
 // container that triggered the restart still exists. When that is removed too,
 // the old condition shows the restart for one more status.
 func (g *generator) restartAll() {
-	if !pod.HasRestartAllRule(&g.Pod.Spec) || g.isStopping() || terminal(g.old.Phase) || terminal(g.api.Phase) {
+	if !pod.HasRestartAllRule(&g.Pod.Spec) || g.isStopping() || pod.IsTerminal(g.old.Phase) || pod.IsTerminal(g.api.Phase) {
 		return
 	}
 	c := condition(g.old.Conditions, v1.AllContainersRestarting)

@@ -176,3 +176,14 @@ func trySend(slot chan<- struct{}) {
 func (s *Store) Unlocked(ctx context.Context) error {
 	return health.CheckLock(ctx, s.mu.TryRLock, s.mu.RUnlock)
 }
+
+// RunningContainer returns the runtime's ID of a running container of a pod; ok is false if
+// there is none.
+func (s *Store) RunningContainer(uid types.UID, name string) (id string, ok bool) {
+	e, ok := s.Entry(uid)
+	if !ok {
+		return "", false
+	}
+	c, ok := e.RunningOf(name)
+	return c.ID, ok
+}

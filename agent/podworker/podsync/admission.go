@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
@@ -44,7 +45,7 @@ type candidate struct {
 // submit decides the admission of a new pod. For a known pod it only stores the
 // new version: an admitted pod is not decided again. A nil node admits every
 // pod. No pod is decided before the running pods are known.
-func (a *admitter) submit(p *v1.Pod, node *admission.Node) {
+func (a *admitter) submit(p *v1.Pod, node *nodeinfo.Admission) {
 	unsupported := ""
 	if problems := admission.Unsupported(p); len(problems) > 0 {
 		unsupported = problems.ToAggregate().Error()
@@ -64,7 +65,7 @@ func (a *admitter) submit(p *v1.Pod, node *admission.Node) {
 
 // adopt records the running pods, which are admitted. The first call then
 // decides the admission of the pods submitted before it.
-func (a *admitter) adopt(found []pod.Ref, node *admission.Node) {
+func (a *admitter) adopt(found []pod.Ref, node *nodeinfo.Admission) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	first := a.running == nil
@@ -92,7 +93,7 @@ func (a *admitter) adopt(found []pod.Ref, node *admission.Node) {
 // decide decides the admission of a pod. As in the kubelet, it checks node
 // pressure first and only once: a pod that is rejected for pressure is not
 // admitted later. The caller holds the lock.
-func (a *admitter) decide(j *candidate, node *admission.Node) {
+func (a *admitter) decide(j *candidate, node *nodeinfo.Admission) {
 	if _, runs := a.running[j.pod.UID]; runs {
 		return
 	}
@@ -108,7 +109,7 @@ func (a *admitter) decide(j *candidate, node *admission.Node) {
 }
 
 // fits checks whether a pod of another size fits; a nil node takes every pod.
-func (a *admitter) fits(p *v1.Pod, node *admission.Node) *admission.Rejection {
+func (a *admitter) fits(p *v1.Pod, node *nodeinfo.Admission) *admission.Rejection {
 	if node == nil {
 		return nil
 	}
@@ -143,7 +144,7 @@ func (a *admitter) result(uid types.UID) (unsupported string, rejection *admissi
 
 // retry decides a pod again whose rejection named pods to preempt, once all of
 // those have ended. done is false while one of them has not.
-func (a *admitter) retry(uid types.UID, node *admission.Node) (done bool) {
+func (a *admitter) retry(uid types.UID, node *nodeinfo.Admission) (done bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	j := a.find(uid)

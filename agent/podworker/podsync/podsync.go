@@ -23,10 +23,10 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/image"
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker"
-	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/podworker/hook"
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
@@ -90,7 +90,7 @@ type Config struct {
 	PeekNode func() (n *criconfig.Node, ok bool)
 	// AdmitNode returns the node against which pods are checked before they
 	// run. nil, or a nil result, admits all pods. It must not block.
-	AdmitNode func() *admission.Node
+	AdmitNode func() *nodeinfo.Admission
 	// ConfirmNode makes AdmitNode's labels and taints current from the API
 	// server. It is called before a pod from the API server is rejected for
 	// them, since the node may be labelled and the pods that need the label

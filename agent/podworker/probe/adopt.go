@@ -2,7 +2,6 @@ package probe
 
 import (
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -109,7 +108,7 @@ func apiContainerStatus(p *v1.Pod, id string) *v1.ContainerStatus {
 	}
 	for _, list := range [2][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for i := range list {
-			if _, bare, _ := strings.Cut(list[i].ContainerID, "://"); bare == id {
+			if pod.ContainerID(&list[i]) == id {
 				return &list[i]
 			}
 		}

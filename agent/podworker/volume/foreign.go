@@ -178,6 +178,28 @@ func (v *Manager) ActionRequired(uid types.UID, all []Foreign) string {
 		dir, strings.Join(texts, ", "))
 }
 
+// ForeignRemedies returns what the operator must do about the foreign volumes of pods that are
+// terminated.
+func (v *Manager) ForeignRemedies(terminated func(types.UID) bool) ([]string, error) {
+	all, err := v.AllForeign()
+	if err != nil {
+		return nil, err
+	}
+	var remedies []string
+	for len(all) > 0 {
+		uid := all[0].Pod
+		n := slices.IndexFunc(all, func(f Foreign) bool { return f.Pod != uid })
+		if n < 0 {
+			n = len(all)
+		}
+		if terminated(uid) {
+			remedies = append(remedies, v.ActionRequired(uid, all[:n]))
+		}
+		all = all[n:]
+	}
+	return remedies, nil
+}
+
 // errFound stops a walk.
 var errFound = errors.New("found")
 

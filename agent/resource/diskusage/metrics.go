@@ -1,9 +1,14 @@
 package diskusage
 
 import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // claimFamilies are the kubelet's metrics (metrics/collectors/volume_stats.go).
@@ -34,4 +39,21 @@ func WriteClaims(out *metrics.Stream, claims []Claim) {
 			}
 		}
 	}
+}
+
+// WriteClaimMetrics measures and writes the usage of all claims. If no pod has a claim, it
+// measures nothing. If the claims cannot be measured, it writes nothing: the other metrics
+// remain available. It fails only if ctx has ended.
+func (m *Meter) WriteClaimMetrics(ctx context.Context, out *metrics.Stream, entries []pod.Entry) error {
+	for _, e := range entries {
+		if slices.ContainsFunc(e.Pod.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
+			claims, err := m.Claims(ctx)
+			if err != nil {
+				return context.Cause(ctx)
+			}
+			WriteClaims(out, claims)
+			return nil
+		}
+	}
+	return nil
 }

@@ -1,14 +1,3 @@
-// Package eviction runs the eviction loop of the node. When a trigger arrives, the
-// loop observes the eviction signals, decides with agent/resource/eviction/policy,
-// reclaims node-level resources, and then evicts one pod after another until no
-// threshold is met.
-//
-// The package also evicts pods that exceed their limits on local storage (Limits).
-//
-// The loop has no period. While no threshold is met it sleeps until a trigger: the
-// kernel notifies of memory pressure (PSI, memory.events). It does not notify of low
-// disks and process IDs, so other periodic tasks of the agent trigger the loop when
-// they run anyway.
 package eviction
 
 import (
@@ -31,17 +20,17 @@ const podCleanupTimeout = 30 * time.Second
 
 // killDelay is how long a pod may exceed its grace period before it is killed without
 // the runtime. The runtime needs memory itself and may stall on it longer than other
-// pods survive. overdue exceeds the 2 s of the grace period that remain after any
+// pods survive. killDelay exceeds the 2 s of the grace period that remain after any
 // preStop hook.
 const killDelay = 5 * time.Second
 
 // minInterval is the minimum interval between two checks. Starting a pod changes its status
-// a dozen times, and each change is a trigger. pace is well below 1 s, the bound
+// a dozen times, and each change is a trigger. minInterval is well below 1 s, the bound
 // within which a notification of the kernel must lead to a decision.
 const minInterval = 200 * time.Millisecond
 
-// Config configures a Loop. Run calls its functions, one at a time.
-type Config struct {
+// loopConfig configures a loop. run calls its functions, one at a time.
+type loopConfig struct {
 	// Thresholds are those that Layout.Thresholds returns for Layout.
 	Thresholds []evictionapi.Threshold
 	Layout     policy.Layout
@@ -63,29 +52,29 @@ type Config struct {
 	Evict func(*v1.Pod, policy.Eviction) (gone <-chan struct{})
 	// Kill kills the processes of a pod at once, without the runtime.
 	Kill func(*v1.Pod) error
-	// DryRun does what Evict and Kill do, for a pod that does not exist. Keep calls
-	// rehearse once and protects the code pages that it used from reclaim. Both may
-	// be nil.
+	// DryRun does what Evict and Kill do, for a pod that does not exist. ProtectPages
+	// calls rehearse once and protects the code pages that it used from reclaim. Both
+	// may be nil.
 	DryRun       func(policy.Eviction)
 	ProtectPages func(rehearse func())
-	// OnConditionsChanged is called with the node conditions when they change. Met is called with
-	// the signal whose threshold is acted on.
+	// OnConditionsChanged is called with the node conditions when they change.
+	// OnThresholdMet is called with the signal whose threshold is acted on.
 	OnConditionsChanged func(evictionapi.Conditions)
 	OnThresholdMet      func(evictionapi.Signal)
 
 	Log *slog.Logger
 }
 
-// Loop is the eviction loop. Its methods are safe for concurrent use.
-type Loop struct {
-	Config
+// loop is the eviction loop. Its methods are safe for concurrent use.
+type loop struct {
+	loopConfig
 	tracker     *policy.Tracker
 	trigger     chan struct{}
 	conditions  atomic.Pointer[evictionapi.Conditions]
 	made        time.Time
-	triggeredAt atomic.Int64 // time of the first unhandled Look, since made; 0 means none
+	triggeredAt atomic.Int64 // time of the first unhandled notify, since made; 0 means none
 
-	// The fields below belong to Run.
+	// The fields below belong to run.
 	lastCheck      time.Time
 	reportedSignal evictionapi.Signal // signal of the last reported threshold
 	// idleUntil is the time until which no action is taken because none is possible.
@@ -93,16 +82,16 @@ type Loop struct {
 	rehearsed bool
 }
 
-// New returns a Loop for Run. It observes nothing yet.
-func New(c Config) *Loop {
-	l := &Loop{Config: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), trigger: make(chan struct{}, 1), made: time.Now()}
+// newLoop returns a loop for run. It observes nothing yet.
+func newLoop(c loopConfig) *loop {
+	l := &loop{loopConfig: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), trigger: make(chan struct{}, 1), made: time.Now()}
 	l.conditions.Store(&evictionapi.Conditions{})
 	return l
 }
 
-// Trigger triggers a check. All triggers before the check are handled by it. Look does
+// notify triggers a check. All triggers before the check are handled by it. It does
 // not block.
-func (l *Loop) Trigger() {
+func (l *loop) notify() {
 	l.triggeredAt.CompareAndSwap(0, int64(max(time.Since(l.made), 1)))
 	select {
 	case l.trigger <- struct{}{}:
@@ -110,15 +99,12 @@ func (l *Loop) Trigger() {
 	}
 }
 
-// TriggerChannel returns a one-slot channel. Sending on it triggers a check, as Look does.
-func (l *Loop) TriggerChannel() chan<- struct{} { return l.trigger }
+// nodeConditions returns the current node conditions.
+func (l *loop) nodeConditions() evictionapi.Conditions { return *l.conditions.Load() }
 
-// NodeConditions returns the current node conditions, for pod admission.
-func (l *Loop) NodeConditions() evictionapi.Conditions { return *l.conditions.Load() }
-
-// Run checks once at the start, then at each trigger and when a grace period or a
+// run checks once at the start, then at each trigger and when a grace period or a
 // condition expires. It returns the cause of ctx when ctx ends.
-func (l *Loop) Run(ctx context.Context) error {
+func (l *loop) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -139,9 +125,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// throttle waits until pace has passed since the last check. It returns false if ctx
+// throttle waits until minInterval has passed since the last check. It returns false if ctx
 // ended.
-func (l *Loop) throttle(ctx context.Context) bool {
+func (l *loop) throttle(ctx context.Context) bool {
 	left := minInterval - time.Since(l.lastCheck)
 	if left <= 0 {
 		return true
@@ -160,12 +146,12 @@ func (l *Loop) throttle(ctx context.Context) bool {
 // zero means never. If no node-level resource can be reclaimed, a pod is evicted
 // before anything is logged or reported: without memory, a log line takes a good part
 // of a second, because pages of the program must be read back from disk.
-func (l *Loop) synchronize(ctx context.Context) (next time.Time) {
+func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 	begun := l.takeTriggerTime()
 	seen := l.Observe(ctx)
 	l.lastCheck = time.Now()
 	verdict := l.tracker.Step(&seen, l.lastCheck)
-	changed := verdict.Conditions != l.NodeConditions()
+	changed := verdict.Conditions != l.nodeConditions()
 	if changed {
 		l.conditions.Store(&verdict.Conditions)
 	}
@@ -201,9 +187,9 @@ func (l *Loop) synchronize(ctx context.Context) (next time.Time) {
 
 // rehearse runs the decision path once while memory is available, without an effect
 // on any pod. Without memory, the node would read the code of that path from a slow
-// disk, page by page, and the first decision would be late. Keep protects the pages
-// that the rehearsal used.
-func (l *Loop) rehearse(ctx context.Context) {
+// disk, page by page, and the first decision would be late. ProtectPages protects the
+// pages that the rehearsal used.
+func (l *loop) rehearse(ctx context.Context) {
 	if l.rehearsed || ctx.Err() != nil || l.reportedSignal != 0 {
 		return
 	}
@@ -231,7 +217,7 @@ func (l *Loop) rehearse(ctx context.Context) {
 }
 
 // mustAct reports whether a threshold must be acted on now.
-func (l *Loop) mustAct(ctx context.Context, v *policy.Decision) bool {
+func (l *loop) mustAct(ctx context.Context, v *policy.Decision) bool {
 	if ctx.Err() != nil || !v.ThresholdMet {
 		l.reportedSignal, l.idleUntil = 0, time.Time{}
 		return false
@@ -241,7 +227,7 @@ func (l *Loop) mustAct(ctx context.Context, v *policy.Decision) bool {
 
 // takeTriggerTime returns the time of the first trigger since the last check, and resets it.
 // Zero means that there was none.
-func (l *Loop) takeTriggerTime() time.Time {
+func (l *loop) takeTriggerTime() time.Time {
 	if since := l.triggeredAt.Swap(0); since > 0 {
 		return l.made.Add(time.Duration(since))
 	}
@@ -250,7 +236,7 @@ func (l *Loop) takeTriggerTime() time.Time {
 
 // reportThreshold reports the threshold that is acted on. It logs a warning once until another
 // signal's threshold is acted on or no threshold is met.
-func (l *Loop) reportThreshold(t *evictionapi.Threshold, seen *evictionapi.Observations) {
+func (l *loop) reportThreshold(t *evictionapi.Threshold, seen *evictionapi.Observations) {
 	l.OnThresholdMet(t.Signal)
 	level := slog.LevelDebug
 	if l.reportedSignal != t.Signal {
@@ -271,7 +257,7 @@ type victim struct {
 
 // evictFirst evicts the first pod of the ranking that can be evicted. It returns nil if
 // there is none.
-func (l *Loop) evictFirst(ctx context.Context, v *policy.Decision, seen *evictionapi.Observations, begun time.Time) *victim {
+func (l *loop) evictFirst(ctx context.Context, v *policy.Decision, seen *evictionapi.Observations, begun time.Time) *victim {
 	first := v.Thresholds[0].Signal
 	for _, p := range policy.Rank(l.Pods(ctx, first), first, l.Layout) {
 		ended := &victim{Eviction: policy.Describe(p, v.Thresholds, seen, l.MaxGrace), pod: p.Pod}
@@ -286,7 +272,7 @@ func (l *Loop) evictFirst(ctx context.Context, v *policy.Decision, seen *evictio
 	return nil
 }
 
-func (l *Loop) logEviction(v *victim) {
+func (l *loop) logEviction(v *victim) {
 	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "signal", v.Signal, "grace", v.Grace, "message", v.Message}
 	if v.latency > 0 {
 		keys = append(keys, "sinceTrigger", v.latency)
@@ -296,7 +282,7 @@ func (l *Loop) logEviction(v *victim) {
 
 // backOff suspends action until policy.Recheck has passed, because no pod can be
 // evicted: all running pods are critical or terminating.
-func (l *Loop) backOff(s evictionapi.Signal) {
+func (l *loop) backOff(s evictionapi.Signal) {
 	if l.idleUntil.IsZero() {
 		l.Log.Error("no pod can be evicted", "signal", s.String(), "reason", "all running pods are critical or terminating")
 	}
@@ -304,7 +290,7 @@ func (l *Loop) backOff(s evictionapi.Signal) {
 }
 
 // reclaimNode reclaims node-level resources, and reports whether this was sufficient.
-func (l *Loop) reclaimNode(ctx context.Context, s evictionapi.Signal) bool {
+func (l *loop) reclaimNode(ctx context.Context, s evictionapi.Signal) bool {
 	for _, r := range policy.Reclaims(s, l.Layout) {
 		if err := l.Reclaim(ctx, r); err != nil && ctx.Err() == nil {
 			l.Log.Warn("cannot reclaim node-level resources", "resources", r.String(), "signal", s.String(), "error", err)
@@ -320,9 +306,9 @@ func (l *Loop) reclaimNode(ctx context.Context, s evictionapi.Signal) bool {
 
 // waitForTermination waits until the pod evicted for a threshold is gone or overdue; otherwise more
 // pods would be evicted for resources that it is about to release. A soft threshold
-// may allow the pod minutes. wait then returns early if a hard threshold with
+// may allow the pod minutes. It then returns early if a hard threshold with
 // precedence is met.
-func (l *Loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi.Threshold) {
+func (l *loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi.Threshold) {
 	limit := time.NewTimer(v.Grace + killDelay)
 	defer limit.Stop()
 	killed := false
@@ -357,7 +343,7 @@ func (l *Loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi
 }
 
 // kill kills a pod that the runtime did not terminate in time.
-func (l *Loop) kill(v *victim) {
+func (l *loop) kill(v *victim) {
 	err := l.Kill(v.pod)
 	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "grace", v.Grace, "overdue", killDelay}
 	if err != nil {

@@ -41,7 +41,7 @@ type node struct {
 	did          []string
 	log          bytes.Buffer
 	configure    func(*Config) // may be nil
-	loop         *Loop
+	loop         *loop
 	evicts       func() // is called first when a pod is to go; nil is not
 }
 
@@ -178,7 +178,7 @@ func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
 	synctest.Test(t, func(t *testing.T) {
 		n.t = t
 		thresholds, _ := policy.OneFs.Thresholds(thresholds)
-		c := Config{
+		c := loopConfig{
 			Thresholds: thresholds, Layout: policy.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
 			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict, Kill: n.kill,
 			OnConditionsChanged: func(c evictionapi.Conditions) { n.note("under %s", c) },
@@ -188,11 +188,11 @@ func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
 		if n.configure != nil {
 			n.configure(&c)
 		}
-		n.loop = New(c)
+		n.loop = newLoop(c)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		end := errors.New("the end")
 		done := make(chan error)
-		go func() { done <- n.loop.Run(ctx) }()
+		go func() { done <- n.loop.run(ctx) }()
 		synctest.Wait()
 		play()
 		cancel(end)
@@ -215,7 +215,7 @@ func TestQuiet(t *testing.T) {
 			t.Errorf("%d looks in a quiet day", n.looked())
 		}
 		for range 3 {
-			n.loop.Trigger()
+			n.loop.notify()
 		}
 		time.Sleep(time.Hour)
 	})
@@ -235,7 +235,7 @@ func TestRehearsal(t *testing.T) {
 	}
 	n.run(t, hard, func() {
 		for range 3 {
-			n.loop.Trigger()
+			n.loop.notify()
 			time.Sleep(time.Minute)
 		}
 		if kept != 0 {
@@ -245,7 +245,7 @@ func TestRehearsal(t *testing.T) {
 		n.pods, n.lists = []*user{{name: "a", memory: 100}}, 0
 		n.mu.Unlock()
 		for range 3 {
-			n.loop.Trigger()
+			n.loop.notify()
 			time.Sleep(time.Minute)
 		}
 	})
@@ -264,13 +264,13 @@ func TestMemory(t *testing.T) {
 		{name: "small", memory: 5}, {name: "critical", memory: 120, critical: true}, {name: "hog", memory: 60}, {name: "leaker", memory: 90},
 	}}
 	n.run(t, hard, func() {
-		n.loop.Trigger()
+		n.loop.notify()
 		time.Sleep(time.Minute)
-		if !n.loop.NodeConditions().Memory {
+		if !n.loop.nodeConditions().Memory {
 			t.Error("the node is not under memory pressure")
 		}
 		time.Sleep(time.Hour)
-		if n.loop.NodeConditions().Memory {
+		if n.loop.nodeConditions().Memory {
 			t.Error("the node is still under memory pressure")
 		}
 	})
@@ -296,7 +296,7 @@ func TestOneAfterTheOther(t *testing.T) {
 			n.run(t, hard, func() {
 				begun := time.Now()
 				for range 3 {
-					n.loop.Trigger()
+					n.loop.notify()
 					synctest.Wait()
 				}
 				for len(evictions(n)) < 2 && time.Since(begun) < 10*time.Minute {
@@ -365,7 +365,7 @@ func TestDisk(t *testing.T) {
 			n := &node{memory: 256, disk: 1000, dead: tc.dead, images: tc.images, spareFails: tc.fails,
 				pods: []*user{{name: "small", disk: 20}, {name: "big", disk: 980 - 20 - tc.dead - tc.images}}}
 			n.run(t, hard, func() {
-				n.loop.Trigger()
+				n.loop.notify()
 				time.Sleep(5 * time.Second)
 			})
 			if d := cmp.Diff(tc.want, n.done()); d != "" {
@@ -383,7 +383,7 @@ func TestSoft(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
 	config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
 	n.run(t, config, func() {
-		n.loop.Trigger()
+		n.loop.notify()
 		time.Sleep(89 * time.Second)
 		if len(n.done()) != 1 {
 			t.Errorf("before its grace is over: %q", n.done())
@@ -416,7 +416,7 @@ func TestSoftLeavesTime(t *testing.T) {
 				n.pods[1].memory += tc.more
 				n.mu.Unlock()
 				for range 3 {
-					n.loop.Trigger()
+					n.loop.notify()
 					time.Sleep(300 * time.Millisecond)
 				}
 				if did := evictions(n); !slices.Equal(did, tc.want) {
@@ -448,7 +448,7 @@ func TestPace(t *testing.T) {
 		before := n.looked()
 		for range 1000 {
 			select {
-			case n.loop.TriggerChannel() <- struct{}{}:
+			case n.loop.trigger <- struct{}{}:
 			default:
 			}
 			time.Sleep(time.Millisecond)
@@ -465,12 +465,12 @@ func TestReactionIsTold(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
 	n.run(t, hard, func() {
 		time.Sleep(time.Minute)
-		n.loop.Trigger()
+		n.loop.notify()
 		time.Sleep(50 * time.Millisecond)
 		n.mu.Lock()
 		n.pods[0].memory = 250
 		n.mu.Unlock()
-		n.loop.Trigger()
+		n.loop.notify()
 		time.Sleep(time.Second)
 	})
 	if !strings.Contains(n.log.String(), "sinceTrigger=150ms") {
@@ -485,7 +485,7 @@ func TestReactionOfTheSecond(t *testing.T) {
 	n.run(t, hard, func() {
 		for range 20 {
 			time.Sleep(100 * time.Millisecond)
-			n.loop.Trigger()
+			n.loop.notify()
 		}
 		time.Sleep(time.Minute)
 	})
@@ -499,7 +499,7 @@ func TestReactionOfTheSecond(t *testing.T) {
 func TestEndsBeforeItTells(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 250}}}
 	var told, under bool
-	n.evicts = func() { told, under = n.log.Len() > 0, n.loop.NodeConditions().Memory }
+	n.evicts = func() { told, under = n.log.Len() > 0, n.loop.nodeConditions().Memory }
 	n.run(t, hard, func() { time.Sleep(time.Minute) })
 	if log := n.log.String(); told || !under || !strings.Contains(log, "threshold met") || !strings.Contains(log, "evicted pod") {
 		t.Errorf("told before it %v, under pressure %v, the log: %s", told, under, log)
@@ -511,7 +511,7 @@ func TestSignsWhileNobodyCanGo(t *testing.T) {
 	n := &node{memory: 100, disk: 100, dead: 95, pods: []*user{{name: "critical", memory: 95, critical: true}}, spareFails: true}
 	n.run(t, hard, func() {
 		for range 60 {
-			n.loop.Trigger()
+			n.loop.notify()
 			time.Sleep(time.Second)
 		}
 	})
@@ -533,7 +533,7 @@ func TestShortAgain(t *testing.T) {
 			n.mu.Lock()
 			n.pods = append(n.pods, &user{name: "c", memory: 152})
 			n.mu.Unlock()
-			n.loop.Trigger()
+			n.loop.notify()
 			time.Sleep(time.Minute)
 		}
 	})

@@ -49,7 +49,7 @@ func nameIn(seen *container.Observed, id string) string {
 // nameBy returns the container name from the pod's status, or "".
 func nameBy(s *v1.PodStatus, id string) string {
 	for c := range pod.ContainerStatuses(s) {
-		if _, known, _ := strings.Cut(c.ContainerID, "://"); known == id {
+		if pod.ContainerID(c) == id {
 			return c.Name
 		}
 	}

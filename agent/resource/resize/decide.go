@@ -103,7 +103,7 @@ type Decision struct {
 // its manifest and cannot be resized (ValidatePodResize in pkg/apis/core/validation).
 // A terminated pod keeps its allocation.
 func Decide(p *v1.Pod, a Allocation, node Node) Decision {
-	if pod.IsStatic(p) || pod.IsMirror(p) || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed || a.MatchesSpec(p) {
+	if pod.IsStatic(p) || pod.IsMirror(p) || pod.IsTerminal(p.Status.Phase) || a.MatchesSpec(p) {
 		return Decision{Outcome: Unchanged}
 	}
 	if cause, message := infeasible(p, a, &node.Features); cause != "" {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/resource/resize"
@@ -83,7 +84,7 @@ func newPod(options ...option) *v1.Pod {
 // room is a node with two CPUs and 1 GiB, and its other pods.
 func room(t *testing.T, others ...*v1.Pod) func(*v1.Pod) resize.Fit {
 	t.Helper()
-	node := &admission.Node{Name: "board", OS: "linux", Arch: "arm", MaxPods: 10, Allocatable: list("2", "1Gi"), Unconfirmed: true}
+	node := &nodeinfo.Admission{Name: "board", OS: "linux", Arch: "arm", MaxPods: 10, Allocatable: list("2", "1Gi"), Unconfirmed: true}
 	for i, other := range others {
 		others[i] = resize.Reserved(other)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
 // DefaultSocketPath is the default path of the agent's socket.
@@ -101,17 +103,9 @@ type Status struct {
 	Health map[string]string `json:"health,omitempty"`
 }
 
-// States of a Journal.
-const (
-	JournalSealed = "sealed"
-	JournalPlain  = "plain"
-	JournalOff    = "off"  // by configuration
-	JournalNone   = "none" // unusable
-)
-
 // Journal is the state of the journal of the cluster's pods on disk.
 type Journal struct {
-	State string `json:"state"`
+	State offline.State `json:"state"`
 	// Secrets has namespace/name of the Secrets in it, sorted.
 	Secrets []string `json:"secrets,omitempty"`
 	// Aside are the directories of journals that were moved aside.

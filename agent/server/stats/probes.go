@@ -4,23 +4,13 @@ import (
 	"io"
 
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/podworker/probe"
 )
-
-// Probe holds the results of one probe of a container.
-type Probe struct {
-	// Kind is Startup, Liveness or Readiness.
-	Kind                              string
-	Namespace, Pod, PodUID, Container string
-	Successful, Failed, Unknown       uint64
-	// Durations are those of probes whose result was not a failure, as
-	// upstream; nil is none.
-	Durations *metrics.Histogram
-}
 
 // WriteProbes writes the text of /metrics/probes (prober_manager.go and
 // worker.go in pkg/kubelet/prober). A result that has not occurred has no
 // sample. The probes must not change during the call.
-func WriteProbes(w io.Writer, probes []Probe) error {
+func WriteProbes(w io.Writer, probes []probe.Count) error {
 	out := metrics.NewStream(w)
 	out.Family(metrics.KindCounter, "prober_probe_total", "Cumulative number of probes of a container by result.")
 	var labels []byte
@@ -29,9 +19,9 @@ func WriteProbes(w io.Writer, probes []Probe) error {
 		for _, r := range [...]struct {
 			name  string
 			count uint64
-		}{{"successful", p.Successful}, {"failed", p.Failed}, {"unknown", p.Unknown}} {
+		}{{"successful", p.Successful}, {"failed", p.Failed}} {
 			if r.count > 0 {
-				labels = metrics.AppendLabel(p.labels(labels[:0]), "pod_uid", p.PodUID)
+				labels = metrics.AppendLabel(probeLabels(p, labels[:0]), "pod_uid", string(p.Pod.UID))
 				out.Sample(float64(r.count), metrics.AppendLabel(labels, "result", r.name))
 			}
 		}
@@ -39,16 +29,16 @@ func WriteProbes(w io.Writer, probes []Probe) error {
 	out.Family(metrics.KindHistogram, "prober_probe_duration_seconds", "Duration in seconds of probes.")
 	for i := range probes {
 		if p := &probes[i]; p.Durations != nil {
-			labels = p.labels(labels[:0])
+			labels = probeLabels(p, labels[:0])
 			out.Histogram(p.Durations, labels)
 		}
 	}
 	return out.Flush()
 }
 
-func (p *Probe) labels(to []byte) []byte {
+func probeLabels(p *probe.Count, to []byte) []byte {
 	to = metrics.AppendLabel(to, "container", p.Container)
-	to = metrics.AppendLabel(to, "namespace", p.Namespace)
-	to = metrics.AppendLabel(to, "pod", p.Pod)
+	to = metrics.AppendLabel(to, "namespace", p.Pod.Namespace)
+	to = metrics.AppendLabel(to, "pod", p.Pod.Name)
 	return metrics.AppendLabel(to, "probe_type", p.Kind)
 }

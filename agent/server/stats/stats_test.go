@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/podworker/probe"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -246,7 +248,7 @@ func TestWriterThatFails(t *testing.T) {
 		"summary":  s.WriteSummary(t.Context(), brokenWriter{}, false),
 		"resource": s.WriteResource(t.Context(), brokenWriter{}),
 		"cadvisor": s.WriteCadvisor(t.Context(), brokenWriter{}),
-		"probes":   WriteProbes(brokenWriter{}, []Probe{{Kind: "Liveness", Failed: 1}}),
+		"probes":   WriteProbes(brokenWriter{}, []probe.Count{{Kind: "Liveness", Failed: 1}}),
 	} {
 		if !errors.Is(err, errWriter) {
 			t.Errorf("%s: %v", name, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/metrics/metricstest"
+	"github.com/tinylet/tinylet/agent/podworker/probe"
 )
 
 func resource(t *testing.T, s *Stats) string {
@@ -407,11 +408,12 @@ func TestProbes(t *testing.T) {
 	var durations metrics.Histogram
 	durations.Observe(0.02)
 	durations.Observe(3)
+	web := pod.Ref{Namespace: "default", Name: "web", UID: "u1"}
 	var out bytes.Buffer
-	if err := WriteProbes(&out, []Probe{
-		{Kind: "Readiness", Namespace: "default", Pod: "web", PodUID: "u1", Container: "app", Successful: 2, Failed: 1, Durations: &durations},
-		{Kind: "Liveness", Namespace: "default", Pod: "web", PodUID: "u1", Container: "app", Unknown: 3},
-		{Kind: "Startup", Namespace: "default", Pod: "web", PodUID: "u1", Container: "app"},
+	if err := WriteProbes(&out, []probe.Count{
+		{Kind: "Readiness", Pod: web, Container: "app", Successful: 2, Failed: 1, Durations: &durations},
+		{Kind: "Liveness", Pod: web, Container: "app", Failed: 3},
+		{Kind: "Startup", Pod: web, Container: "app"},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +421,7 @@ func TestProbes(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		`{container="app",namespace="default",pod="web",probe_type="Readiness",pod_uid="u1",result="successful"} 2`,
 		`{container="app",namespace="default",pod="web",probe_type="Readiness",pod_uid="u1",result="failed"} 1`,
-		`{container="app",namespace="default",pod="web",probe_type="Liveness",pod_uid="u1",result="unknown"} 3`,
+		`{container="app",namespace="default",pod="web",probe_type="Liveness",pod_uid="u1",result="failed"} 3`,
 	}, samples(out.String(), "prober_probe_total")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // hostile is a malicious name of a pod and message of an event.
@@ -31,18 +33,21 @@ func sample(n int) *State {
 			Name: "kitchen-pi", Version: "v1.36.0+tinylet.0.1.0", Platform: "linux/arm", Started: ago(53 * time.Hour),
 			CPUNanoCores: new(uint64(431_000_000)), Cores: 4,
 			MemoryBytes: 301 << 20, MemoryAvailableBytes: 159 << 20, MemoryCapacityBytes: 460 << 20,
-			Pressure: &Pressure{CPU: 1.26, IO: 12.5},
-			Agent:    &CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
-			Runtime:  &CgroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
+			Pressure: &local.Pressure{CPU: 1.26, IO: 12.5},
+			Agent:    &local.CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
+			Runtime:  &local.CgroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
 		},
-		Checks:     []Check{{Name: "syncloop"}, {Name: "runtime", Problem: "the runtime has not answered for 40s"}},
-		Conditions: []Condition{{Type: "Ready", Status: "False", Reason: "KubeletNotReady", Message: "container runtime is down", Since: ago(40 * time.Second)}, {Type: "MemoryPressure", Status: "False", Good: true, Since: ago(53 * time.Hour)}},
-		Server: &APIServer{
-			Registered: true, LastResponse: ago(3 * time.Second), Failure: "dial tcp 10.0.0.1:6443: connect: no route to host",
-			Expires: now.AddDate(1, 0, 0), Sent: 4 << 20, Received: 300 << 10, SentToday: 1 << 20, ReceivedToday: 200 << 10, Metered: true,
+		Checks: []Check{{Name: "syncloop"}, {Name: "runtime", Problem: "the runtime has not answered for 40s"}},
+		Conditions: []Condition{
+			{Condition: local.Condition{Type: "Ready", Status: "False", Reason: "KubeletNotReady", Message: "container runtime is down", Since: ago(40 * time.Second)}},
+			{Condition: local.Condition{Type: "MemoryPressure", Status: "False", Since: ago(53 * time.Hour)}, Good: true},
+		},
+		Server: &local.Cluster{
+			Registered: true, LastResponse: new(ago(3 * time.Second)), Failure: "dial tcp 10.0.0.1:6443: connect: no route to host",
+			Expires: new(now.AddDate(1, 0, 0)), Sent: 4 << 20, Received: 300 << 10, SentToday: 1 << 20, ReceivedToday: 200 << 10, Metered: true,
 			Problem: "put a new token into /etc/kubernetes/bootstrap-kubelet.conf",
 		},
-		Classes: []CgroupUsage{
+		Classes: []local.CgroupUsage{
 			{Name: "Guaranteed", CPUNanoCores: new(uint64(3_000_000)), MemoryBytes: 24 << 20},
 			{Name: "Burstable", CPUNanoCores: new(uint64(300_000_000)), MemoryBytes: 190 << 20},
 			{Name: "BestEffort", MemoryBytes: 9 << 20},

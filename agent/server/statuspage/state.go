@@ -1,6 +1,10 @@
 package statuspage
 
-import "time"
+import (
+	"time"
+
+	"github.com/tinylet/tinylet/agent/server/local"
+)
 
 // State is the data of the page. Memory is in bytes, 0 if unknown. CPU is in
 // nanocores, nil if unknown. The lists may be nil.
@@ -15,9 +19,9 @@ type State struct {
 	// pressure conditions.
 	Conditions []Condition `json:"conditions"`
 	// Server is the connection to the API server; nil on a standalone node.
-	Server  *APIServer    `json:"server,omitempty"`
-	Classes []CgroupUsage `json:"classes"`
-	Pods    []Pod         `json:"pods"`
+	Server  *local.Cluster      `json:"server,omitempty"`
+	Classes []local.CgroupUsage `json:"classes"`
+	Pods    []Pod               `json:"pods"`
 	// Events are the recent events, the newest first.
 	Events []Event `json:"events"`
 }
@@ -29,21 +33,14 @@ type Node struct {
 	Platform string    `json:"platform"`
 	Started  time.Time `json:"started"` // of the agent
 
-	CPUNanoCores         *uint64      `json:"cpuNanoCores,omitempty"`
-	Cores                int          `json:"cores"`
-	MemoryBytes          uint64       `json:"memoryBytes"`
-	MemoryAvailableBytes uint64       `json:"memoryAvailableBytes"`
-	MemoryCapacityBytes  uint64       `json:"memoryCapacityBytes"`
-	Pressure             *Pressure    `json:"pressure,omitempty"`
-	Agent                *CgroupUsage `json:"agent,omitempty"`
-	Runtime              *CgroupUsage `json:"runtime,omitempty"`
-}
-
-// Pressure is the share of time in which tasks waited, in percent.
-type Pressure struct {
-	CPU    float64 `json:"cpu"`
-	Memory float64 `json:"memory"`
-	IO     float64 `json:"io"`
+	CPUNanoCores         *uint64            `json:"cpuNanoCores,omitempty"`
+	Cores                int                `json:"cores"`
+	MemoryBytes          uint64             `json:"memoryBytes"`
+	MemoryAvailableBytes uint64             `json:"memoryAvailableBytes"`
+	MemoryCapacityBytes  uint64             `json:"memoryCapacityBytes"`
+	Pressure             *local.Pressure    `json:"pressure,omitempty"`
+	Agent                *local.CgroupUsage `json:"agent,omitempty"`
+	Runtime              *local.CgroupUsage `json:"runtime,omitempty"`
 }
 
 // Check is a health check of the agent. Problem is its failure, "" if it passed.
@@ -54,36 +51,8 @@ type Check struct {
 
 // Condition is a node condition. Good means that it has its healthy status.
 type Condition struct {
-	Type    string    `json:"type"`
-	Status  string    `json:"status"`
-	Good    bool      `json:"good"`
-	Reason  string    `json:"reason,omitempty"`
-	Message string    `json:"message,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-}
-
-// APIServer is the state of the connection to the API server.
-type APIServer struct {
-	Registered   bool      `json:"registered"`
-	LastResponse time.Time `json:"answered,omitzero"`
-	Failure      string    `json:"failure,omitempty"`
-	// Expires is the expiry of the node's client certificate.
-	Expires time.Time `json:"certificateExpires,omitzero"`
-	Problem string    `json:"problem,omitempty"`
-	Metered bool      `json:"metered,omitempty"`
-	// Sent and Received are bytes since the agent's start. SentToday and
-	// ReceivedToday are bytes since midnight by the node's clock.
-	Sent          uint64 `json:"bytesSent"`
-	Received      uint64 `json:"bytesReceived"`
-	SentToday     uint64 `json:"bytesSentToday"`
-	ReceivedToday uint64 `json:"bytesReceivedToday"`
-}
-
-// CgroupUsage is the resource usage of a cgroup.
-type CgroupUsage struct {
-	Name         string  `json:"name"`
-	CPUNanoCores *uint64 `json:"cpuNanoCores,omitempty"`
-	MemoryBytes  uint64  `json:"memoryBytes"`
+	local.Condition
+	Good bool `json:"good"`
 }
 
 // Pod is one pod. Status is the pod's status as printed by kubectl.

@@ -120,7 +120,7 @@ func (s *Store) Finish(ctx context.Context, uid types.UID, status *v1.PodStatus)
 }
 
 func (s *Store) finish(ctx context.Context, uid types.UID, status *v1.PodStatus) error {
-	if !terminal(status.Phase) {
+	if !pod.IsTerminal(status.Phase) {
 		return fmt.Errorf("phase %q is not terminal", status.Phase)
 	}
 	if err := saneUID(uid); err != nil {
@@ -245,7 +245,7 @@ func (s *Store) TerminalStatus(uid types.UID) (*v1.PodStatus, bool) {
 	if err == nil && ok {
 		err = decode(value, status)
 	}
-	if err == nil && !terminal(status.Phase) {
+	if err == nil && !pod.IsTerminal(status.Phase) {
 		err = errors.New("phase is not terminal")
 	}
 	if err != nil {

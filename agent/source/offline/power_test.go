@@ -17,6 +17,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 func crc(data []byte) []byte {
@@ -43,7 +45,7 @@ func found(t *testing.T, dir string, key func() ([]byte, error)) (world, *Store)
 	api.state(false, errLink)
 	for _, p := range s.Pods() {
 		w.pods[string(p.UID)] = p.Spec.Containers[0].Image
-		if terminal(p.Status.Phase) {
+		if pod.IsTerminal(p.Status.Phase) {
 			w.pods[string(p.UID)] += "!"
 			continue
 		}

@@ -75,7 +75,7 @@ func decode(value []byte, into message) error {
 func lasting(p *v1.Pod, started *metav1.Time) *v1.Pod {
 	kept := &v1.Pod{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
 	kept.ManagedFields, kept.ResourceVersion = nil, ""
-	if terminal(p.Status.Phase) {
+	if pod.IsTerminal(p.Status.Phase) {
 		kept.Status = p.Status
 		return kept
 	}
@@ -88,8 +88,6 @@ func lasting(p *v1.Pod, started *metav1.Time) *v1.Pod {
 	}
 	return kept
 }
-
-func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
 // outline returns the part of a pod that determines its references. It stays in
 // memory in place of the whole pod.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
 // StatusDocument is what status -o json prints.
@@ -119,14 +120,14 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 
 // journalRows are what is kept on the disk.
 func journalRows(t *table, j *local.Journal) {
-	text := map[string]string{
-		local.JournalSealed: "sealed", local.JournalPlain: "not sealed",
-		local.JournalOff: "off", local.JournalNone: "not in use",
+	text := map[offline.State]string{
+		offline.StateSealed: "sealed", offline.StatePlain: "not sealed",
+		offline.StateOff: "off", offline.StateNone: "not in use",
 	}[j.State]
 	if text == "" {
-		text = clean(j.State) // a later agent's
+		text = clean(string(j.State)) // a later agent's
 	}
-	if j.State == local.JournalSealed || j.State == local.JournalPlain {
+	if j.State == offline.StateSealed || j.State == offline.StatePlain {
 		text += fmt.Sprintf(", Secrets in it: %d", len(j.Secrets))
 	}
 	t.add("JOURNAL", text)

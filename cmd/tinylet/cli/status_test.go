@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
 func TestStatusTable(t *testing.T) {
@@ -34,7 +35,7 @@ func TestStatusTable(t *testing.T) {
 			{Type: "Ready", Status: "False", Reason: "KubeletNotReady", Message: "the runtime\ndoes not answer"},
 		},
 	}
-	joined.Cluster.Journal = &local.Journal{State: local.JournalPlain, Secrets: []string{"default/a", "shop/b"}, Aside: []string{"/var/lib/kubelet/tinylet/journal.aside-1"}}
+	joined.Cluster.Journal = &local.Journal{State: offline.StatePlain, Secrets: []string{"default/a", "shop/b"}, Aside: []string{"/var/lib/kubelet/tinylet/journal.aside-1"}}
 	new.Cluster = &local.Cluster{}
 	new.Health = map[string]string{"runtime": "silent"}
 	const head = `VERSION        v1.36.0+tinylet.0.1.0 (linux/arm64, go1.26)

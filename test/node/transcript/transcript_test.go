@@ -11,7 +11,7 @@ func TestFaults(t *testing.T) {
 		line string
 		bad  bool
 	}{
-		{`time=2026-01-01T00:00:00Z level=INFO msg="pods are restored from the journal" pods=3`, false},
+		{`time=2026-01-01T00:00:00Z level=INFO msg="restored pods from the journal" pods=3`, false},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="drop torn tail of journal" journal=/j/journal offset=12 bytes=4`, false},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="pod step failed" failures=1`, false},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="journal is not sealed" remedy="set journalKeyTPMFile"`, false},

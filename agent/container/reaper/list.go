@@ -1,0 +1,78 @@
+package reaper
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// RunningContainers returns the running containers of pods, by their newest statuses.
+func RunningContainers(entries []pod.Entry, node *criconfig.Node) []Container {
+	var out []Container
+	for i := range entries {
+		e := &entries[i]
+		cgroup := ""
+		for c := range e.Running() {
+			if cgroup == "" {
+				cgroup = criconfig.PodCgroup(e.Pod, node)
+			}
+			out = append(out, Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: c.ID, Cgroup: criconfig.ContainerCgroup(cgroup, c.ID, node)})
+		}
+	}
+	return out
+}
+
+// Orphans lists the running containers of pods whose spec is not known: the sources lost
+// these pods while no agent ran.
+type Orphans struct {
+	Runtime container.Containers
+	Tree    *cgroups.Tree
+	// Node returns the node with its cgroup driver. It may block on the runtime.
+	Node func(context.Context) (*criconfig.Node, error)
+	// Pods returns the UIDs of the pods that terminate without a known spec.
+	Pods func() map[types.UID]bool
+}
+
+// List calls the runtime only if there are such pods.
+func (o *Orphans) List(ctx context.Context) ([]Container, error) {
+	pods := o.Pods()
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	node, err := o.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	running, err := o.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []Container
+	for _, c := range running {
+		id, ok := container.IdentityOf(c.GetLabels())
+		if !ok || !pods[id.UID] {
+			continue
+		}
+		out = append(out, Container{
+			Ref: pod.Ref{UID: id.UID, Namespace: id.Namespace, Name: id.Name}, Name: c.GetLabels()[container.LabelContainerName], ID: c.GetId(),
+			Cgroup: criconfig.ContainerCgroup(o.cgroupOf(id.UID, node), c.GetId(), node),
+		})
+	}
+	return out, nil
+}
+
+// cgroupOf returns the cgroup of a pod whose QoS class is not known. If the pod has none, it
+// returns one that does not exist.
+func (o *Orphans) cgroupOf(uid types.UID, n *criconfig.Node) string {
+	paths := criconfig.PodCgroups(uid, n)
+	return paths[max(slices.IndexFunc(paths, o.Tree.Exists), 0)]
+}

@@ -1,0 +1,394 @@
+// Package nodeinfo provides what pod admission, the pods' CRI configs and the Node object
+// need to know of the node. What does not change while the agent runs is read once. What
+// the runtime reports is requested when it is needed, because the runtime may not be up
+// when the agent starts, and addresses and resolv.conf change.
+package nodeinfo
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// Info is what is known of the node. Its methods are safe for concurrent use.
+type Info struct {
+	cfg     *config.Config
+	runtime container.RuntimeInfo
+
+	runtimeInfo atomic.Pointer[runtimeInfo] // nil until the runtime has answered
+	stale       atomic.Bool                 // the runtime may have been upgraded since
+	apiNode     atomic.Pointer[v1.Node]     // the Node object, nil until it was received
+
+	// What does not change while the agent runs.
+	memory, swap          int64 // bytes
+	unreserved            int64 // bytes of memory
+	allocatable, enforced v1.ResourceList
+	hugePages             []string
+	accounting            accounting
+	systemd               bool // systemd is the init system
+	admission             *Admission
+
+	mu    sync.Mutex // never held over a call that can block
+	ips   []string
+	ipsAt time.Time
+}
+
+// New reads what does not change. tree is nil without cgroups. It does not call the
+// runtime. It fails if a resource list of the configuration cannot be parsed, or reserves
+// more than the node has.
+func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) (*Info, error) {
+	f := &Info{cfg: cfg, runtime: runtime, accounting: accountingOf(tree)}
+	k := &cfg.Kubelet
+	roots := machine.Roots{Storage: cfg.Paths.Root}
+	var err error
+	capacity := machine.Capacity(roots, k.MaxPods)
+	reserved := machine.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard}
+	if f.allocatable, err = machine.Allocatable(capacity, reserved); err != nil {
+		return nil, fmt.Errorf("compute the allocatable resources: %w", err)
+	}
+	if f.enforced, err = machine.EnforcedAllocatable(capacity, reserved, roots); err != nil {
+		return nil, fmt.Errorf("compute the allocatable resources: %w", err)
+	}
+	f.unreserved = f.enforced.Memory().Value()
+	if !slices.Contains(k.EnforceNodeAllocatable, enforcePods) {
+		if f.enforced, err = machine.EnforcedAllocatable(capacity, machine.Reserved{}, roots); err != nil {
+			return nil, fmt.Errorf("compute the allocatable resources: %w", err)
+		}
+	}
+	f.memory, f.swap = machine.Memory(roots), machine.Swap(roots)
+	f.hugePages = hugePageSizes()
+	f.systemd = cgroups.SystemdRuns("")
+	f.admission = &Admission{
+		Name:                 cfg.NodeName,
+		Labels:               machine.Labels(cfg.NodeName, cfg.NodeLabels),
+		Unconfirmed:          cfg.Kubeconfig != "",
+		Taints:               k.RegisterWithTaints,
+		OS:                   goruntime.GOOS,
+		Arch:                 goruntime.GOARCH,
+		Allocatable:          f.allocatable,
+		MaxPods:              int(k.MaxPods),
+		AgentPorts:           cfg.ListenPorts(),
+		Kernel:               kernelRelease(),
+		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls,
+		AppArmor:             appArmor(),
+	}
+	return f, nil
+}
+
+// runtimeInfo is what the runtime reports of itself.
+type runtimeInfo struct {
+	cgroupDriver string
+	// recursive are the handlers, by name, that support recursive read-only mounts.
+	recursive map[string]bool
+	// noStrictGroups means that it does not support supplementalGroupsPolicy Strict.
+	noStrictGroups bool
+}
+
+// Admission returns what pods are admitted against. Labels and taints are those of the
+// Node object once SetNode was called, because people and controllers change them there.
+func (f *Info) Admission() *Admission {
+	runtime, node := f.runtimeInfo.Load(), f.apiNode.Load()
+	if node == nil && (runtime == nil || !runtime.noStrictGroups) {
+		return f.admission
+	}
+	n := *f.admission
+	n.NoStrictSupplementalGroups = runtime != nil && runtime.noStrictGroups
+	if node != nil {
+		n.Labels, n.Taints, n.Unconfirmed = node.Labels, lastingTaints(node), false
+	}
+	return &n
+}
+
+// lastingTaints returns the taints without those that controllers set for the node's
+// state: these change between two reads of the Node object, and the taint manager acts on
+// them.
+func lastingTaints(n *v1.Node) []v1.Taint {
+	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool {
+		return strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	})
+}
+
+// SetNode stores the Node object as the API server has it.
+func (f *Info) SetNode(n *v1.Node) { f.apiNode.Store(n) }
+
+// SystemdCgroups reports whether the runtime's cgroup driver is systemd. It returns false
+// until the runtime has answered.
+func (f *Info) SystemdCgroups() bool {
+	runtime := f.runtimeInfo.Load()
+	return runtime != nil && runtime.cgroupDriver == criconfig.DriverSystemd
+}
+
+// SystemdMissing reports whether the runtime's cgroup driver is systemd although systemd
+// is not the init system: then no container can start.
+func (f *Info) SystemdMissing() bool { return f.SystemdCgroups() && !f.systemd }
+
+// RecursiveReadOnly reports whether a runtime handler supports recursive read-only mounts.
+func (f *Info) RecursiveReadOnly(handler string) bool {
+	runtime := f.runtimeInfo.Load()
+	return runtime != nil && runtime.recursive[handler]
+}
+
+// MemoryCapacity returns the node's memory in bytes.
+func (f *Info) MemoryCapacity() int64 { return f.memory }
+
+// Allocatable returns what all pods may request together. It must not be changed.
+func (f *Info) Allocatable() v1.ResourceList { return f.allocatable }
+
+// LimitedSwap reports whether pods may swap and the kernel can limit that (KEP-2400).
+func (f *Info) LimitedSwap() bool {
+	return f.cfg.Kubelet.MemorySwap.SwapBehavior == swapLimited && f.accounting.swap
+}
+
+// hugePageSizes returns the sizes that the kernel supports, in the names of cgroups.
+func hugePageSizes() []string {
+	entries, err := os.ReadDir("/sys/kernel/mm/hugepages")
+	if err != nil {
+		return nil
+	}
+	var sizes []string
+	for _, e := range entries {
+		if size, ok := criconfig.HugePageSize(e.Name()); ok {
+			sizes = append(sizes, size)
+		}
+	}
+	return sizes
+}
+
+// kernelRelease returns the kernel's release, such as 6.12.41-v8+, or "".
+func kernelRelease() string {
+	data, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(data))
+}
+
+// BootID returns the ID that changes with every boot (random(4)); "" if it cannot be read.
+func BootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(data))
+}
+
+// appArmor reports whether the kernel has AppArmor enabled
+// (Documentation/admin-guide/LSM/apparmor.rst of Linux).
+func appArmor() bool {
+	data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && bytes.HasPrefix(data, []byte("Y"))
+}
+
+// Get returns the node with its name servers. It fails while the runtime does not report
+// its cgroup driver, and blocks while that call does.
+func (f *Info) Get(ctx context.Context) (*criconfig.Node, error) {
+	runtime, err := f.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := f.WithDriver(runtime.cgroupDriver)
+	if file := f.cfg.Kubelet.ResolverConfig; file != nil && *file != "" {
+		if n.Resolv, err = readResolvConf(*file); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// Peek returns the node without its name servers. It does not block; ok is false until the
+// runtime has reported its cgroup driver.
+func (f *Info) Peek() (n *criconfig.Node, ok bool) {
+	runtime := f.runtimeInfo.Load()
+	if runtime == nil {
+		return nil, false
+	}
+	return f.WithDriver(runtime.cgroupDriver), true
+}
+
+// WithDriver returns the node without its name servers, for a cgroup driver.
+func (f *Info) WithDriver(driver string) *criconfig.Node {
+	k := &f.cfg.Kubelet
+	n := &criconfig.Node{
+		HostIPs:              f.HostIPs(),
+		ClusterDNS:           k.ClusterDNS,
+		ClusterDomain:        k.ClusterDomain,
+		CgroupDriver:         driver,
+		CgroupRoot:           k.CgroupRoot,
+		PodLogsDir:           f.cfg.Paths.PodLogs,
+		MemoryCapacity:       f.memory,
+		MemoryUnreserved:     f.unreserved,
+		MemoryAccounting:     f.accounting.memory,
+		SwapAccounting:       f.accounting.swap,
+		LimitedSwap:          k.MemorySwap.SwapBehavior == swapLimited,
+		SwapCapacity:         f.swap,
+		IOWeights:            f.cfg.Tinylet.IOWeightByPriority && f.accounting.io,
+		HugePageSizes:        f.hugePages,
+		HugePageAccounting:   f.accounting.hugePages,
+		Allocatable:          f.allocatable,
+		EnforcedAllocatable:  f.enforced,
+		CPUCFSQuota:          k.CPUCFSQuota == nil || *k.CPUCFSQuota,
+		CPUCFSQuotaPeriod:    k.CPUCFSQuotaPeriod.Duration,
+		SingleProcessOOMKill: k.SingleProcessOOMKill != nil && *k.SingleProcessOOMKill,
+		PodPidsLimit:         *k.PodPidsLimit,
+		SeccompDefault:       k.SeccompDefault != nil && *k.SeccompDefault,
+		SeccompProfileRoot:   f.cfg.Paths.Root + "/seccomp",
+	}
+	if *f.cfg.Tinylet.MemoryQoS && f.accounting.memory {
+		n.MemoryQoS = k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy
+		n.MemoryThrottling = *k.MemoryThrottlingFactor
+	}
+	return n
+}
+
+// readResolvConf reads the node's name servers. A node without an uplink may have no such
+// file yet, or an empty one, and its pods run all the same. For a sandbox without any DNS
+// setting containerd copies the missing file and fails; therefore the result then has one
+// option, with its default value.
+func readResolvConf(file string) (*runtimeapi.DNSConfig, error) {
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the node's name servers: %w; set resolvConf to the file that lists them, or to \"\"", err)
+	}
+	dns := criconfig.ParseResolvConf(data)
+	if len(dns.GetServers())+len(dns.GetSearches())+len(dns.GetOptions()) == 0 {
+		return &runtimeapi.DNSConfig{Options: []string{"ndots:1"}}, nil
+	}
+	return dns, nil
+}
+
+// RuntimeConnected makes the next Refresh call the runtime again: it may have been
+// upgraded.
+func (f *Info) RuntimeConnected() { f.stale.Store(true) }
+
+// Refresh calls the runtime, once for each time it connects. While the runtime does not
+// answer, its former answer remains valid.
+func (f *Info) Refresh(ctx context.Context) (*criconfig.Node, error) {
+	runtime, err := f.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return f.WithDriver(runtime.cgroupDriver), nil
+}
+
+func (f *Info) ask(ctx context.Context) (*runtimeInfo, error) {
+	known := f.runtimeInfo.Load()
+	if known != nil && !f.stale.Load() {
+		return known, nil
+	}
+	f.stale.Store(false) // before the calls: the runtime may connect again during them
+	current, err := f.askRuntime(ctx)
+	if err != nil {
+		f.stale.Store(true)
+		if known != nil {
+			return known, nil
+		}
+		return nil, err
+	}
+	f.runtimeInfo.Store(current)
+	return current, nil
+}
+
+func (f *Info) askRuntime(ctx context.Context) (*runtimeInfo, error) {
+	driver, err := f.cgroupDriver(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("get the cgroup driver of the runtime: %w", err)
+	}
+	status, err := f.runtime.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("get the features of the runtime: %w", err)
+	}
+	info := &runtimeInfo{cgroupDriver: driver, recursive: make(map[string]bool)}
+	for _, h := range status.GetRuntimeHandlers() {
+		info.recursive[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
+	}
+	info.noStrictGroups = !status.GetFeatures().GetSupplementalGroupsPolicy()
+	return info, nil
+}
+
+// cgroupDriver returns the runtime's own driver (KEP-4033), or that of its
+// verbose status where it does not implement RuntimeConfig, as containerd 1.7,
+// or else the configured one.
+func (f *Info) cgroupDriver(ctx context.Context) (string, error) {
+	answer, err := f.runtime.RuntimeConfig(ctx)
+	switch {
+	case errors.Is(err, container.ErrUnsupported), err == nil && answer.GetLinux() == nil:
+		info, err := f.runtime.Info(ctx)
+		return cmp.Or(info.CgroupDriver, f.cfg.Kubelet.CgroupDriver), err
+	case err != nil:
+		return "", err
+	case answer.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
+		return criconfig.DriverSystemd, nil
+	}
+	return criconfig.DriverCgroupfs, nil
+}
+
+// addressesFresh is how long the node's addresses are cached.
+const addressesFresh = 30 * time.Second
+
+// ForgetAddresses makes the next HostIPs read the addresses.
+func (f *Info) ForgetAddresses() {
+	f.mu.Lock()
+	f.ipsAt = time.Time{}
+	f.mu.Unlock()
+}
+
+// HostIPs returns the node's addresses: the configured ones, or the source addresses of its
+// default routes, IPv4 first. The slice must not be changed.
+func (f *Info) HostIPs() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ips != nil && time.Since(f.ipsAt) < addressesFresh {
+		return f.ips
+	}
+	ips := []string{}
+	for _, ip := range f.cfg.NodeIPs {
+		if !ip.IsUnspecified() {
+			ips = append(ips, ip.String())
+		}
+	}
+	if len(ips) == 0 {
+		// Documentation addresses (RFC 5737, RFC 3849). A route lookup sends
+		// nothing.
+		for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+			if ip := sourceAddress(far); ip != "" {
+				ips = append(ips, ip)
+			}
+		}
+	}
+	f.ips, f.ipsAt = ips, time.Now()
+	return ips
+}
+
+// sourceAddress returns the address from which the kernel would send to far, or "".
+func sourceAddress(far string) string {
+	conn, err := net.Dial("udp", far)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	if addr, ok := conn.LocalAddr().(*net.UDPAddr); ok && !addr.IP.IsLoopback() {
+		return addr.IP.String()
+	}
+	return ""
+}

@@ -1,0 +1,54 @@
+package nodeinfo
+
+import (
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/container/fake"
+)
+
+// What a container without a limit is held back before is the memory without
+// what is reserved, whatever eviction keeps free and whatever is enforced.
+func TestUnreservedMemory(t *testing.T) {
+	for _, enforce := range [][]string{{"pods"}, {"none"}} {
+		kubelet, tinylet := config.Default()
+		cfg := &config.Config{Kubelet: kubelet, Tinylet: tinylet, Paths: config.Paths{Root: t.TempDir()}}
+		k := &cfg.Kubelet
+		k.EnforceNodeAllocatable = enforce
+		k.KubeReserved, k.SystemReserved = map[string]string{"memory": "5Mi"}, map[string]string{"memory": "7Mi"}
+		k.EvictionHard = map[string]string{"memory.available": "9Mi"}
+		facts, err := New(cfg, fake.New(fake.Config{}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := facts.WithDriver(criconfig.DriverCgroupfs)
+		if got, want := n.MemoryUnreserved, n.MemoryCapacity-12<<20; got != want {
+			t.Errorf("%v: %d bytes are not reserved, want %d", enforce, got, want)
+		}
+		if got, want := n.Allocatable.Memory().Value(), n.MemoryUnreserved-9<<20; got > want {
+			t.Errorf("%v: %d bytes are allocatable, want %d", enforce, got, want)
+		}
+	}
+}
+
+// A runtime that uses systemd needs systemd as the init system.
+func TestSystemdMissing(t *testing.T) {
+	for _, tc := range []struct {
+		driver        string
+		systemd, want bool
+	}{
+		{criconfig.DriverCgroupfs, false, false},
+		{criconfig.DriverSystemd, true, false},
+		{criconfig.DriverSystemd, false, true},
+	} {
+		n := &Info{systemd: tc.systemd}
+		if n.SystemdMissing() {
+			t.Errorf("%+v: missing before the runtime has answered", tc)
+		}
+		n.runtimeInfo.Store(&runtimeInfo{cgroupDriver: tc.driver})
+		if n.SystemdMissing() != tc.want {
+			t.Errorf("%+v: missing %v", tc, n.SystemdMissing())
+		}
+	}
+}

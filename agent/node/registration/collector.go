@@ -1,0 +1,209 @@
+package registration
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
+	"github.com/tinylet/tinylet/agent/node/nodestatus"
+)
+
+// Intervals of the requests for the runtime's status. The one for a runtime that is not
+// ready is the kubelet's.
+const (
+	readyInterval    = 50 * time.Second
+	notReadyInterval = 5 * time.Second
+	statusTimeout    = 10 * time.Second
+	// imagesInterval is the maximum age of the list of images: the interval of status
+	// reports.
+	imagesInterval = 5 * time.Minute
+)
+
+// CollectorConfig configures a Collector. Its functions may be set until Run; they must not
+// block.
+type CollectorConfig struct {
+	Config  *config.Config
+	Runtime interface {
+		container.RuntimeInfo
+		ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
+	}
+	Node *nodeinfo.Info
+	// RuntimeHealthy returns an error if the runtime has not responded lately.
+	RuntimeHealthy func(now time.Time) error
+	// RecordResponse is called when the runtime has responded.
+	RecordResponse func()
+	// OnChange is called when the result of Get may have changed.
+	OnChange func()
+	// OnAddressesChanged is called when the node's addresses have changed.
+	OnAddressesChanged func()
+	// Problem returns what the operator must do, or "".
+	Problem func() string
+	// Pressures returns the node's pressure conditions.
+	Pressures func() evictionapi.Conditions
+	// ShuttingDown reports whether a graceful shutdown is in progress.
+	ShuttingDown func() bool
+}
+
+// Collector collects the inputs of the Node status. What does not change while the agent runs
+// is read once. Only Run calls the runtime, so Get does not block.
+type Collector struct {
+	CollectorConfig
+
+	machine  machine.Info
+	capacity v1.ResourceList
+
+	mu       sync.Mutex
+	ips      []string // the addresses at the last check
+	version  *runtimeapi.VersionResponse
+	status   *runtimeapi.StatusResponse
+	images   []*runtimeapi.Image
+	imagesAt time.Time
+}
+
+// declaredFeatures are the names of the features of
+// k8s.io/component-helpers/nodedeclaredfeatures that the node supports.
+var declaredFeatures = []string{
+	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+}
+
+// NewCollector reads what does not change.
+func NewCollector(c CollectorConfig) *Collector {
+	return &Collector{
+		CollectorConfig: c,
+		machine:         machine.ReadInfo(machine.Roots{}),
+		capacity:        machine.Capacity(machine.Roots{Storage: c.Config.Paths.Root}, c.Config.Kubelet.MaxPods),
+	}
+}
+
+// CheckAddresses calls OnAddressesChanged if the node's addresses have changed since the
+// last check.
+func (n *Collector) CheckAddresses() {
+	ips := n.Node.HostIPs()
+	n.mu.Lock()
+	changed := !slices.Equal(n.ips, ips)
+	n.ips = ips
+	n.mu.Unlock()
+	if changed {
+		n.OnAddressesChanged()
+	}
+}
+
+// Get returns the current inputs. It does not block and has no side effects.
+func (n *Collector) Get(context.Context) *nodestatus.Inputs {
+	in := &nodestatus.Inputs{
+		Config: n.Config, Now: time.Now(), Machine: n.machine, Capacity: n.capacity,
+		HostIPs: interfaceAddresses(), Pressures: n.Pressures(), Warning: n.Problem(), DeclaredFeatures: declaredFeatures,
+	}
+	for _, text := range n.Node.HostIPs() {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			in.DefaultIPs = append(in.DefaultIPs, ip)
+		}
+	}
+	n.mu.Lock()
+	in.RuntimeVersion, in.RuntimeStatus, in.Images = n.version, n.status, n.images
+	n.mu.Unlock()
+	switch {
+	case in.RuntimeStatus == nil:
+		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeUnchecked)
+	case n.RuntimeHealthy(in.Now) != nil:
+		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeDown)
+	default:
+		in.Problems = append(in.Problems, nodestatus.RuntimeProblems(in.RuntimeStatus.GetStatus())...)
+	}
+	if n.Node.SystemdMissing() {
+		in.Problems = append(in.Problems, nodestatus.ProblemNoSystemd)
+	}
+	if n.ShuttingDown() {
+		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
+	}
+	return in
+}
+
+// interfaceAddresses returns the addresses of all interfaces of the host.
+func interfaceAddresses() []netip.Addr {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var out []netip.Addr
+	for _, a := range addresses {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, prefix.Addr())
+		}
+	}
+	return out
+}
+
+// Run requests the runtime's status until ctx ends: rarely, but often while the runtime or
+// its network is not ready.
+func (n *Collector) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+		interval := readyInterval
+		if !n.readStatus(ctx) {
+			interval = notReadyInterval
+		}
+		timer.Reset(interval)
+	}
+}
+
+// readStatus reports whether the runtime is ready.
+func (n *Collector) readStatus(ctx context.Context) (ready bool) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	status, err := n.Runtime.Status(ctx)
+	if err != nil {
+		return false // the PLEG logs it
+	}
+	n.RecordResponse()
+	_, _ = n.Node.Refresh(ctx) // once: SystemdMissing needs it
+	problems := nodestatus.RuntimeProblems(status.GetStatus())
+	n.mu.Lock()
+	changed := n.status == nil || !slices.Equal(problems, nodestatus.RuntimeProblems(n.status.GetStatus()))
+	n.status = status
+	old := time.Since(n.imagesAt) > imagesInterval
+	n.mu.Unlock()
+	if old {
+		n.readImages(ctx)
+	}
+	if changed {
+		n.OnChange()
+	}
+	return len(problems) == 0
+}
+
+// readImages requests the version and the images. If a request fails, the former values
+// remain.
+func (n *Collector) readImages(ctx context.Context) {
+	version, err := n.Runtime.Version(ctx)
+	if err != nil {
+		return
+	}
+	images, err := n.Runtime.ListImages(ctx, nil)
+	if err != nil {
+		return
+	}
+	if images == nil {
+		images = []*runtimeapi.Image{} // known to be empty
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.version, n.images, n.imagesAt = version, images, time.Now()
+}

@@ -1,0 +1,125 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/node/shutdown"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/source/offline"
+)
+
+// Journaled is a Syncer that stores the API server's pods in the journal: a pod before
+// anything of it starts, its final status before the API server receives it. It deletes a
+// pod from the journal when the pod is forgotten.
+type Journaled struct {
+	*Syncer
+	store *offline.Store
+	// reportable is called for a pod whose final status the API server may now receive.
+	reportable func(types.UID)
+
+	mu       sync.Mutex
+	unstored map[types.UID]bool // terminal pods whose status could not be stored
+}
+
+var _ podworker.Syncer = (*Journaled)(nil)
+
+// NewJournaled returns a Journaled. reportable must not block.
+func NewJournaled(s *Syncer, store *offline.Store, reportable func(types.UID)) *Journaled {
+	return &Journaled{Syncer: s, store: store, reportable: reportable, unstored: make(map[types.UID]bool)}
+}
+
+// Sync implements podworker.Syncer. A pod for which the journal has no room runs
+// nevertheless. While a resize is undecided, the journal keeps the former spec: otherwise
+// the pod would start with the requested resources after a reboot, and not with the
+// allocated ones.
+func (j *Journaled) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) {
+	if !pod.IsStatic(p) && !j.ResizeUndecided(p.UID) {
+		if err := j.store.Admit(ctx, p); err != nil && ctx.Err() == nil {
+			j.Events.Warning(pod.RefOf(p), offline.ReasonNotJournaled, "the pod is not restored after a reboot without network: "+err.Error())
+		}
+	}
+	result, err := j.Syncer.Sync(ctx, p)
+	if err == nil && result.Done {
+		_ = j.storeEnd(ctx, pod.RefOf(p), p) // Finish repeats it
+	}
+	return result, err
+}
+
+// Terminate implements podworker.Syncer.
+func (j *Journaled) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
+	err := j.Syncer.Terminate(ctx, ref, p, grace)
+	if err == nil {
+		_ = j.storeEnd(ctx, ref, p) // Finish repeats it
+	}
+	return err
+}
+
+// Finish implements podworker.Syncer.
+func (j *Journaled) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
+	if err := j.Syncer.Finish(ctx, ref, p); err != nil {
+		return err
+	}
+	return j.storeEnd(ctx, ref, p)
+}
+
+// storeEnd stores the final status of a terminal pod, and makes it reportable. A pod that
+// a node shutdown has terminated runs again, unless the API server receives its status.
+func (j *Journaled) storeEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
+	if p == nil || pod.IsStatic(p) {
+		return nil
+	}
+	_, s, ok := j.Statuses.Get(ref.UID)
+	if !ok || !pod.IsTerminal(s.Phase) || shutdown.Terminated(s) {
+		return nil
+	}
+	was := j.MayReport(p, s)
+	err := j.store.Finish(ctx, ref.UID, s)
+	if err != nil && ctx.Err() == nil {
+		// A Job must complete even if the disk is full.
+		j.mu.Lock()
+		j.unstored[ref.UID] = true
+		j.mu.Unlock()
+	}
+	if !was && j.MayReport(p, s) {
+		j.reportable(ref.UID)
+	}
+	if errors.Is(err, offline.ErrFull) {
+		j.Events.Warning(ref, offline.ReasonNotJournaled, "the pod may start again after a reboot without network: "+err.Error())
+		return nil
+	}
+	return err
+}
+
+// MayReport reports whether the API server may receive a pod's status: a final status must
+// be in the journal before. That of a pod that a node shutdown has terminated is stored
+// once the API server has it.
+func (j *Journaled) MayReport(p *v1.Pod, s *v1.PodStatus) bool {
+	if pod.IsStatic(p) || !pod.IsTerminal(s.Phase) || shutdown.Terminated(s) || j.store.IsTerminal(p.UID) {
+		return true
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.unstored[p.UID]
+}
+
+// Forget implements podworker.Syncer.
+func (j *Journaled) Forget(ctx context.Context, ref pod.Ref) error {
+	if err := j.Syncer.Forget(ctx, ref); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	delete(j.unstored, ref.UID)
+	j.mu.Unlock()
+	err := j.store.Forget(ctx, ref.UID)
+	if errors.Is(err, offline.ErrFull) {
+		return nil // the next write deletes it
+	}
+	return err
+}

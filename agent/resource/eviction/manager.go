@@ -1,0 +1,213 @@
+package eviction
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// Config configures a Manager. Its fields may be set until Run. Its functions must be safe
+// for concurrent use.
+type Config struct {
+	Thresholds []evictionapi.Threshold
+	// Transition is how long a node condition remains after its thresholds were last
+	// met. MaxGrace is the longest grace period for a soft threshold.
+	Transition, MaxGrace time.Duration
+	// LimitLocalStorage evicts pods that exceed their limits on local storage.
+	LimitLocalStorage bool
+	// RootDir is the kubelet's root directory, on nodefs.
+	RootDir string
+
+	// Tree is the cgroup hierarchy, and Notifications what the kernel reports of it; nil
+	// without cgroups.
+	Tree          *cgroups.Tree
+	Notifications Notifications
+	// AgentCgroup is the cgroup whose memory.min protects the agent and the runtime;
+	// "" means none.
+	AgentCgroup string
+	// Node returns what the runtime reported of itself; ok is false before that.
+	Node func() (n *criconfig.Node, ok bool)
+	// ImageFsInfo returns the file systems of the runtime.
+	ImageFsInfo func(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+	// ReadLoad reads the node's load, and Space the space of a file system. nil means
+	// that of the machine.
+	ReadLoad func(now time.Time) (machine.Load, error)
+	Space    func(path string) (diskusage.Space, error)
+
+	Pods Pods
+	// DiskUsage measures what pods use on disks.
+	DiskUsage DiskUsage
+	// Reclaim reclaims a node-level resource.
+	Reclaim func(context.Context, policy.Reclaim) error
+	// ProtectPages calls rehearse once and protects the code pages that it used from
+	// reclaim; nil means that they are not protected.
+	ProtectPages func(rehearse func())
+	// OOMCheck finds the kernel's OOM kills. It is called when tasks stall on memory; nil
+	// means never.
+	OOMCheck func()
+	// OnConditionsChanged is called when the node conditions have changed; it may be nil.
+	OnConditionsChanged func()
+
+	Events *event.Recorder
+	Log    *slog.Logger
+}
+
+// Pods lists and evicts pods.
+type Pods interface {
+	// Running returns the pods of which a process runs, including terminating ones.
+	Running() []pod.Entry
+	// Active returns the pods that are neither terminating nor terminated.
+	Active() []pod.Entry
+	// Evict terminates the pod, or shortens its termination, and reports the eviction in
+	// its status and as an event. terminated is closed when no process of the pod runs
+	// any more. It is nil if the pod was evicted before or is not known.
+	Evict(p *v1.Pod, why policy.Eviction) (terminated <-chan struct{})
+	// Kill kills the processes of a pod at once, without the runtime.
+	Kill(p *v1.Pod) error
+	// NotifyChanges sends to the slot when the status of any pod changes, until cancel is
+	// called.
+	NotifyChanges(slot chan<- struct{}) (cancel func())
+}
+
+// DiskUsage measures what pods use on disks.
+type DiskUsage interface {
+	// MeasureFully measures every pod anew.
+	MeasureFully(context.Context) error
+	// Pod returns the usage of a pod, with its containers in the order of their names.
+	Pod(ctx context.Context, uid string, containers []string) (diskusage.PodUsage, error)
+}
+
+// Manager is the eviction manager. Its methods are safe for concurrent use.
+type Manager struct {
+	Config
+	loop         atomic.Pointer[loop]        // nil until the runtime has answered
+	fs           atomic.Pointer[fileSystems] // likewise
+	localStorage *localStorage               // nil if limits are not enforced
+}
+
+// New returns a Manager for Run. It starts nothing.
+func New(c Config) *Manager {
+	m := &Manager{Config: c}
+	if m.ReadLoad == nil {
+		m.ReadLoad = func(now time.Time) (machine.Load, error) { return machine.ReadLoad(machine.Roots{}, now) }
+	}
+	if m.Space == nil {
+		m.Space = diskusage.SpaceAt
+	}
+	if c.LimitLocalStorage {
+		m.localStorage = newLocalStorage(localStorageConfig{Layout: m.layout, Pods: m.limitedPods, Evict: c.Pods.Evict, AfterCheck: m.Trigger})
+	}
+	return m
+}
+
+// Trigger triggers a check of the thresholds. It does not block. Before the first check
+// it does nothing.
+func (m *Manager) Trigger() {
+	if l := m.loop.Load(); l != nil {
+		l.notify()
+	}
+}
+
+// Conditions returns the current node conditions, for pod admission and the Node status.
+func (m *Manager) Conditions() evictionapi.Conditions {
+	if l := m.loop.Load(); l != nil {
+		return l.nodeConditions()
+	}
+	return evictionapi.Conditions{}
+}
+
+// PodAdded is called for each added pod. It does not block.
+func (m *Manager) PodAdded(p *v1.Pod) {
+	if m.localStorage != nil {
+		m.localStorage.podAdded(p)
+	}
+}
+
+// Run enforces the thresholds until ctx ends, and returns the cause of ctx. It begins
+// when the runtime has reported its file systems: before that no pod runs that could be
+// evicted.
+func (m *Manager) Run(ctx context.Context) error {
+	fs, err := m.awaitFileSystems(ctx)
+	if err != nil {
+		return err
+	}
+	thresholds, ignored := fs.layout.Thresholds(m.Thresholds)
+	for _, s := range ignored {
+		m.Log.Warn("ignore eviction threshold", "signal", s.String(), "reason", "writable layers are on a file system that has a threshold of its own")
+	}
+	n := &notifier{source: m.Notifications, trigger: m.Trigger, oomCheck: m.OOMCheck, log: m.Log}
+	defer n.close()
+	observe := m.observer(fs, n)
+	m.warnUnreachable(observe(ctx))
+	l := newLoop(loopConfig{
+		Thresholds: thresholds, Layout: fs.layout, Transition: m.Transition, MaxGrace: m.MaxGrace,
+		Observe: observe, Pods: m.candidates, Reclaim: m.Reclaim, Evict: m.Pods.Evict, Kill: m.Pods.Kill,
+		DryRun: m.dryRun, ProtectPages: m.ProtectPages,
+		OnConditionsChanged: m.conditionsChanged,
+		OnThresholdMet: func(s evictionapi.Signal) {
+			m.Events.Warning(pod.Ref{}, policy.ReasonThresholdMet, policy.MessageThresholdMet+string(s.Resource()))
+		},
+		Log: m.Log,
+	})
+	m.loop.Store(l)
+	// The start or exit of a container, and the pull of an image for one, change a status.
+	cancel := m.Pods.NotifyChanges(l.trigger)
+	defer cancel()
+	return l.run(ctx)
+}
+
+// EnforcesLocalStorage reports whether RunLocalStorage has anything to do.
+func (m *Manager) EnforcesLocalStorage() bool { return m.localStorage != nil }
+
+// RunLocalStorage enforces limits on local storage until ctx ends, and returns the cause
+// of ctx. It must only be called if EnforcesLocalStorage.
+func (m *Manager) RunLocalStorage(ctx context.Context) error { return m.localStorage.run(ctx) }
+
+// warnUnreachable warns of thresholds that are met whatever pods use. The configuration
+// warns of those of memory, because it knows the machine's memory.
+func (m *Manager) warnUnreachable(o evictionapi.Observations) {
+	for i := range m.Thresholds {
+		t, seen := &m.Thresholds[i], &o[m.Thresholds[i].Signal]
+		least := t.Value.ForCapacity(seen.Capacity)
+		if !seen.Known || least < seen.Capacity || t.Signal.Resource() == v1.ResourceMemory {
+			continue
+		}
+		field := "evictionSoft"
+		if t.Hard() {
+			field = "evictionHard"
+		}
+		m.Log.Warn("eviction threshold is not below the capacity", "field", field+"["+t.Signal.String()+"]",
+			"threshold", least, "capacity", seen.Capacity, "effect", "all evictable pods are evicted", "remedy", "set it to the amount that must stay available")
+	}
+}
+
+func (m *Manager) conditionsChanged(c evictionapi.Conditions) {
+	m.Log.Warn("node conditions changed", "conditions", c.String())
+	if m.OnConditionsChanged != nil {
+		m.OnConditionsChanged()
+	}
+}
+
+// dryRun evicts and kills a pod that does not exist, which has no effect.
+func (m *Manager) dryRun(why policy.Eviction) {
+	p := &v1.Pod{}
+	p.UID = types.UID("00000000-0000-0000-0000-000000000000")
+	m.Pods.Evict(p, why)
+	if err := m.Pods.Kill(p); err != nil {
+		m.Log.Debug("cannot rehearse the kill of a pod", "error", err)
+	}
+}

@@ -1,0 +1,41 @@
+package authz
+
+import (
+	"context"
+	"errors"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+)
+
+// Reviews sends TokenReviews and SubjectAccessReviews to the API server. They do not wait for
+// credentials, because the caller of the kubelet API waits for them.
+type Reviews struct {
+	// Client returns the current client, nil before the node has credentials.
+	Client func() *apiclient.Client
+}
+
+// ErrNoCredentials means that the node has not joined yet.
+var ErrNoCredentials = errors.New("the node has no credentials for its API server yet")
+
+// Token sends a TokenReview.
+func (r Reviews) Token(ctx context.Context, review *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+	client := r.Client()
+	if client == nil {
+		return nil, ErrNoCredentials
+	}
+	out := new(authenticationv1.TokenReview)
+	return out, client.Create(ctx, apiclient.TokenReviews, "", "", "", review, out)
+}
+
+// Access sends a SubjectAccessReview.
+func (r Reviews) Access(ctx context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	client := r.Client()
+	if client == nil {
+		return nil, ErrNoCredentials
+	}
+	out := new(authorizationv1.SubjectAccessReview)
+	return out, client.Create(ctx, apiclient.SubjectAccessReviews, "", "", "", review, out)
+}
