@@ -28,7 +28,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Config is the agent's configuration. It must not be changed after Load.

@@ -5,10 +5,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Default returns the default configuration of a standalone node whose memory size
@@ -53,7 +52,7 @@ func setDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	setResourceDefaults(kc)
 	setImageDefaults(kc)
 	setEvictionDefaults(kc, memory)
-	logsapi.SetRecommendedLoggingConfiguration(&kc.Logging)
+	kc.Logging.SetDefaults()
 }
 
 func setSourceDefaults(kc *kubelet.KubeletConfiguration) {

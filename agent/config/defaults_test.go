@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

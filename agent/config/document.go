@@ -14,9 +14,10 @@ import (
 	"slices"
 
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Warning is a problem of the configuration that does not prevent the start. The

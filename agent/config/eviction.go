@@ -4,9 +4,8 @@ import (
 	"log/slog"
 	"slices"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
-
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Thresholds returns the eviction thresholds of the configuration. The error joins

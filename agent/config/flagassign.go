@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // assign sets a field from the text of a flag. The first text of a flag replaces
@@ -24,13 +24,13 @@ func assign(dst reflect.Value, text string, form form, first bool) error {
 	switch p := dst.Addr().Interface().(type) {
 	case *metav1.Duration:
 		return assignDuration(&p.Duration, text)
-	case *logsapi.TimeOrMetaDuration:
+	case *kubelet.TimeOrMetaDuration:
 		return assignDuration(&p.Duration.Duration, text)
-	case *logsapi.VModuleConfiguration:
+	case *kubelet.VModuleConfiguration:
 		if first {
 			*p = nil
 		}
-		return logsapi.VModuleConfigurationPflag(p).Set(text)
+		return p.Add(text)
 	case *resource.QuantityValue:
 		return p.Set(text)
 	case *[]string:

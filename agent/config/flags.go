@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Flags is the agent's command line: every flag of the kubelet. Create it with
@@ -96,7 +96,7 @@ func show(v reflect.Value) string {
 	switch value := v.Interface().(type) {
 	case metav1.Duration:
 		return value.Duration.String()
-	case logsapi.TimeOrMetaDuration:
+	case kubelet.TimeOrMetaDuration:
 		return value.Duration.Duration.String()
 	}
 	if v.Kind() == reflect.Bool || v.Kind() == reflect.String || v.CanInt() || v.CanUint() {

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Every row of the table must find its field and set it.
@@ -74,8 +74,8 @@ func TestFlagTexts(t *testing.T) {
 		{"comma in an option", []string{"--cpu-manager-policy-options=a=1,2", "--cpu-manager-policy-options=b=3"}, func(kc *kubelet.KubeletConfiguration) any { return kc.CPUManagerPolicyOptions }, map[string]string{"a": "1,2", "b": "3"}},
 		{"comma in quotes", []string{`--allowed-unsafe-sysctls="a,b",c`}, func(kc *kubelet.KubeletConfiguration) any { return kc.AllowedUnsafeSysctls }, []string{"a,b", "c"}},
 		{"empty list", []string{"--enforce-node-allocatable="}, func(kc *kubelet.KubeletConfiguration) any { return kc.EnforceNodeAllocatable }, []string{}},
-		{"shorthand", []string{"-v", "5"}, func(kc *kubelet.KubeletConfiguration) any { return kc.Logging.Verbosity }, logsapi.VerbosityLevel(5)},
-		{"shorthand with =", []string{"-v=5"}, func(kc *kubelet.KubeletConfiguration) any { return kc.Logging.Verbosity }, logsapi.VerbosityLevel(5)},
+		{"shorthand", []string{"-v", "5"}, func(kc *kubelet.KubeletConfiguration) any { return kc.Logging.Verbosity }, kubelet.VerbosityLevel(5)},
+		{"shorthand with =", []string{"-v=5"}, func(kc *kubelet.KubeletConfiguration) any { return kc.Logging.Verbosity }, kubelet.VerbosityLevel(5)},
 		{"64 bits", []string{"--pod-max-pids=4294967296"}, func(kc *kubelet.KubeletConfiguration) any { return *kc.PodPidsLimit }, int64(1) << 32},
 		{"URL with a colon in a header", []string{"--manifest-url-header=Referer:http://a:80"}, func(kc *kubelet.KubeletConfiguration) any { return kc.StaticPodURLHeader }, map[string][]string{"Referer": {"http://a:80"}}},
 	} {

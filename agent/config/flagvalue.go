@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // duration stands for the type duration in inertFlags.
@@ -43,7 +43,7 @@ func (f *fieldValue) Type() string {
 		return ""
 	}
 	switch f.scratch.Interface().(type) {
-	case metav1.Duration, *metav1.Duration, logsapi.TimeOrMetaDuration:
+	case metav1.Duration, *metav1.Duration, kubelet.TimeOrMetaDuration:
 		return "duration"
 	case map[string]string:
 		if f.flag.form == lessThan {
@@ -58,7 +58,7 @@ func (f *fieldValue) Type() string {
 		return "key=value:effect,..."
 	case []kubelet.MemoryReservation:
 		return "numa:type=quantity,...;..."
-	case logsapi.VModuleConfiguration:
+	case kubelet.VModuleConfiguration:
 		return "pattern=N,..."
 	case resource.QuantityValue:
 		return "quantity"

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // merge applies patch to base by RFC 7386 (JSON merge patch) and returns base:

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Defaults of KubeletConfiguration on a metered node, in place of 40 s and

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"strings"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // UnsupportedSetting is a setting of KubeletConfiguration that tinylet accepts but does

@@ -14,7 +14,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // honoured are the fields of KubeletConfiguration whose default and other values

@@ -15,7 +15,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // Validate returns all errors in cfg, joined: settings that are out of their limits

@@ -5,7 +5,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // cpuList matches the kernel's list format (cpuset(7)). Whether the machine has

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
-
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
 

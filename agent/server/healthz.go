@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // addHealthz adds /healthz and /healthz/NAME, in the format of Kubernetes components
@@ -74,7 +74,7 @@ const masked = "<masked>"
 // headers of staticPodURL are masked, because they may contain a token.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	kc := *s.config.Kubelet
-	kc.Kind, kc.APIVersion = "KubeletConfiguration", kubelet.SchemeGroupVersion.String()
+	kc.Kind, kc.APIVersion = "KubeletConfiguration", kubelet.APIVersion
 	if kc.StaticPodURLHeader != nil {
 		headers := make(map[string][]string, len(kc.StaticPodURLHeader))
 		for name := range kc.StaticPodURLHeader {

@@ -16,8 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/server/authn"
 	"github.com/tinylet/tinylet/agent/server/authz"
 )

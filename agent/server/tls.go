@@ -6,8 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
-
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
 

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 const overlay = "../../buildroot/board/common/rootfs-overlay"

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 // systemCritical is the priority of the class system-cluster-critical.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 )
 

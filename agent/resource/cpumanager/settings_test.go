@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
