@@ -8,15 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // maxFile bounds what is read of a network configuration.
 const maxFile = 1 << 20
-
-// temporary is the name of an incomplete configuration. The name is constant, so
-// that interrupted writes leave only one file. It has none of the suffixes that the
-// runtime reads, because the runtime watches the folder.
-const temporary = ".tinylet.tmp"
 
 // folder is where the runtime reads network configurations.
 type folder struct{ path string }
@@ -69,38 +66,10 @@ func (f folder) write(data []byte) (changed bool, err error) {
 	if err == nil && bytes.Equal(have, data) {
 		return false, nil
 	}
-	if err := os.MkdirAll(f.path, 0o755); err != nil {
+	if err := atomicfile.Write(filepath.Join(f.path, FileName), data, 0o644); err != nil {
 		return false, f.fault(err)
 	}
-	path := filepath.Join(f.path, temporary)
-	defer os.Remove(path) // exists only after an error
-	if err := create(path, data, 0o644); err != nil {
-		return false, f.fault(err)
-	}
-	if err := os.Rename(path, filepath.Join(f.path, FileName)); err != nil {
-		return false, f.fault(err)
-	}
-	return true, f.sync()
-}
-
-// create creates a file, or replaces an existing one. The file is synced to disk
-// when create returns.
-func create(path string, data []byte, perm os.FileMode) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	if err == nil {
-		err = file.Chmod(perm) // whatever the umask
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	return errors.Join(err, file.Close())
+	return true, nil
 }
 
 // remove removes tinylet's file. changed is false if there was none.
@@ -112,22 +81,12 @@ func (f folder) remove() (changed bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("remove network configuration: %w", err)
 	}
-	return true, f.sync()
+	if err := atomicfile.SyncDir(f.path); err != nil {
+		return false, f.fault(err)
+	}
+	return true, nil
 }
 
 func (f folder) fault(err error) error {
 	return fmt.Errorf("write network configuration into %s (conf_dir of containerd, or network.configFolder of TinyletConfiguration): %w", f.path, err)
-}
-
-// sync syncs the folder, so that its file names survive a power failure.
-func (f folder) sync() error {
-	dir, err := os.Open(f.path)
-	if err != nil {
-		return f.fault(err)
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil {
-		return f.fault(err)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/net/cni"
 )
 
@@ -28,7 +29,7 @@ func TestFolder(t *testing.T) {
 	if err := os.MkdirAll(f.path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.path, temporary), []byte("half of a much longer te"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.path, FileName+atomicfile.Suffix), []byte("half of a much longer te"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/net/cni"
 )
 
@@ -84,13 +85,7 @@ func provideLoopback(dirs []string, dir string) error {
 		dir = d // the runtime finds a stale script before a new one in a later directory
 		break
 	}
-	path := filepath.Join(dir, cni.LoopbackType)
-	tmp := path + ".new"
-	defer os.Remove(tmp) // exists only after an error
-	if err := create(tmp, script, 0o755); err != nil {
-		return pluginFault(dir, cni.LoopbackType, err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, cni.LoopbackType), script, 0o755); err != nil {
 		return pluginFault(dir, cni.LoopbackType, err)
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // The ConfigMap cluster-info, which is readable without credentials
@@ -269,7 +270,7 @@ func checkExisting(o *Options, info *cluster) (already bool, err error) {
 // write writes the CA, then the bootstrap kubeconfig, which makes the node start.
 // With Force it removes the old kubeconfig last.
 func write(o *Options, token Token, info *cluster) error {
-	if err := identity.Replace(o.CAFile, info.ca, 0o644); err != nil {
+	if err := atomicfile.Write(o.CAFile, info.ca, 0o644); err != nil {
 		return fmt.Errorf("write the cluster's CA: %w", err)
 	}
 	kubeconfig := &identity.Kubeconfig{Server: o.Server, CA: info.ca, Token: token.bearer()}

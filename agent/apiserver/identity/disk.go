@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // disk changes files. It calls before, if set, ahead of each step; tests use it to
@@ -20,12 +22,7 @@ func (d disk) step(step, path string) error {
 	return d.before(step, path)
 }
 
-// Replace atomically replaces the file at path and syncs file and directory to the
-// disk. It creates missing parent directories.
-func Replace(path string, data []byte, mode fs.FileMode) error {
-	return disk{}.replace(path, data, mode)
-}
-
+// replace is atomicfile.Write with the steps.
 func (d disk) replace(path string, data []byte, mode fs.FileMode) error {
 	return d.replaceBy(path+".tmp", path, data, mode)
 }
@@ -92,7 +89,7 @@ func (d disk) rename(from, to string) error {
 	if err := d.step("sync", to); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(to))
+	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // folder creates the directory path and its parents and syncs them to the disk.
@@ -110,14 +107,5 @@ func (d disk) folder(path string) error {
 	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncFolder(above)
-}
-
-func syncFolder(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return atomicfile.SyncDir(above)
 }

@@ -7,9 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // journalVersion is the version of the file format. A file of another version
@@ -79,41 +80,8 @@ func (j *journal) save(path string) error {
 	if err != nil {
 		return fmt.Errorf("encode image archive journal: %w", err)
 	}
-	if err := replace(path, data); err != nil {
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
 		return fmt.Errorf("write image archive journal %q: %w", path, err)
 	}
 	return nil
-}
-
-// replace atomically replaces the file at path, and syncs it and its
-// directory. It creates the directory.
-func replace(path string, data []byte) (err error) {
-	folder := filepath.Dir(path)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	temporary := path + ".new"
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temporary)
-		}
-	}()
-	if _, err = f.Write(data); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temporary, path); err != nil {
-		return err
-	}
-	d, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

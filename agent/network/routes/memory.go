@@ -9,10 +9,10 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // maxNodeCache bounds the size of the file, in bytes.
@@ -90,37 +90,10 @@ func (m nodeCache) store(peers map[listwatch.Key]peer) error {
 	}
 	data, err := json.Marshal(all)
 	if err == nil {
-		err = m.replace(data)
+		err = atomicfile.Write(string(m), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write node cache: %w", err)
 	}
 	return nil
-}
-
-func (m nodeCache) replace(data []byte) error {
-	folder := filepath.Dir(string(m))
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	tmp := string(m) + ".new" // there is one writer
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, string(m))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	dir, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/agent/apiserver/identity"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // StateFile is the name of the file with the probe state of running containers.
@@ -36,7 +36,7 @@ func OpenState(dir string, log *slog.Logger) (saved []byte, save func([]byte) er
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("cannot read saved probe state", "path", path, "error", err)
 	}
-	return saved, func(data []byte) error { return identity.Replace(path, data, 0o600) }
+	return saved, func(data []byte) error { return atomicfile.Write(path, data, 0o600) }
 }
 
 // isMemoryFS reports whether a folder is on a tmpfs or ramfs. If the folder does

@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -175,7 +175,7 @@ func (m *Manager) save() error {
 		return err
 	}
 	if string(data) != m.saved {
-		if err := identity.Replace(m.cfg.File, data, 0o600); err != nil {
+		if err := atomicfile.Write(m.cfg.File, data, 0o600); err != nil {
 			m.unsaved = true
 			return fmt.Errorf("write %s: %w", m.cfg.File, err)
 		}

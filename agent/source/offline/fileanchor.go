@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tinylet/tinylet/agent/apiserver/identity"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
@@ -118,7 +118,7 @@ func (a *FileAnchor) load() (anchorState, error) {
 }
 
 func (a *FileAnchor) save(s *anchorState) error {
-	if err := identity.Replace(a.path, s.encode(), 0o600); err != nil {
+	if err := atomicfile.Write(a.path, s.encode(), 0o600); err != nil {
 		return fmt.Errorf("write journal anchor: %w", err)
 	}
 	return nil

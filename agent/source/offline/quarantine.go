@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // journalFile is the file name of package journal.
@@ -37,16 +39,7 @@ func move(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(to))
-}
-
-func syncFolder(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // Quarantined returns the directories of quarantined journals, the newest first.

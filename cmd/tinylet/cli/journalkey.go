@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/source/offline"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
@@ -139,7 +139,7 @@ func (s *system) makeJournalKey(o *keyOptions) (JournalKeyDocument, error) {
 		made.Setting, text = "journalKeyTPMFile", sealed.Encode()
 	}
 	defer clear(text)
-	if err := identity.Replace(path, text, 0o600); err != nil {
+	if err := atomicfile.Write(path, text, 0o600); err != nil {
 		return none, fmt.Errorf("write the journal's key: %w", err)
 	}
 	if o.anchor {

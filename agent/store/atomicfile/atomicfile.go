@@ -1,0 +1,86 @@
+// Package atomicfile replaces files so that a power cut or a full disk leaves the old content or
+// the new one.
+//
+// github.com/google/renameio and github.com/moby/sys/atomicwriter do not sync the directory after
+// the rename, so a power cut can undo a replacement that was reported as done. Their temporary files
+// have random names, so each crash can leave another one.
+package atomicfile
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Suffix is appended to the path of a file for its temporary file.
+const Suffix = ".new"
+
+// Write replaces the file at path by one with the data and the mode, whatever the umask, and syncs
+// the file and its directory. It creates missing directories with mode 0755. A crash leaves at most
+// the temporary file, which the next Write of that path removes. There must be one writer of a path
+// at a time. After an error the old file is still there, or, if only the sync of the directory
+// failed, the new one.
+func Write(path string, data []byte, mode fs.FileMode) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	temporary := path + Suffix
+	if err := create(temporary, data, mode); err != nil {
+		return errors.Join(err, removeIfExists(temporary))
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return errors.Join(err, removeIfExists(temporary))
+	}
+	return SyncDir(dir)
+}
+
+// WriteIfChanged is Write unless the file has that data already. It reports whether the data
+// differed.
+func WriteIfChanged(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data)) {
+		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
+			return false, nil
+		}
+	}
+	return true, Write(path, data, mode)
+}
+
+// create creates a file that does not exist after it removed a former one. It does not follow
+// symbolic links.
+func create(path string, data []byte, mode fs.FileMode) error {
+	if err := removeIfExists(path); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm()&0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func removeIfExists(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// SyncDir syncs a directory, so that the files that were created, renamed or removed in it are
+// persistent.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
