@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 // lines is a log that tests read.
