@@ -20,12 +20,12 @@ import (
 // a decision must read each page that it needs from a slow disk.
 //
 // The kernel does not report which pages a process uses, but only which pages it has
-// mapped. So KeepRehearsed first unmaps the pages, which leaves them in the page
+// mapped. So LockRehearsed first unmaps the pages, which leaves them in the page
 // cache, and gives each page its own mapping: on a fault the kernel maps up to 64 KiB
 // around a page, but never beyond its mapping. Pages that other goroutines use
 // meanwhile are locked as well.
 //
-// If it cannot find the used pages, KeepRehearsed locks all pages of the program that
+// If it cannot find the used pages, LockRehearsed locks all pages of the program that
 // have been or will be read, and returns an error. It locks none if it cannot read
 // the mappings of the program.
 func LockRehearsed(rehearse func()) (kept uint64, err error) {
