@@ -22,7 +22,6 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/eventsink"
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
-	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/node/clock"
