@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-
 	"github.com/tinylet/tinylet/agent/config"
 )
 
@@ -58,12 +55,12 @@ func TestWhereThereIsANodeAPI(t *testing.T) {
 				}
 				l.settle(5 * time.Second)
 				told := 0
-				for p, st := range a.told() {
+				for p, st := range a.podStatuses() {
 					if told++; p == nil || st == nil {
 						t.Errorf("told of %v, %v", p, st)
 					}
 				}
-				for range a.told() {
+				for range a.podStatuses() {
 					break // who asks may stop
 				}
 				if told != 1 {

@@ -39,8 +39,8 @@ func TestReadyWithoutServerAndRuntime(t *testing.T) {
 					t.Error("ready before the journal was handed over")
 				}
 				for _, task := range l.agent.sources {
-					if task.name == "source-api" {
-						l.done.Go(func() { _ = task.run(ctx) })
+					if task.Name == "source-api" {
+						l.done.Go(func() { _ = task.Run(ctx) })
 					}
 				}
 				synctest.Wait()

@@ -65,8 +65,10 @@ func TestSetDefaultsKeepsWhatIsSet(t *testing.T) {
 			var got kubelet.KubeletConfiguration
 			decode(t, tc.in, &got)
 			setDefaults(&got, 0)
-			// want is got with the fields of tc.want laid over it.
-			want := *got.DeepCopy()
+			// want is the same with the fields of tc.want laid over it.
+			var want kubelet.KubeletConfiguration
+			decode(t, tc.in, &want)
+			setDefaults(&want, 0)
 			want.EvictionHard = nil
 			decode(t, tc.want, &want)
 			if want.EvictionHard == nil {

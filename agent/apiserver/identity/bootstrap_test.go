@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // client waits for the identity's client.
@@ -284,7 +286,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	b.current(time.Now().Add(-time.Hour), time.Now().Add(9*time.Hour))
 	id, _ := b.start()
 	isNode(t, id)
-	if err := Replace(b.path("pki/kubelet-client-current.pem"), b.cluster.nodePair("b", time.Now(), time.Now().Add(time.Hour)), 0o600); err != nil {
+	if err := atomicfile.Write(b.path("pki/kubelet-client-current.pem"), b.cluster.nodePair("b", time.Now(), time.Now().Add(time.Hour)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := client(t, id)

@@ -11,8 +11,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/tinylet/tinylet/agent/pod"
 )
 
 func named(namespace, name string) *v1.Pod {

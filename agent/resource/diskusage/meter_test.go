@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // board is a Meter with the test's mount table and file systems, and real

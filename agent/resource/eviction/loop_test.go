@@ -40,7 +40,7 @@ type node struct {
 	looks, lists int
 	did          []string
 	log          bytes.Buffer
-	configure    func(*Config) // may be nil
+	configure    func(*loopConfig) // may be nil
 	loop         *loop
 	evicts       func() // is called first when a pod is to go; nil is not
 }
@@ -229,7 +229,7 @@ func TestQuiet(t *testing.T) {
 func TestRehearsal(t *testing.T) {
 	n := &node{memory: 256, disk: 1000}
 	kept, tried := 0, []string{}
-	n.configure = func(c *Config) {
+	n.configure = func(c *loopConfig) {
 		c.ProtectPages = func(rehearse func()) { kept++; rehearse() }
 		c.DryRun = func(why policy.Eviction) { tried = append(tried, why.Message) }
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/podworker/probe"
-	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/cgroups"
 )
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/metrics/metricstest"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/probe"
 )
 
