@@ -1,6 +1,5 @@
-// Package board identifies the board that the system runs on, from the
-// device tree that the firmware handed to the kernel. It knows nothing of
-// Kubernetes.
+// Package board identifies the board that the system runs on, from the device
+// tree that the firmware passes to the kernel. It does not depend on Kubernetes.
 package board
 
 import (
@@ -13,40 +12,40 @@ import (
 	"strings"
 )
 
-// Model is what a board says of itself. Its strings come from firmware: they
-// are cut to printable characters, and are not to be trusted otherwise.
+// Model describes a board. Its strings come from the firmware: they have only
+// printable ASCII characters and are otherwise untrusted.
 type Model struct {
 	// Name is the device tree's model, such as "Raspberry Pi 3 Model B".
 	Name string `json:"name"`
 	// Vendor is the part before the comma of the first compatible string,
 	// such as "raspberrypi".
 	Vendor string `json:"vendor"`
-	// RaspberryPi is true for all boards of that make, compute modules and
-	// the Zero included, whose firmware reads config.txt and cmdline.txt.
+	// RaspberryPi is true for all Raspberry Pi boards, compute modules and the
+	// Zero included. Their firmware reads config.txt and cmdline.txt.
 	RaspberryPi bool `json:"raspberryPi"`
-	// Compatible lists what the board is compatible with, the most specific
+	// Compatible has the compatible strings of the root node, the most specific
 	// first.
 	Compatible []string `json:"compatible"`
 }
 
-// ErrNoDeviceTree says that the system has none: a PC, or a virtual machine
-// that boots by ACPI.
+// ErrNoDeviceTree means that the system has no device tree, such as a PC or a
+// virtual machine that boots with ACPI.
 var ErrNoDeviceTree = errors.New("the system has no device tree")
 
-// maxProperty bounds what is read of one property, in bytes.
+// maxProperty is the maximum number of bytes that are read of one property.
 const maxProperty = 4096
 
-// folders are where the kernel shows the device tree; /proc/device-tree is a
-// link to the second one (Documentation/ABI/testing/sysfs-firmware-ofw).
-var folders = []string{"proc/device-tree", "sys/firmware/devicetree/base"}
+// directories are where the kernel exports the device tree. /proc/device-tree is
+// a link to the second one (Documentation/ABI/testing/sysfs-firmware-ofw).
+var directories = []string{"proc/device-tree", "sys/firmware/devicetree/base"}
 
-// Identify reads the model from the device tree under root, which is "/" or
-// a captured tree. Without a device tree it fails with ErrNoDeviceTree; one
-// that names only half of what it should gives what there is.
+// Identify reads the model from the device tree under root, which is "/" or a
+// captured tree. It returns ErrNoDeviceTree if there is no device tree. If only
+// one of the properties model and compatible can be read, it returns that one.
 func Identify(root string) (Model, error) {
 	var first error
-	for _, folder := range folders {
-		m, err := identify(filepath.Join(root, folder))
+	for _, dir := range directories {
+		m, err := identify(filepath.Join(root, dir))
 		if err == nil {
 			return m, nil
 		}
@@ -60,19 +59,19 @@ func Identify(root string) (Model, error) {
 	return Model{}, ErrNoDeviceTree
 }
 
-func identify(folder string) (Model, error) {
-	model, modelErr := property(filepath.Join(folder, "model"))
-	compatible, compatibleErr := property(filepath.Join(folder, "compatible"))
+func identify(dir string) (Model, error) {
+	model, modelErr := property(filepath.Join(dir, "model"))
+	compatible, compatibleErr := property(filepath.Join(dir, "compatible"))
 	if modelErr != nil && compatibleErr != nil {
 		if errors.Is(modelErr, fs.ErrNotExist) && errors.Is(compatibleErr, fs.ErrNotExist) {
 			return Model{}, ErrNoDeviceTree
 		}
-		return Model{}, fmt.Errorf("identify the board: %w", errors.Join(modelErr, compatibleErr))
+		return Model{}, fmt.Errorf("identify board: %w", errors.Join(modelErr, compatibleErr))
 	}
 	return modelOf(model, compatible), nil
 }
 
-// modelOf makes a Model of the two raw properties.
+// modelOf returns the Model for the two raw properties.
 func modelOf(model, compatible []byte) Model {
 	m := Model{}
 	if names := stringList(model); len(names) > 0 {
@@ -88,9 +87,9 @@ func modelOf(model, compatible []byte) Model {
 	return m
 }
 
-// isRaspberryPi goes by the vendor prefix; by the name only where the tree
-// has no compatible strings. A board that merely has the same processor
-// (brcm,bcm2837) is none.
+// isRaspberryPi checks the vendor prefix of the compatible strings, or the name
+// if there are none. A board of another vendor with the same processor
+// (brcm,bcm2837) is no Raspberry Pi.
 func isRaspberryPi(m Model) bool {
 	for _, c := range m.Compatible {
 		if strings.HasPrefix(c, "raspberrypi,") {
@@ -100,6 +99,7 @@ func isRaspberryPi(m Model) bool {
 	return len(m.Compatible) == 0 && strings.HasPrefix(m.Name, "Raspberry Pi")
 }
 
+// property reads at most maxProperty bytes of a property.
 func property(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -113,8 +113,8 @@ func property(path string) ([]byte, error) {
 	return b, nil
 }
 
-// stringList splits a device tree property into its strings, each of which
-// ends with a NUL (Devicetree Specification, 2.2.4.1), and drops empty ones.
+// stringList splits a device tree property into its strings, each of which ends
+// with a NUL (Devicetree Specification, 2.2.4.1). It omits empty strings.
 func stringList(b []byte) []string {
 	var out []string
 	for s := range strings.SplitSeq(string(b), "\x00") {
@@ -126,6 +126,7 @@ func stringList(b []byte) []string {
 	return out
 }
 
+// printable is the mapping for strings.Map that drops all but printable ASCII.
 func printable(r rune) rune {
 	if r < ' ' || r > '~' {
 		return -1

@@ -78,8 +78,8 @@ func TestIdentifyCapturedTree(t *testing.T) {
 	}
 }
 
-// TestKernelDeviceTrees goes by the properties in the device trees of Linux
-// 6.12 (those that Debian's linux-image-6.12.107+deb13-armmp brings).
+// TestKernelDeviceTrees has the properties of device trees of Linux 6.12, from
+// Debian's linux-image-6.12.107+deb13-armmp.
 func TestKernelDeviceTrees(t *testing.T) {
 	for model, compatible := range map[string]string{
 		"Raspberry Pi 4 Model B":                      "raspberrypi,4-model-b\x00brcm,bcm2711\x00",

@@ -1,27 +1,26 @@
 #!/bin/sh
-# Loads each defconfig of this tree into Buildroot and says which of its lines
-# did not survive: an option that does not exist any more, or whose
-# dependencies are not met, is otherwise dropped in silence.
-#
-# It also says which package a node cannot do without is not selected.
+# Loads each defconfig of this tree into Buildroot and reports dropped lines.
+# Buildroot drops an option without a message if it no longer exists or if its
+# dependencies are not met. The script also reports missing files, and required
+# packages that are not selected.
 #
 # usage: BUILDROOT=path/to/buildroot ./check-defconfigs.sh [NAME_defconfig...]
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-: "${BUILDROOT:?set it to a checkout of Buildroot}"
+: "${BUILDROOT:?set it to the path of a Buildroot checkout}"
 out=$(mktemp -d)
 
-NEEDED="TINYLET TINYLET_PAUSE CONTAINERD CONTAINERD_CRI CRUN LIBSECCOMP"
+REQUIRED="TINYLET TINYLET_PAUSE CONTAINERD CONTAINERD_CRI CRUN LIBSECCOMP"
 trap 'rm -rf "$out"' EXIT
 
-# Prints the lines of defconfig $1 that configuration $2 does not hold.
+# Prints the lines of defconfig $1 that configuration $2 does not contain.
 dropped_lines() {
 	grep -vxFf "$2" "$1" || true
 }
 
-# Prints each file that defconfig $1 names in this tree and that is not there.
-# The option's value names the variable, which is not to be expanded here.
+# Prints the files of this tree that defconfig $1 names and that do not exist.
+# The values of options contain the variable, which must not be expanded here.
 # shellcheck disable=SC2016
 missing_files() {
 	grep -o '\$(BR2_EXTERNAL_TINYLET_PATH)[^" ]*' "$1" |
@@ -31,9 +30,9 @@ missing_files() {
 		done
 }
 
-# Prints each needed package that configuration $1 does not select.
+# Prints the required packages that configuration $1 does not select.
 missing_packages() {
-	for p in $NEEDED; do
+	for p in $REQUIRED; do
 		grep -qx "BR2_PACKAGE_$p=y" "$1" || echo "$p"
 	done
 }

@@ -72,7 +72,7 @@ var honoured = map[string]string{
 	"kubeReservedCgroup":                         "agent/resource/podcgroup/reserved.go",
 	"localStorageCapacityIsolation":              "agent/node/nodestatus/resources.go",
 	"logging.format":                             "agent/config/defaults.go",
-	"logging.verbosity":                          "cmd/tinylet/log.go",
+	"logging.verbosity":                          "cmd/tinylet/process.go",
 	"maxOpenFiles":                               "agent/node/tunables/prepare.go",
 	"maxParallelImagePulls":                      "agent/jobs.go",
 	"maxPods":                                    "agent/nodefacts.go",

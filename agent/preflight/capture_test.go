@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 // TestCapturedTrees evaluates captured trees of boards. It omits what a tree of
 // files does not hold.
@@ -25,7 +25,7 @@ func TestCapturedTrees(t *testing.T) {
 		t.Run(tt.tree, func(t *testing.T) {
 			f := Collect(t.Context(), Options{Root: filepath.Join("testdata", tt.tree), Endpoint: "unix:///nowhere", Now: healthy().Now})
 			f.Arch, f.UID = tt.arch, 0
-			f.Folders = nil
+			f.Directories = nil
 			var b strings.Builder
 			for _, finding := range Evaluate(f) {
 				switch finding.ID {

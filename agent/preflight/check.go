@@ -43,8 +43,8 @@ type Options struct {
 	// Endpoint is the container runtime's endpoint. The default is
 	// unix:///run/containerd/containerd.sock.
 	Endpoint string
-	// RootDir, LogDir, ImageDir and RunDir are the folders of pods, of their logs,
-	// of the runtime's images and of the agent's socket.
+	// RootDir, LogDir, ImageDir and RunDir are the directories of pods, of their
+	// logs, of the runtime's images and of the agent's socket.
 	RootDir, LogDir, ImageDir, RunDir string
 	// NodeName is the node's name; "" is the host name.
 	NodeName string

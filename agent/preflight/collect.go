@@ -36,7 +36,7 @@ func Collect(ctx context.Context, o Options) Facts {
 		IPForward:   t.flag("proc/sys/net/ipv4/ip_forward"),
 		IPv6Forward: t.flag("proc/sys/net/ipv6/conf/all/forwarding"),
 		SharedMount: t.sharedRoot(),
-		Folders:     t.folders(&o),
+		Directories: t.directories(&o),
 		Volumes:     t.volumes(&o),
 		Runtime:     rt,
 		Packages:    t.packages(),

@@ -86,12 +86,12 @@ func (t tree) kernelConfig(release string) map[string]string {
 // parseKernelConfig returns the options that are checked. An option that is not set
 // is "n".
 func parseKernelConfig(b []byte) map[string]string {
-	wanted := slices.Clone(kernelOptions)
+	names := slices.Clone(kernelOptions)
 	for _, f := range features {
-		wanted = append(wanted, f.option)
+		names = append(names, f.option)
 	}
 	out := map[string]string{}
-	for _, name := range wanted {
+	for _, name := range names {
 		out[name] = "n"
 	}
 	for line := range bytes.Lines(b) {

@@ -155,7 +155,7 @@ func (t tree) pluginIn(folder, name string) Plugin {
 	case p.Target != "":
 		p.State = PluginDangling
 	}
-	place := Folder{Path: folder}
+	place := Directory{Path: folder}
 	t.measure(&place)
 	p.Writable = place.Writable
 	return p

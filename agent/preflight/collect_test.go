@@ -143,13 +143,13 @@ func TestSharedRoot(t *testing.T) {
 	}
 }
 
-func TestFoldersGoByTheNearestOneThatExists(t *testing.T) {
+func TestDirectoriesNearestExisting(t *testing.T) {
 	root := files(t, map[string]string{"var/lib/x": ""})
 	o := Options{RootDir: "/var/lib/kubelet", ImageDir: "/var/lib", LogDir: "/log/pods", RunDir: "/"}
 	want := map[string]string{"pods": "/var/lib", "images": "/var/lib", "logs": "/", "run": "/"}
-	for _, f := range root.folders(&o) {
+	for _, f := range root.directories(&o) {
 		if f.ExistingPath != want[f.ID] || !f.Writable || f.Total == 0 || f.Free > f.Total {
-			t.Errorf("folder %+v", f)
+			t.Errorf("directory %+v", f)
 		}
 	}
 }

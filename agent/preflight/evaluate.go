@@ -9,7 +9,7 @@ import (
 // pure.
 func Evaluate(f Facts) []Finding {
 	var out []Finding
-	for _, judge := range []func(*Facts) []Finding{
+	for _, check := range []func(*Facts) []Finding{
 		checkCaller,
 		checkKernel,
 		checkCgroups,
@@ -17,7 +17,7 @@ func Evaluate(f Facts) []Finding {
 		checkSettings,
 		checkMemory,
 		checkEviction,
-		checkFolders,
+		checkDirectories,
 		checkVolumes,
 		checkRuntime,
 		checkReleases,
@@ -27,7 +27,7 @@ func Evaluate(f Facts) []Finding {
 		checkJournal,
 		checkConfig,
 	} {
-		out = append(out, judge(&f)...)
+		out = append(out, check(&f)...)
 	}
 	return out
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-// Kernel versions. Before kernelNeeded, cgroup v2 has no freezer (added in 5.2),
-// which container runtimes need to stop and pause containers. Kubernetes requires
-// kernelWanted for cgroup v2.
+// Kernel versions. Before minKernel, cgroup v2 has no freezer (added in 5.2), which
+// container runtimes need to stop and pause containers. Kubernetes requires
+// recommendedKernel for cgroup v2.
 var (
 	minKernel         = [2]int{5, 2}
 	recommendedKernel = [2]int{5, 8}

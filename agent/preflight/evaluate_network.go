@@ -63,7 +63,7 @@ func checkHostNetwork(n *Network) (out []Finding) {
 func checkNetworkConfig(n *Network) Finding {
 	const id = "pod-network"
 	if n.Err != "" {
-		return warn(id, "cannot list network configurations: "+n.Err, "make sure that "+n.ConfigFolder+" (network.configFolder) is a readable folder")
+		return warn(id, "cannot list network configurations: "+n.Err, "make sure that "+n.ConfigFolder+" (network.configFolder) is a readable directory")
 	}
 	if n.Mode == config.NetworkCNI {
 		if len(n.Others) == len(n.Loopbacks) {
@@ -89,7 +89,7 @@ func checkNetworkConfig(n *Network) Finding {
 	}
 	switch {
 	case n.Mode == config.NetworkHost:
-		return ok(id, "pods use the host's network (network.mode is host)")
+		return ok(id, "only pods with hostNetwork start (network.mode is host)")
 	case len(n.Pods) == 0:
 		return ok(id, "tinylet sets up the pod network (%s), with the podCIDRs that the API server assigns", n.Mode)
 	}
@@ -165,7 +165,7 @@ func checkOverlap(n *Network) Finding {
 		u := &n.Host.Used[i]
 		for _, pods := range n.Pods {
 			if !u.Network.Overlaps(pods) || u.Bridge && u.Address {
-				continue // see judgeSecondBridge
+				continue // see checkSecondBridge
 			}
 			bad, how := Fail, "route"
 			if u.Address {
@@ -233,5 +233,5 @@ func (n *Network) networkRemedy() string {
 	if n.Mode == config.NetworkCNI {
 		return "install a network configuration in " + n.ConfigFolder + " and its plugins in " + filepath.Dir(n.Plugin.Path) + " or /usr/lib/cni"
 	}
-	return "start tinylet, which writes " + filepath.Join(n.ConfigFolder, ownConfig) + ", and check its log for the pod network; containerd must read that folder (conf_dir in /etc/containerd/config.toml, network.configFolder)"
+	return "start tinylet, which writes " + filepath.Join(n.ConfigFolder, ownConfig) + ", and check its log for the pod network; containerd must read that directory (conf_dir in /etc/containerd/config.toml, network.configFolder)"
 }

@@ -78,8 +78,8 @@ func checkForwarding6(f *Facts) Finding {
 // Memory sizes. A board sold with 256 MB reports about 180 MiB with the default
 // share of the GPU.
 const (
-	memoryWanted    = 200 * mebibyte
-	availableWanted = 32 * mebibyte
+	minMemory    = 200 * mebibyte
+	minAvailable = 32 * mebibyte
 )
 
 func checkMemory(f *Facts) []Finding {
@@ -88,35 +88,35 @@ func checkMemory(f *Facts) []Finding {
 	switch {
 	case m.Total == 0:
 		return []Finding{warn(id, "cannot read the memory size", "mount /proc")}
-	case m.Total < memoryWanted:
+	case m.Total < minMemory:
 		remedy := "use a board with 256 MB or more"
 		if f.Board.RaspberryPi {
 			remedy = "reduce the GPU's share: set gpu_mem=16 in config.txt next to cmdline.txt, and reboot"
 		}
 		return []Finding{warn(id, fmt.Sprintf("%s of memory leave little for pods", mib(m.Total)), remedy)}
-	case m.Available < availableWanted:
+	case m.Available < minAvailable:
 		return []Finding{warn(id, fmt.Sprintf("only %s of %s of memory are available", mib(m.Available), mib(m.Total)),
 			"stop what is not needed, or set memory limits on pods")}
 	}
 	return []Finding{ok(id, "%s of %s of memory are available", mib(m.Available), mib(m.Total))}
 }
 
-func checkFolders(f *Facts) []Finding {
+func checkDirectories(f *Facts) []Finding {
 	var out []Finding
-	for i := range f.Folders {
-		out = append(out, checkFolder(&f.Folders[i]))
+	for i := range f.Directories {
+		out = append(out, checkDirectory(&f.Directories[i]))
 	}
 	return out
 }
 
-// checkFolder warns below 10 % free. Below 1 %, or below what the folder needs, the
+// checkDirectory warns below 10 % free. Below 1 %, or below Directory.Needs, the
 // node cannot work.
-func checkFolder(d *Folder) Finding {
+func checkDirectory(d *Directory) Finding {
 	id := "folder-" + d.ID
 	makeRoom := "make room in the file system of " + d.ExistingPath + ", or put it on a larger one"
 	switch {
 	case !d.Writable:
-		return fail(id, d.Path+" is not writable", "mount the file system of "+d.ExistingPath+" read-write, or configure another folder; run this check as root")
+		return fail(id, d.Path+" is not writable", "mount the file system of "+d.ExistingPath+" read-write, or configure another directory; run this check as root")
 	case d.Total == 0:
 		return ok(id, "%s is writable", d.Path)
 	}
@@ -136,11 +136,12 @@ func checkFolder(d *Folder) Finding {
 	return ok(id, "%s", free)
 }
 
-// earliest is before any release. A clock before it was never set.
+// earliest is earlier than any release. An earlier time means that the clock was never
+// set.
 var earliest = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// latest is the longest plausible time since the build. A clock beyond it is set
-// wrongly.
+// latest is the longest plausible time since the build. A later time means that the
+// clock is wrong.
 const latest = 20 * 365 * 24 * time.Hour
 
 // end32 is the end of signed 32-bit seconds.

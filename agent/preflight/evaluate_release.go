@@ -11,45 +11,45 @@ import (
 func checkReleases(f *Facts) []Finding {
 	var out []Finding
 	if f.Runtime.Kind == Answered && f.Runtime.Name == "containerd" {
-		holes := containerdHoles
+		found := containerdVulnerabilities
 		if f.Runtime.RestartMonitorOff {
-			holes = slices.DeleteFunc(slices.Clone(holes), func(h vulnerability) bool { return h.restartMonitor })
+			found = slices.DeleteFunc(slices.Clone(found), func(h vulnerability) bool { return h.restartMonitor })
 		}
-		out = append(out, checkRelease("containerd", f.Runtime.Version, holes, f.Packages)...)
+		out = append(out, checkRelease("containerd", f.Runtime.Version, found, f.Packages)...)
 	}
 	// The version of the OCI runtime is known only from a package: neither CRI nor
 	// the binary reports it.
 	for _, p := range f.Packages {
 		switch p.Name {
 		case "crun":
-			out = append(out, checkRelease(p.Name, p.Version, crunHoles, f.Packages)...)
+			out = append(out, checkRelease(p.Name, p.Version, crunVulnerabilities, f.Packages)...)
 		case "runc":
-			out = append(out, checkRelease(p.Name, p.Version, runcHoles, f.Packages)...)
+			out = append(out, checkRelease(p.Name, p.Version, runcVulnerabilities, f.Packages)...)
 		}
 	}
 	return out
 }
 
-func checkRelease(name, version string, holes []vulnerability, packages []Package) []Finding {
+func checkRelease(name, version string, found []vulnerability, packages []Package) []Finding {
 	id := name + "-security"
 	r, ok := parseRelease(version)
 	if !ok {
 		return []Finding{warn(id, fmt.Sprintf("cannot determine whether %s has known vulnerabilities: cannot parse its version %q", name, version),
 			"use a release of "+name)}
 	}
-	holes = slices.DeleteFunc(slices.Clone(holes), func(h vulnerability) bool { return !h.in(r) })
-	if len(holes) == 0 {
+	found = slices.DeleteFunc(slices.Clone(found), func(h vulnerability) bool { return !h.in(r) })
+	if len(found) == 0 {
 		return nil
 	}
 	pkg := packageOf(name, r, packages)
 	if pkg != nil {
-		holes = slices.DeleteFunc(holes, func(h vulnerability) bool { return slices.Contains(pkg.FixedCVEs, h.cve) })
-		if len(holes) == 0 {
+		found = slices.DeleteFunc(found, func(h vulnerability) bool { return slices.Contains(pkg.FixedCVEs, h.cve) })
+		if len(found) == 0 {
 			return nil
 		}
 	}
-	cves := make([]string, 0, len(holes))
-	for _, h := range holes {
+	cves := make([]string, 0, len(found))
+	for _, h := range found {
 		cves = append(cves, h.cve)
 	}
 	list := strings.Join(cves, ", ")
@@ -65,8 +65,8 @@ func checkRelease(name, version string, holes []vulnerability, packages []Packag
 			"ask its vendor")}
 	}
 	var effects []string
-	good := holes[0].fixFor(r)
-	for _, h := range holes {
+	good := found[0].fixFor(r)
+	for _, h := range found {
 		effects = append(effects, fmt.Sprintf("%s (it lets %s)", h.cve, h.effect))
 		if n := h.fixFor(r); (release{major: good.major, minor: good.minor, patch: good.patch}).before(n) {
 			good = n

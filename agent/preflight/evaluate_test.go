@@ -25,7 +25,7 @@ func healthy() Facts {
 		Cgroup:    Cgroup{Kind: CgroupUnified, Controllers: []string{"cpuset", "cpu", "io", "memory", "pids"}},
 		Memory:    Memory{Total: 512 * mebibyte, Available: 300 * mebibyte},
 		IPForward: Yes, IPv6Forward: Yes, SharedMount: Yes,
-		Folders: []Folder{{ID: "pods", Path: "/p", ExistingPath: "/", Writable: true, Needs: 50 * mebibyte, Total: 1000 * mebibyte, Free: 500 * mebibyte, Inodes: 1000, InodesFree: 500}},
+		Directories: []Directory{{ID: "pods", Path: "/p", ExistingPath: "/", Writable: true, Needs: 50 * mebibyte, Total: 1000 * mebibyte, Free: 500 * mebibyte, Inodes: 1000, InodesFree: 500}},
 		Runtime: Runtime{
 			Endpoint: "unix:///r", Name: "containerd", Version: "2.4.2", CgroupDriver: "cgroupfs",
 			Ready: &Condition{True: true}, NetworkReady: &Condition{True: true},
@@ -248,15 +248,15 @@ func TestEvaluate(t *testing.T) {
 		{name: "memory in use", change: func(f *Facts) { f.Memory.Available = mebibyte }, id: "memory", level: Warn, what: "only 1 MiB", remedy: "limits"},
 		{name: "memory unknown", change: func(f *Facts) { f.Memory = Memory{} }, id: "memory", level: Warn, what: "cannot read", remedy: "/proc"},
 
-		{name: "read-only", change: folder(func(d *Folder) { d.Writable = false }), id: "folder-pods", level: Fail, what: "/p is not writable", remedy: "read-write"},
-		{name: "too little space", change: folder(func(d *Folder) { d.Free = 49 * mebibyte }), id: "folder-pods", level: Fail, what: "49 MiB of 1000 MiB", remedy: "room"},
-		{name: "large and full", change: folder(func(d *Folder) { d.Total, d.Free = 100_000*mebibyte, 900*mebibyte }), id: "folder-pods", level: Fail, what: "1 %", remedy: "room"},
-		{name: "nearly full", change: folder(func(d *Folder) { d.Free = 99 * mebibyte }), id: "folder-pods", level: Warn, what: "10 %", remedy: "room"},
-		{name: "no inodes", change: folder(func(d *Folder) { d.InodesFree = 9 }), id: "folder-pods", level: Fail, what: "9 of 1000", remedy: "room"},
-		{name: "few inodes", change: folder(func(d *Folder) { d.InodesFree = 99 }), id: "folder-pods", level: Warn, what: "99 of 1000", remedy: "room"},
-		{name: "file system without inodes", change: folder(func(d *Folder) { d.Inodes, d.InodesFree = 0, 0 }), id: "folder-pods", level: OK, what: "500 MiB"},
-		{name: "size unknown", change: folder(func(d *Folder) { d.Total, d.Free = 0, 0 }), id: "folder-pods", level: OK, what: "writable"},
-		{name: "small and empty", change: folder(func(d *Folder) { d.Needs, d.Total, d.Free = 10*mebibyte, 32*mebibyte, 30*mebibyte }), id: "folder-pods", level: OK, what: "30 MiB of 32 MiB"},
+		{name: "read-only", change: directory(func(d *Directory) { d.Writable = false }), id: "folder-pods", level: Fail, what: "/p is not writable", remedy: "read-write"},
+		{name: "too little space", change: directory(func(d *Directory) { d.Free = 49 * mebibyte }), id: "folder-pods", level: Fail, what: "49 MiB of 1000 MiB", remedy: "room"},
+		{name: "large and full", change: directory(func(d *Directory) { d.Total, d.Free = 100_000*mebibyte, 900*mebibyte }), id: "folder-pods", level: Fail, what: "1 %", remedy: "room"},
+		{name: "nearly full", change: directory(func(d *Directory) { d.Free = 99 * mebibyte }), id: "folder-pods", level: Warn, what: "10 %", remedy: "room"},
+		{name: "no inodes", change: directory(func(d *Directory) { d.InodesFree = 9 }), id: "folder-pods", level: Fail, what: "9 of 1000", remedy: "room"},
+		{name: "few inodes", change: directory(func(d *Directory) { d.InodesFree = 99 }), id: "folder-pods", level: Warn, what: "99 of 1000", remedy: "room"},
+		{name: "file system without inodes", change: directory(func(d *Directory) { d.Inodes, d.InodesFree = 0, 0 }), id: "folder-pods", level: OK, what: "500 MiB"},
+		{name: "size unknown", change: directory(func(d *Directory) { d.Total, d.Free = 0, 0 }), id: "folder-pods", level: OK, what: "writable"},
+		{name: "small and empty", change: directory(func(d *Directory) { d.Needs, d.Total, d.Free = 10*mebibyte, 32*mebibyte, 30*mebibyte }), id: "folder-pods", level: OK, what: "30 MiB of 32 MiB"},
 
 		{name: "no runtime", change: runtimeFails(NoSocket), id: "runtime", level: Fail, what: "no container runtime socket", remedy: "start containerd"},
 		{name: "runtime not for us", change: runtimeFails(NotAllowed), id: "runtime", level: Fail, what: "root", remedy: "root"},
@@ -507,8 +507,8 @@ func module(name string, known Tristate) func(*Facts) {
 	return func(f *Facts) { f.Kernel.Modules[name] = known }
 }
 
-func folder(change func(*Folder)) func(*Facts) {
-	return func(f *Facts) { change(&f.Folders[0]) }
+func directory(change func(*Directory)) func(*Facts) {
+	return func(f *Facts) { change(&f.Directories[0]) }
 }
 
 func runtimeFails(kind RuntimeFailure) func(*Facts) {

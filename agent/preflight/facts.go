@@ -16,7 +16,7 @@ type Facts struct {
 
 	Now, Built time.Time
 
-	Board board.Model // zero where there is no device tree
+	Board board.Model // zero without a device tree
 	// BootCommandLine is the file from which the Raspberry Pi firmware reads the
 	// kernel's command line, if its file system is mounted; else "".
 	BootCommandLine string
@@ -31,9 +31,9 @@ type Facts struct {
 	IPv6Forward Tristate
 	SharedMount Tristate // the root mount is shared
 
-	Folders []Folder
-	Volumes Volumes
-	Runtime Runtime
+	Directories []Directory
+	Volumes     Volumes
+	Runtime     Runtime
 	// Packages are the distribution's packages that run containers.
 	Packages []Package
 	Network  Network
@@ -104,18 +104,18 @@ type Eviction struct {
 	Default bool
 }
 
-// Folder is a folder that the node writes to.
-type Folder struct {
+// Directory is a directory that the node writes to.
+type Directory struct {
 	ID   string // for the finding
 	Path string
-	// ExistingPath is the folder itself or its nearest existing parent.
+	// ExistingPath is the directory itself or its nearest existing parent.
 	ExistingPath string
 	Writable     bool
 	// Needs is the number of bytes that must be free for the node to work.
 	Needs uint64
 	// Total and Free are in bytes; Total 0 is unknown.
 	Total, Free uint64
-	// Inodes is 0 where the file system has no limit on them.
+	// Inodes is 0 if the file system does not limit them.
 	Inodes, InodesFree uint64
 }
 
@@ -164,8 +164,8 @@ type Runtime struct {
 // Package is a package of the distribution.
 type Package struct {
 	Name, Version string
-	// Changelog is true if the package's changelog is installed. Repairs are the
-	// vulnerabilities that the changelog names.
+	// Changelog is true if the package's changelog is installed. FixedCVEs are
+	// the vulnerabilities that the changelog names.
 	Changelog bool
 	FixedCVEs []string
 }
@@ -200,7 +200,7 @@ type Condition struct {
 
 // Config is the result of reading the configuration.
 type Config struct {
-	File     string // "" where none is in use
+	File     string // "" if none is used
 	Warnings []string
 	Err      string
 }

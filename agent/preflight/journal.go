@@ -7,7 +7,7 @@ import (
 
 // Journal is the state of the journal of the cluster's pods on disk.
 type Journal struct {
-	// Dir is its folder; "" is unknown.
+	// Dir is its directory; "" is unknown.
 	Dir string
 	// Joined reports whether the node has an API server, or is configured for one.
 	Joined bool

@@ -105,7 +105,7 @@ type vulnerability struct {
 
 // As published until November 2026. Add a new vulnerability as one entry.
 var (
-	containerdHoles = []vulnerability{
+	containerdVulnerabilities = []vulnerability{
 		{
 			cve: "CVE-2024-25621", effect: "users of the node read and change files of containerd",
 			fixed: []releaseNumber{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}},
@@ -119,11 +119,11 @@ var (
 			fixed: []releaseNumber{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}},
 		},
 	}
-	runcHoles = []vulnerability{{
+	runcVulnerabilities = []vulnerability{{
 		cve: "CVE-2025-31133", effect: "a container write to the node's files",
 		fixed: []releaseNumber{{1, 2, 8}, {1, 3, 3}, {1, 4, 0}},
 	}}
-	crunHoles = []vulnerability{{
+	crunVulnerabilities = []vulnerability{{
 		cve: "CVE-2026-30892", effect: "kubectl exec run a command as another user than asked for",
 		fixed: []releaseNumber{{1, 27, 0}},
 	}}

@@ -62,7 +62,7 @@ func (t tree) volumes(o *Options) Volumes {
 	return out
 }
 
-// podNames returns the names of pods by UID, from the names of their log folders.
+// podNames returns the names of pods by UID, from the names of their log directories.
 func (t tree) podNames(logs string) map[string]string {
 	entries, err := os.ReadDir(filepath.Join(string(t), logs))
 	if err != nil {

@@ -15,32 +15,33 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 )
 
-const agentExamples = `  # Run the pods whose manifests are in a folder.
+const agentExamples = `  # Run the static pods of a directory.
   %[1]s --pod-manifest-path /etc/kubernetes/manifests
 
-  # Take the settings from a file, and see more in the log.
+  # Read the configuration from a file and log more.
   %[1]s --config /etc/tinylet/config.yaml --v 4
 
-  # Be a node of a cluster, with the files that kubeadm join wrote.
+  # Join a cluster with the files that kubeadm join wrote.
   %[1]s --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf \
       --bootstrap-kubeconfig /etc/kubernetes/bootstrap-kubelet.conf`
 
-const boardExamples = `
+const commandExamples = `
 
-  # Which pods run here? Can this board run pods at all?
+  # List the pods of this node, and check whether this system can be a node.
   %[1]s ps
   %[1]s check`
 
 const versionFlag = "version"
 
-// everyday are the flags that tinylet --help shows; the rest is for those
-// who know the kubelet.
-var everyday = []string{
+// commonFlags are the flags that tinylet --help lists. tinylet help flags lists
+// all flags.
+var commonFlags = []string{
 	"config", "config-dir", "pod-manifest-path", "hostname-override", "node-ip", "root-dir",
 	"container-runtime-endpoint", "kubeconfig", "logging-format", "v", versionFlag,
 }
 
-// agentCommand runs the agent, with all of the kubelet's flags.
+// agentCommand returns the command that runs the agent. It has all flags of the
+// kubelet.
 func (p *program) agentCommand(name string) *cobra.Command {
 	flags := config.NewFlags()
 	cmd := &cobra.Command{
@@ -52,8 +53,8 @@ func (p *program) agentCommand(name string) *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	flags.Add(cmd.Flags())
-	// cobra's own --version prints another line. SetVersionTemplate would change
-	// it, but links text/template, which finds methods by name: the linker then
+	// cobra's own --version prints another line. SetVersionTemplate could change
+	// it, but it links text/template, which finds methods by name: the linker then
 	// keeps every exported method of every reachable type.
 	printVersion := cmd.Flags().Bool(versionFlag, false, "print the version and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -72,30 +73,30 @@ func (p *program) agentCommand(name string) *cobra.Command {
 
 func (p *program) kubeletCommand() *cobra.Command {
 	cmd := p.agentCommand(nameKubelet)
-	cmd.Long = "tinylet as the kubelet: runs this node's pods. It takes every flag of the\n" +
-		"kubelet " + version.Kubernetes + "; one that has no effect here says so in the log."
+	cmd.Long = "Run tinylet as the kubelet of this node. All flags of the kubelet " + version.Kubernetes + "\n" +
+		"are accepted. The agent logs which of them have no effect."
 	cmd.Example = fmt.Sprintf(agentExamples, nameKubelet)
 	return cmd
 }
 
 func (p *program) tinyletCommand() *cobra.Command {
 	cmd := p.agentCommand(nameTinylet)
-	cmd.Long = "tinylet makes a small board a Kubernetes node. Without a command, it runs the\n" +
-		"agent; the commands are for someone at the board."
-	cmd.Example = fmt.Sprintf(agentExamples+boardExamples, nameTinylet)
+	cmd.Long = "Run a Kubernetes node agent for small boards. Without a command, tinylet runs the\n" +
+		"agent. The commands show and change the state of this node."
+	cmd.Example = fmt.Sprintf(agentExamples+commandExamples, nameTinylet)
 	cmd.AddCommand(p.commands...)
 	cmd.AddCommand(flagsTopic(cmd.Flags()))
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		f.Hidden = !slices.Contains(everyday, f.Name)
+		f.Hidden = !slices.Contains(commonFlags, f.Name)
 	})
 	return cmd
 }
 
-// flagsTopic is the help page of all the agent's flags.
+// flagsTopic returns the help topic that lists all flags of the agent.
 func flagsTopic(all *pflag.FlagSet) *cobra.Command {
 	topic := &cobra.Command{
 		Use:   "flags",
-		Short: "Every flag of the agent: those of the kubelet " + version.Kubernetes,
+		Short: "List all flags of the agent, which are those of the kubelet " + version.Kubernetes,
 	}
 	topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		all.VisitAll(func(f *pflag.Flag) { f.Hidden = false })
@@ -104,23 +105,23 @@ func flagsTopic(all *pflag.FlagSet) *cobra.Command {
 	return topic
 }
 
-// agent loads and checks the configuration, sets up the log and runs the
+// agent loads and validates the configuration, sets up logging and runs the
 // agent until the command's context ends.
 func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
-	// The end of whatever reads the log must not end the node.
+	// The agent must survive the end of the process that reads its log.
 	signal.Ignore(syscall.SIGPIPE)
 	cfg, warnings, err := flags.Load(machine.Memory(machine.Roots{}))
 	if err != nil {
 		return fmt.Errorf("load configuration: %w", err)
 	}
 	if err := config.Validate(cfg); err != nil {
-		return fmt.Errorf("check configuration: %w", err)
+		return fmt.Errorf("validate configuration: %w", err)
 	}
 	log := newLogger(p.stderr, cfg)
 	routeLibraries(log, cfg)
 	for _, w := range warnings {
 		log.LogAttrs(cmd.Context(), slog.LevelWarn, w.Message, w.Attrs...)
 	}
-	spareMemory()
+	setGCPercent()
 	return p.run(cmd.Context(), cfg, log)
 }

@@ -1,6 +1,5 @@
-// Command tinylet is a Kubernetes node agent for small boards, and the
-// commands of someone who sits at one. Called as kubelet, it takes the place
-// of one.
+// Command tinylet is a Kubernetes node agent for small boards and its command
+// line interface. Under the name kubelet, it replaces the kubelet.
 package main
 
 import (
@@ -17,11 +16,11 @@ import (
 	"github.com/tinylet/tinylet/agent"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
-	_ "github.com/tinylet/tinylet/cmd/tinylet/cniplugin" // is the plugin when it is called by its name
+	_ "github.com/tinylet/tinylet/cmd/tinylet/cniplugin" // runs as the CNI plugin under that name
 )
 
-// The names that the binary answers to, beside that of the plugin
-// (cmd/tinylet/cniplugin).
+// Names under which the binary runs as the agent. cmd/tinylet/cniplugin has the
+// name of the CNI plugin.
 const (
 	nameTinylet = "tinylet"
 	nameKubelet = "kubelet"
@@ -30,10 +29,10 @@ const (
 // agentRun runs the agent until ctx ends, then returns nil.
 type agentRun func(ctx context.Context, cfg *config.Config, log *slog.Logger) error
 
-// program is what main puts together: the parts that tests replace.
+// program has the dependencies of main that tests replace.
 type program struct {
 	run      agentRun
-	commands []*cobra.Command // of someone at the board
+	commands []*cobra.Command // subcommands of tinylet
 	stdout   io.Writer
 	stderr   io.Writer
 }
@@ -46,8 +45,8 @@ func main() {
 	os.Exit(code)
 }
 
-// main runs what the first argument's base name asks for and answers the
-// exit code.
+// main runs the command that the base name of args[0] selects and returns the
+// exit code. Any name other than kubelet is tinylet.
 func (p *program) main(ctx context.Context, args []string) int {
 	name := nameTinylet
 	if len(args) > 0 {

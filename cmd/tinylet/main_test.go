@@ -20,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-// codedError is what a command at the board may return.
+// codedError is an error with an exit code, as commands return it.
 type codedError struct{ code int }
 
 func (e codedError) Error() string { return "two things\nare wrong" }

@@ -122,7 +122,7 @@ func (p pod) gone() time.Duration {
 	start := time.Now()
 	for {
 		d, err := p.document()
-		if err != nil && strings.Contains(err.Error(), "no pod is named") {
+		if err != nil && strings.Contains(err.Error(), "no pod has the name") {
 			return time.Since(start)
 		}
 		if time.Since(start) > patience {

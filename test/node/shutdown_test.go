@@ -57,7 +57,7 @@ func TestShutdown(t *testing.T) {
 
 	out := l.sh("time tinylet drain-local 2>&1")
 	t.Logf("tinylet drain-local: %s", out)
-	if !strings.Contains(out, "all pods have ended") || !strings.Contains(out, "4 left") {
+	if !strings.Contains(out, "all pods have terminated") || !strings.Contains(out, "4 remaining") {
 		t.Errorf("drain-local says %q", out)
 	}
 	// At this moment the API server has heard of it: nothing is waited for.

@@ -9,7 +9,7 @@ TINYLET_PAUSE_SITE = $(TINYLET_PAUSE_PKGDIR)/src
 TINYLET_PAUSE_SITE_METHOD = local
 TINYLET_PAUSE_LICENSE = Apache-2.0
 
-# As Go names the architecture; image configurations follow it.
+# The GOARCH of the architecture, which image configurations use too.
 ifeq ($(BR2_aarch64),y)
 TINYLET_PAUSE_GOARCH = arm64
 else ifeq ($(BR2_arm),y)

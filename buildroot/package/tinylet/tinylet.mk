@@ -8,12 +8,11 @@ ifeq ($(BR2_PACKAGE_TINYLET_SOURCE_RELEASE),y)
 TINYLET_VERSION = $(call qstrip,$(BR2_PACKAGE_TINYLET_RELEASE))
 TINYLET_SITE = $(call github,tinylet,tinylet,v$(TINYLET_VERSION))
 TINYLET_RELEASE = $(TINYLET_VERSION)
-# An archive does not tell its date. The clock of a board is wrong when it is
-# before this one, too.
+# An archive has no build time. The epoch of Buildroot's version is a lower bound:
+# a clock that shows an earlier time is wrong.
 TINYLET_BUILD_UNIX = $(BR2_VERSION_EPOCH)
-# The user chooses the version, so its hash is not known here. Who has it, names
-# it in tinylet/tinylet.hash of a folder of BR2_GLOBAL_PATCH_DIR, and then it is
-# checked.
+# The user selects the version, so its hash is unknown here. It is checked if
+# tinylet/tinylet.hash exists in a directory of BR2_GLOBAL_PATCH_DIR.
 ifeq ($(wildcard $(addsuffix /tinylet/tinylet.hash,$(call qstrip,$(BR2_GLOBAL_PATCH_DIR)))),)
 BR_NO_CHECK_HASH_FOR += $(TINYLET_SOURCE)
 endif
@@ -25,7 +24,7 @@ else
 TINYLET_VERSION = local
 TINYLET_SITE = $(BR2_EXTERNAL_TINYLET_PATH)/..
 TINYLET_SITE_METHOD = local
-# What the project's own Makefile makes there.
+# Output of the project's Makefile.
 TINYLET_OVERRIDE_SRCDIR_RSYNC_EXCLUSIONS = --exclude=/bin --exclude=/.cache
 TINYLET_RELEASE = $(shell sed -n 's/^VERSION ?= //p' $(TINYLET_SITE)/Makefile)
 TINYLET_BUILD_UNIX = $(or $(shell git -C $(TINYLET_SITE) log -1 --format=%ct 2>/dev/null),$(BR2_VERSION_EPOCH))
@@ -35,19 +34,19 @@ TINYLET_LICENSE = Apache-2.0
 TINYLET_LICENSE_FILES = LICENSE
 TINYLET_GOMOD = github.com/tinylet/tinylet
 TINYLET_BUILD_TARGETS = cmd/tinylet
-# Leaves out x/net/trace, as the project's own Makefile does.
+# Omits x/net/trace, as the project's Makefile does.
 TINYLET_TAGS = grpcnotrace
-# Nor are Kubernetes' own code and what reads YAML inlined, as there.
+# Disables inlining in the packages of Kubernetes and YAML, as the Makefile does.
 TINYLET_BUILD_OPTS = -gcflags=k8s.io/...=-l -gcflags=sigs.k8s.io/...=-l -gcflags=go.yaml.in/...=-l
-# One static binary: it does not depend on the C library of the image.
-# The toolchain line of go.mod names the newest Go: it must not make Buildroot's
-# own download that one.
+# Builds a static binary that does not depend on the C library of the image.
+# GOTOOLCHAIN=local keeps Buildroot's Go from downloading the newer one in the
+# toolchain line of go.mod.
 TINYLET_GO_ENV = CGO_ENABLED=0 GOTOOLCHAIN=local
 TINYLET_LDFLAGS = -s -w \
 	-X $(TINYLET_GOMOD)/agent/config/version.release=$(TINYLET_RELEASE) \
 	-X $(TINYLET_GOMOD)/agent/config/version.buildUnix=$(TINYLET_BUILD_UNIX)
 
-# Of a local tree Buildroot copies what is there, and vendors nothing.
+# Buildroot copies a local tree and does not vendor its modules.
 define TINYLET_VENDOR_MODULES
 	test -d $(@D)/vendor || { \
 		cd $(@D) && $(HOST_GO_TARGET_ENV) GOFLAGS= GOPROXY= GOTOOLCHAIN=local \
@@ -55,9 +54,9 @@ define TINYLET_VENDOR_MODULES
 endef
 TINYLET_PRE_BUILD_HOOKS += TINYLET_VENDOR_MODULES
 
-# The overlay's files are used by boards that Buildroot did not make, too:
-# those that start tinylet are installed from there. What containerd needs comes
-# with the whole overlay (BR2_ROOTFS_OVERLAY).
+# The files that start tinylet are installed from the overlay, which boards without
+# Buildroot use too. The files for containerd are installed with the whole overlay
+# (BR2_ROOTFS_OVERLAY).
 TINYLET_OVERLAY = $(BR2_EXTERNAL_TINYLET_PATH)/board/common/rootfs-overlay
 
 define TINYLET_INSTALL_CONFIG
@@ -66,8 +65,8 @@ define TINYLET_INSTALL_CONFIG
 	$(INSTALL) -d -m 0755 $(TARGET_DIR)/etc/kubernetes/manifests
 endef
 
-# The runtime calls the same binary for pods' networks. The agent makes this
-# link, too, but cannot where the image is read-only.
+# The container runtime calls the binary as a CNI plugin. The agent also creates
+# this link, but cannot on a read-only image.
 define TINYLET_INSTALL_PLUGIN
 	$(INSTALL) -d -m 0755 $(TARGET_DIR)/opt/cni/bin
 	ln -snf /usr/bin/tinylet $(TARGET_DIR)/opt/cni/bin/tinylet-cni

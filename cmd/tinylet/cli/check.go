@@ -20,40 +20,40 @@ import (
 	"github.com/tinylet/tinylet/agent/preflight"
 )
 
-// CheckDocument is what check -o json prints.
+// CheckDocument is the output of check -o json.
 type CheckDocument struct {
-	// OK is false where the node cannot work.
+	// OK is false if a finding prevents the node from working.
 	OK       bool                `json:"ok"`
 	Findings []preflight.Finding `json:"findings"`
 }
 
-// configFiles are looked for where no --config is given: a board's and the
-// one that kubeadm writes.
+// configFiles are the configuration files that are used without --config: the one of
+// the board image, or else the one that kubeadm writes. The first that exists wins.
 var configFiles = []string{"etc/tinylet/config.yaml", "var/lib/kubelet/config.yaml"}
 
-// checkFlags are the agent's flags that check --help shows; it takes them
-// all, so that it can be called as the agent is.
+// checkFlags are the flags of the agent that check --help lists. check accepts all of
+// them, so that it can be called with the agent's command line.
 var checkFlags = []string{"config", "config-dir", "container-runtime-endpoint", "hostname-override", "root-dir"}
 
 func (s *system) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags]",
-		Short: "Tell whether this system can be a node, and what helps where not",
-		Long: "Tell whether this system can be a node: kernel, cgroups, modules, the container\n" +
-			"runtime, the pods' network, space, clock and configuration. Each finding that is\n" +
-			"not ok comes with its remedy. Nothing is changed, and no agent is needed.\n\n" +
-			"Every flag of the agent is accepted. Without --config, /etc/tinylet/config.yaml\n" +
-			"or else /var/lib/kubelet/config.yaml is used where it exists.\n\n" +
+		Short: "Check whether this system can be a node",
+		Long: "Check whether this system can be a node: kernel, cgroups, modules, container\n" +
+			"runtime, pod network, disk space, clock and configuration. Each finding that is\n" +
+			"not ok has a remedy. The check changes nothing and needs no agent.\n\n" +
+			"All flags of the agent are accepted. Without --config, the check uses\n" +
+			"/etc/tinylet/config.yaml, or else /var/lib/kubelet/config.yaml, if it exists.\n\n" +
 			"The exit code is 1 if the node cannot work.",
-		Example: `  # Can this board run pods?
+		Example: `  # Check this system.
   tinylet check
 
-  # Only what is wrong, for a script.
+  # Print the problems for a script.
   tinylet check -o json | jq '.findings[] | select(.level != "ok")'`,
 		Args: cobra.NoArgs,
 	}
 	form := addOutput(cmd)
-	problems := cmd.Flags().BoolP("quiet", "q", false, "leave out what is ok")
+	quiet := cmd.Flags().BoolP("quiet", "q", false, "omit the findings that are ok")
 	own := map[string]bool{}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { own[f.Name] = true })
 	flags := config.NewFlags()
@@ -64,7 +64,7 @@ func (s *system) check() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		findings := preflight.Run(cmd.Context(), s.checkOptions(cmd.Flags(), flags))
 		failed := preflight.Failed(findings)
-		if *problems {
+		if *quiet {
 			findings = slices.DeleteFunc(findings, func(f preflight.Finding) bool { return f.Level == preflight.OK })
 		}
 		var err error
@@ -81,8 +81,8 @@ func (s *system) check() *cobra.Command {
 	return command(cmd)
 }
 
-// checkOptions takes from the configuration what it tells; where it cannot
-// be read, the usual places are looked at.
+// checkOptions returns the options of the check for the configuration. If that cannot
+// be read, they are the defaults.
 func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight.Options {
 	o := preflight.Options{Root: s.root, Now: s.now(), Built: version.BuildTime()}
 	s.findConfig(set)
@@ -99,7 +99,7 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight
 	}
 	if err == nil {
 		if err = config.Validate(cfg); err == nil {
-			o.Eviction = kept(&cfg.Kubelet, total)
+			o.Eviction = memoryEviction(&cfg.Kubelet, total)
 			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodCIDRs()
 		}
 		o.Journal = preflight.Journal{
@@ -116,29 +116,30 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight
 	return o
 }
 
-// findConfig has the flags name the board's configuration, unless they name
-// one.
+// findConfig sets the flag config to the first of configFiles that exists, unless the
+// flag was set.
 func (s *system) findConfig(set *pflag.FlagSet) {
 	if set.Changed("config") {
 		return
 	}
 	for _, name := range configFiles {
 		if path := filepath.Join(s.root, name); exists(path) {
-			_ = set.Set("config", path) // any text is taken
+			_ = set.Set("config", path) // any text is valid
 			return
 		}
 	}
 }
 
-// kept is what a valid configuration keeps of a machine's memory.
-func kept(kc *kubelet.KubeletConfiguration, total int64) preflight.Eviction {
+// memoryEviction returns the memory reservations and the hard eviction threshold of a
+// valid configuration. total is the size of the memory in bytes.
+func memoryEviction(kc *kubelet.KubeletConfiguration, total int64) preflight.Eviction {
 	e := preflight.Eviction{Known: true}
 	for _, reserved := range []map[string]string{kc.KubeReserved, kc.SystemReserved} {
 		if q, err := resource.ParseQuantity(reserved["memory"]); err == nil {
 			e.Reserved += uint64(max(q.Value(), 0))
 		}
 	}
-	thresholds, _ := config.Thresholds(kc) // it is valid
+	thresholds, _ := config.Thresholds(kc) // the configuration is valid
 	for _, t := range thresholds {
 		if t.Signal == evictionapi.MemoryAvailable && t.Grace == 0 {
 			e.Hard = max(e.Hard, uint64(t.Value.ForCapacity(total)))

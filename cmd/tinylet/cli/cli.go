@@ -1,11 +1,11 @@
-// Package cli is the commands of someone at the board: ps, describe, logs,
-// exec, events, top, status, net, metrics, drain-local, check, join, version and
-// journal-key. They ask the running agent over its socket and print tables for
-// people or, with -o json, documents for programs; logs, net, check, join,
-// version and journal-key work without an agent too.
+// Package cli implements the commands of tinylet: ps, describe, logs, exec,
+// events, top, status, net, metrics, drain-local, check, join, version and
+// journal-key. They call the running agent on its socket and print tables or, with
+// -o json, JSON documents. logs, net, check, join, version and journal-key also
+// work without an agent.
 //
-// The JSON documents are the types whose names end in Document. Fields are
-// added to them, never renamed or removed.
+// The types of the JSON documents have names that end in Document. Fields may be
+// added to them, and are never renamed or removed.
 package cli
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
-// ExitError ends the program with a code. Err is to be printed; nil prints
-// nothing.
+// ExitError is an error with an exit code of the program. If Err is nil, nothing
+// is printed.
 type ExitError struct {
 	Code int
 	Err  error
 }
 
-// Error is Err's text, or "".
+// Error returns the text of Err, or "".
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return ""
@@ -38,20 +38,20 @@ func (e *ExitError) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives Err to errors.Is.
+// Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode is Code.
+// ExitCode returns Code.
 func (e *ExitError) ExitCode() int { return e.Code }
 
-// Exit codes. 1 is every other error.
+// Exit codes. All other errors have the code 1.
 const (
-	codeNoAgent     = 3   // the agent does not run or does not answer
-	codeNotFound    = 4   // there is no such pod, or more than one
-	codeInterrupted = 130 // as a shell reports an interrupt
+	codeNoAgent     = 3   // the agent is not running or does not answer
+	codeNotFound    = 4   // no pod or container matches, or more than one pod
+	codeInterrupted = 130 // as a shell reports SIGINT
 )
 
-// Commands makes the commands. It opens and reads nothing.
+// Commands returns the commands. It opens and reads nothing.
 func Commands() []*cobra.Command {
 	s := &system{
 		now:     time.Now,
@@ -69,18 +69,19 @@ func (s *system) commands() []*cobra.Command {
 	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey(), s.version()}
 }
 
-// system is what the commands take from around them.
+// system has what the commands use of the operating system. Tests replace it.
 type system struct {
 	now     func() time.Time
-	uptime  func() time.Duration // 0 where it is not known
-	logRoot string
-	root    string // of the file system that check and net look at
-	tpm     string // that seals keys
+	uptime  func() time.Duration // 0 is unknown
+	logRoot string               // directory of the pod logs
+	root    string               // root of the file system that check and net read
+	tpm     string               // path of the TPM device
 	stdin   *os.File
-	uid     func() int // the caller's
+	uid     func() int // effective user ID
 }
 
-// uptime counts the time that the board slept, too.
+// uptime returns the time since the boot, with the time in which the board was
+// suspended. It returns 0 if it is unknown.
 func uptime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -89,38 +90,12 @@ func uptime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// addSocket adds the flag that says where the agent answers.
+// addSocket adds the flag for the path of the agent's socket.
 func addSocket(cmd *cobra.Command) *string {
 	return cmd.Flags().String("socket", local.DefaultSocketPath, "`path` of the agent's socket")
 }
 
-// output is the value of -o.
-type output string
-
-const (
-	outputTable output = "table"
-	outputJSON  output = "json"
-)
-
-func (o *output) String() string { return string(*o) }
-func (o *output) Type() string   { return "form" }
-
-func (o *output) Set(s string) error {
-	switch output(s) {
-	case outputTable, outputJSON:
-		*o = output(s)
-		return nil
-	}
-	return errors.New("it must be table or json")
-}
-
-func addOutput(cmd *cobra.Command) *output {
-	o := outputTable
-	cmd.Flags().VarP(&o, "output", "o", "`form` of the output: table for people, json for programs")
-	return &o
-}
-
-// command sets what all commands have in common.
+// command sets the common properties of all commands.
 func command(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors, cmd.DisableFlagsInUseLine = true, true, true
 	cmd.Flags().SortFlags = true
@@ -128,13 +103,13 @@ func command(cmd *cobra.Command) *cobra.Command {
 		return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
 	})
 	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return coded(run(cmd, args)) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return withExitCode(run(cmd, args)) }
 	return cmd
 }
 
-// coded gives errors their exit codes. Who reads the output may stop reading
-// at any time: that is no error.
-func coded(err error) error {
+// withExitCode adds the exit code to an error of a command. EPIPE is no error: the
+// reader of the output may stop at any time.
+func withExitCode(err error) error {
 	var e *ExitError
 	switch {
 	case err == nil, errors.Is(err, syscall.EPIPE):

@@ -28,13 +28,13 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 var now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
-// node is an agent with its pods, events and log files.
+// node is a running agent with pods, events and log files.
 type node struct {
 	system *system
 	socket string
@@ -78,7 +78,7 @@ func newNode(t *testing.T, pods []local.Pod, events []event.Event, change ...fun
 	}
 }
 
-// run runs a command line and answers both outputs and the error.
+// run runs a command line and returns both outputs and the error.
 func (n *node) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -128,7 +128,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// samplePods are one of each kind that a board shows.
+// samplePods returns pods in different states.
 func samplePods() []local.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	start := ago(26 * time.Hour)
@@ -301,11 +301,11 @@ func TestErrors(t *testing.T) {
 		{"no agent", gone, []string{"ps"}, codeNoAgent, "is not running"},
 		{"no agent, describe", gone, []string{"describe", "web"}, codeNoAgent, "is not running"},
 		{"no agent, events", gone, []string{"events"}, codeNoAgent, "is not running"},
-		{"no such pod", n, []string{"describe", "nothing"}, codeNotFound, `no pod is named "nothing"`},
+		{"no such pod", n, []string{"describe", "nothing"}, codeNotFound, `no pod has the name or name prefix "nothing"`},
 		{"ambiguous", n, []string{"describe", "web"}, codeNotFound, "default/web-board, default/web2-board"},
 		{"no such container", n, []string{"logs", "web-board", "-c", "x"}, codeNotFound, "setup, proxy, nginx"},
 		{"no log yet", n, []string{"logs", "crash"}, codeNotFound, "CrashLoopBackOff back-off 80s [2J restarting main"},
-		{"log is gone", n, []string{"logs", "web-board"}, codeNotFound, "no log any more"},
+		{"log is gone", n, []string{"logs", "web-board"}, codeNotFound, "it was removed"},
 		{"bad form", n, []string{"ps", "-o", "yaml"}, 1, "table or json"},
 		{"bad flag", n, []string{"ps", "--nothing"}, 1, "tinylet ps --help"},
 		{"bad tail", n, []string{"logs", "web-board", "--tail", "-2"}, 1, "--tail"},
@@ -361,8 +361,8 @@ func TestLogs(t *testing.T) {
 	n.log(t, "default_web-board_6e1b/nginx/1.log", stamp+"before\n")
 	pods[0].Containers[1].LogPath = n.log(t, "default_web-board_6e1b/proxy/0.log", stamp+"proxy\n")
 	pods[1].Containers = []local.Container{{Name: "main", LogPath: n.log(t, "default_crash-board_7f2c/main/4.log", stamp+"crashed\n")}}
-	const note = "container nginx of setup, proxy, nginx; choose another one with -c\n"
-	const damaged = "left out damaged lines, as a power cut leaves them: 1\n"
+	const note = "defaulted container \"nginx\" out of: setup, proxy, nginx; select another one with -c\n"
+	const damaged = "skipped damaged lines, which a power cut can cause: 1\n"
 	for _, tt := range []struct {
 		name           string
 		args           []string
@@ -413,7 +413,7 @@ func TestLogsWithoutAgent(t *testing.T) {
 	}
 	n.log(t, "default_web-board_new/nginx/0.log", stamp+"new\n")
 	out, errs, err := n.run(t, "logs", "web")
-	if err != nil || out != "new\n" || !strings.Contains(errs, "the agent does not run") {
+	if err != nil || out != "new\n" || !strings.Contains(errs, "the agent is not running") {
 		t.Errorf("stdout %q, stderr %q, %v", out, errs, err)
 	}
 	if _, _, err := n.run(t, "logs", "web", "-p"); err == nil {
@@ -457,7 +457,7 @@ func TestLogsFollow(t *testing.T) {
 	}
 }
 
-// A container that has never started can be followed from its first line.
+// TestLogsFollowWaits follows a container that has not started yet.
 func TestLogsFollowWaits(t *testing.T) {
 	n := newNode(t, samplePods()[3:], nil)
 	root := &cobra.Command{Use: "tinylet", SilenceErrors: true}
@@ -544,7 +544,7 @@ func TestEventsWatch(t *testing.T) {
 				t.Errorf("next event %q, %v", line, err)
 			}
 			cancel()
-			// What it had still to write must find a reader.
+			// A pending write must not block.
 			drained := make(chan struct{})
 			go func() {
 				defer close(drained)
@@ -614,5 +614,12 @@ func TestCommandsAreComplete(t *testing.T) {
 		if c.Short == "" || c.Long == "" || c.Example == "" || c.RunE == nil {
 			t.Errorf("%s lacks a text or a function", c.Name())
 		}
+	}
+}
+
+func TestUptimeGrows(t *testing.T) {
+	a := uptime()
+	if b := uptime(); a <= 0 || b < a {
+		t.Errorf("uptime %v, then %v", a, b)
 	}
 }

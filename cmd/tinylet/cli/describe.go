@@ -15,12 +15,12 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// DescriptionDocument is what describe -o json prints.
+// DescriptionDocument is the output of describe -o json.
 type DescriptionDocument struct {
 	PodDocument
 	// WorkerState is syncing, terminating or terminated.
 	WorkerState string `json:"workerState"`
-	// Object is the pod as the Kubernetes API has it, with its status.
+	// Object is the pod of the Kubernetes API, with its status.
 	Object *v1.Pod         `json:"object"`
 	Events []EventDocument `json:"events"`
 }
@@ -28,14 +28,14 @@ type DescriptionDocument struct {
 func (s *system) describe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe POD [flags]",
-		Short: "Tell everything about one pod",
-		Long: "Tell everything about one pod: where it comes from, its containers and how they\n" +
-			"ended, its conditions, volumes and events.\n\n" +
-			"POD is a name, its beginning if that is unique, or NAMESPACE/NAME.",
-		Example: `  # Why does it not start?
+		Short: "Show the details of one pod",
+		Long: "Show the details of one pod: its config source, its containers and their last\n" +
+			"states, its conditions, volumes and events.\n\n" +
+			"POD is NAME, NAMESPACE/NAME, or a prefix of either that only one pod has.",
+		Example: `  # Show why a pod does not start.
   tinylet describe web
 
-  # Its object with the status, for a program.
+  # Print the status of the pod object for a program.
   tinylet describe default/web-board -o json | jq .object.status`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -46,7 +46,7 @@ func (s *system) describe() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p, err := choose(pods, args[0])
+		p, err := choosePod(pods, args[0])
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	t.field("Name", p.Pod.Name)
 	t.field("Namespace", p.Pod.Namespace)
 	t.field("UID", string(p.Pod.UID))
-	t.field("Source", pod.Source(p.Pod))
+	t.field("Config source", pod.Source(p.Pod))
 	t.field("Node", p.Pod.Spec.NodeName)
 	t.field("Status", doc.Status)
 	t.field("Phase", doc.Phase)
@@ -118,9 +118,9 @@ func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	if deadline := p.Pod.Spec.ActiveDeadlineSeconds; deadline != nil {
 		t.field("Deadline", seconds(*deadline))
 	}
-	t.field("Of the host", hostNamespaces(&p.Pod.Spec))
+	t.field("Host namespaces", hostNamespaces(&p.Pod.Spec))
 	if users := p.Pod.Spec.HostUsers; users != nil && !*users {
-		t.field("Users", "its own ids")
+		t.field("User namespace", "yes")
 	}
 	if class := p.Pod.Spec.RuntimeClassName; class != nil {
 		t.field("Runtime class", *class)
@@ -141,14 +141,14 @@ func priority(spec *v1.PodSpec) string {
 	return strings.Join(parts, " ")
 }
 
-// hostNamespaces lists what the pod shares with the node.
+// hostNamespaces lists the namespaces that the pod shares with the node.
 func hostNamespaces(spec *v1.PodSpec) string {
 	var parts []string
 	for _, shared := range []struct {
 		name string
-		is   bool
-	}{{"network", spec.HostNetwork}, {"processes", spec.HostPID}, {"IPC", spec.HostIPC}} {
-		if shared.is {
+		set  bool
+	}{{"network", spec.HostNetwork}, {"PID", spec.HostPID}, {"IPC", spec.HostIPC}} {
+		if shared.set {
 			parts = append(parts, shared.name)
 		}
 	}
@@ -168,7 +168,7 @@ func describeConditions(t *table, p *v1.Pod) {
 	}
 }
 
-// describeGates tells which conditions of others the pod waits for.
+// describeGates adds the readiness gates and the status of their conditions.
 func describeGates(t *table, p *v1.Pod) {
 	if len(p.Spec.ReadinessGates) == 0 {
 		return
@@ -185,14 +185,14 @@ func describeGates(t *table, p *v1.Pod) {
 	}
 }
 
-// field adds a line about the pod; nothing where there is nothing to tell.
+// field adds a line about the pod. It adds nothing for "" and "-".
 func (t *table) field(name, text string) {
 	if text != "" && text != "-" {
 		t.add(name+":", text)
 	}
 }
 
-// list adds a name about a container and what belongs to it, each in a line.
+// list adds the lines about a container that belong to name.
 func (t *table) list(name string, lines []string) {
 	for _, line := range lines {
 		t.nested(name, line)
@@ -200,7 +200,7 @@ func (t *table) list(name string, lines []string) {
 	}
 }
 
-// nested adds a line about a container.
+// nested adds a line about a container. It adds nothing for "" and "-".
 func (t *table) nested(name, text string) {
 	if name != "" {
 		name += ":"
@@ -210,10 +210,12 @@ func (t *table) nested(name, text string) {
 	}
 }
 
+// moment formats a time with its age.
 func moment(at, now time.Time, up time.Duration) string {
 	return at.UTC().Format(time.DateTime) + " UTC, " + age(at, now, up) + " ago"
 }
 
+// pairs formats a map as sorted key=value pairs.
 func pairs(m map[string]string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -19,14 +19,14 @@ func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
 		t.nested("Started", moment(*c.StartedAt, now, up))
 	}
 	if c.FinishedAt != nil {
-		t.nested("Ended", moment(*c.FinishedAt, now, up))
+		t.nested("Finished", moment(*c.FinishedAt, now, up))
 	}
 	if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
 		last := status.LastTerminationState.Terminated
-		t.nested("Before", fmt.Sprintf("%s (exit %d), ended %s", pod.TerminationReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
+		t.nested("Last state", fmt.Sprintf("%s (exit %d), finished %s", pod.TerminationReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
 		t.nested("", last.Message)
 	}
-	t.nested("Ready", yes(c.Ready))
+	t.nested("Ready", yesNo(c.Ready))
 	t.nested("Restarts", restarts(c.Restarts, c.LastRestart, now, up))
 	t.nested("Image", c.Image)
 	if spec, _ := pod.FindContainer(&p.Spec, c.Name); spec != nil {
@@ -37,11 +37,11 @@ func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
 	t.nested("Log", c.LogPath)
 }
 
-// describeSpec tells what was asked for.
+// describeSpec adds the fields of the container's spec.
 func describeSpec(t *table, p *v1.Pod, c *v1.Container) {
 	t.nested("Target", targetOf(p, c.Name))
 	t.nested("Command", strings.Join(append(slices.Clone(c.Command), c.Args...), " "))
-	t.nested("Working folder", c.WorkingDir)
+	t.nested("Working dir", c.WorkingDir)
 	t.nested("Restart", restartPolicy(c))
 	t.nested("Limits", resources(c.Resources.Limits))
 	t.nested("Requests", resources(c.Resources.Requests))
@@ -50,8 +50,8 @@ func describeSpec(t *table, p *v1.Pod, c *v1.Container) {
 	t.nested("Liveness", probe(c.LivenessProbe))
 	t.nested("Readiness", probe(c.ReadinessProbe))
 	if c.Lifecycle != nil {
-		t.nested("After start", hook(c.Lifecycle.PostStart))
-		t.nested("Before stop", hook(c.Lifecycle.PreStop))
+		t.nested("PostStart", hook(c.Lifecycle.PostStart))
+		t.nested("PreStop", hook(c.Lifecycle.PreStop))
 		if c.Lifecycle.StopSignal != nil {
 			t.nested("Stop signal", string(*c.Lifecycle.StopSignal))
 		}
@@ -60,7 +60,7 @@ func describeSpec(t *table, p *v1.Pod, c *v1.Container) {
 	t.list("Mounts", mounts(c))
 }
 
-// targetOf is the container whose processes an ephemeral container sees.
+// targetOf returns the target container of the ephemeral container name, or "".
 func targetOf(p *v1.Pod, name string) string {
 	for i := range p.Spec.EphemeralContainers {
 		if c := &p.Spec.EphemeralContainers[i]; c.Name == name {
@@ -79,13 +79,14 @@ func restartPolicy(c *v1.Container) string {
 		rule := &c.RestartPolicyRules[i]
 		text += "; " + string(rule.Action)
 		if codes := rule.ExitCodes; codes != nil {
-			text += fmt.Sprintf(" where the exit code is %s %v", codes.Operator, codes.Values)
+			text += fmt.Sprintf(" if the exit code is %s %v", codes.Operator, codes.Values)
 		}
 	}
 	return text
 }
 
-// probe is in the words of kubectl describe, but for the defaults.
+// probe formats a probe similarly to kubectl describe, with the defaults of the API
+// for fields that are 0.
 func probe(p *v1.Probe) string {
 	if p == nil {
 		return ""
@@ -101,7 +102,7 @@ func probe(p *v1.Probe) string {
 	if p.InitialDelaySeconds > 0 {
 		text += fmt.Sprintf(" after %ds", p.InitialDelaySeconds)
 	}
-	text += fmt.Sprintf(", within %ds, succeeds by %d, fails by %d",
+	text += fmt.Sprintf(", timeout %ds, success threshold %d, failure threshold %d",
 		orDefault(p.TimeoutSeconds, 1), orDefault(p.SuccessThreshold, 1), orDefault(p.FailureThreshold, 3))
 	if p.TerminationGracePeriodSeconds != nil {
 		text += ", grace period " + seconds(*p.TerminationGracePeriodSeconds)
@@ -126,7 +127,7 @@ func hook(h *v1.LifecycleHandler) string {
 	return handler(h.Exec, h.HTTPGet, h.TCPSocket)
 }
 
-// handler is what a probe or a hook does.
+// handler formats the action of a probe or a hook.
 func handler(exec *v1.ExecAction, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction) string {
 	switch {
 	case exec != nil:
@@ -154,4 +155,102 @@ func ports(list []v1.ContainerPort) string {
 		out = append(out, text)
 	}
 	return strings.Join(out, ", ")
+}
+
+// environment returns a line for each variable and for each envFrom source. It names
+// the source of a value that is not in the pod's spec and does not print the value,
+// because it may be a secret.
+func environment(c *v1.Container) []string {
+	var out []string
+	for i := range c.EnvFrom {
+		out = append(out, envFrom(&c.EnvFrom[i]))
+	}
+	for i := range c.Env {
+		e := &c.Env[i]
+		if e.ValueFrom == nil {
+			out = append(out, e.Name+"="+e.Value)
+			continue
+		}
+		out = append(out, e.Name+" from "+envSource(e.ValueFrom))
+	}
+	return out
+}
+
+func envFrom(e *v1.EnvFromSource) string {
+	text := "all"
+	if e.Prefix != "" {
+		text = e.Prefix + "*"
+	}
+	switch {
+	case e.ConfigMapRef != nil:
+		return text + " from configMap " + e.ConfigMapRef.Name + optional(e.ConfigMapRef.Optional)
+	case e.SecretRef != nil:
+		return text + " from secret " + e.SecretRef.Name + optional(e.SecretRef.Optional)
+	}
+	return text + " from nothing"
+}
+
+func envSource(s *v1.EnvVarSource) string {
+	switch {
+	case s.FieldRef != nil:
+		return "field " + s.FieldRef.FieldPath
+	case s.ResourceFieldRef != nil:
+		return resourceField(s.ResourceFieldRef)
+	case s.ConfigMapKeyRef != nil:
+		return fmt.Sprintf("key %s of configMap %s", s.ConfigMapKeyRef.Key, s.ConfigMapKeyRef.Name) + optional(s.ConfigMapKeyRef.Optional)
+	case s.SecretKeyRef != nil:
+		return fmt.Sprintf("key %s of secret %s", s.SecretKeyRef.Key, s.SecretKeyRef.Name) + optional(s.SecretKeyRef.Optional)
+	case s.FileKeyRef != nil:
+		f := s.FileKeyRef
+		return fmt.Sprintf("key %s of file %s in volume %s", f.Key, f.Path, f.VolumeName) + optional(f.Optional)
+	}
+	return "nothing"
+}
+
+func resourceField(r *v1.ResourceFieldSelector) string {
+	text := "resource " + r.Resource
+	if r.ContainerName != "" {
+		text += " of container " + r.ContainerName
+	}
+	if !r.Divisor.IsZero() {
+		text += " with divisor " + r.Divisor.String()
+	}
+	return text
+}
+
+func optional(set *bool) string {
+	if set != nil && *set {
+		return " (optional)"
+	}
+	return ""
+}
+
+// mounts returns a line for each volume mount and device.
+func mounts(c *v1.Container) []string {
+	var out []string
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		text := m.MountPath + " from " + m.Name
+		if sub := m.SubPath + m.SubPathExpr; sub != "" {
+			text += "/" + strings.TrimPrefix(sub, "/")
+		}
+		var more []string
+		if m.ReadOnly {
+			more = append(more, "read-only")
+		}
+		if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != v1.RecursiveReadOnlyDisabled {
+			more = append(more, "recursive")
+		}
+		if p := m.MountPropagation; p != nil && *p != v1.MountPropagationNone {
+			more = append(more, "propagation "+string(*p))
+		}
+		if len(more) > 0 {
+			text += " (" + strings.Join(more, ", ") + ")"
+		}
+		out = append(out, text)
+	}
+	for i := range c.VolumeDevices {
+		out = append(out, c.VolumeDevices[i].DevicePath+" is "+c.VolumeDevices[i].Name)
+	}
+	return out
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// fullPod has everything that describe tells.
+// fullPod has all fields that describe prints.
 func fullPod() *v1.Pod {
 	always, grpc := v1.ContainerRestartPolicyAlways, "live"
 	propagation, recursive := v1.MountPropagationHostToContainer, v1.RecursiveReadOnlyEnabled
@@ -129,7 +129,7 @@ func TestDescribeEverything(t *testing.T) {
 	golden(t, "describe-full.txt", out)
 }
 
-// Nothing of a pod's text may move the terminal's cursor.
+// TestDescribeIsClean has control characters in the fields of a pod.
 func TestDescribeIsClean(t *testing.T) {
 	p := fullPod()
 	const bad = "\x1b[2J\r\n"

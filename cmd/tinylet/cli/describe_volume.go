@@ -23,8 +23,8 @@ func describeVolumes(t *table, p *v1.Pod) {
 	}
 }
 
-// volume tells the kind and what is set, in one line but for the sources of
-// a projected volume.
+// volume formats the kind of a volume and its main fields: in one line, or for a
+// projected volume in one more line for each source.
 func volume(v *v1.VolumeSource) []string {
 	if v.Projected != nil {
 		lines := []string{"projected"}
@@ -81,17 +81,18 @@ func projection(p *v1.VolumeProjection) string {
 		if p.ServiceAccountToken.Audience != "" {
 			text += " for " + p.ServiceAccountToken.Audience
 		}
+		text += " at " + p.ServiceAccountToken.Path
 		if p.ServiceAccountToken.ExpirationSeconds != nil {
-			text += ", lasting " + seconds(*p.ServiceAccountToken.ExpirationSeconds)
+			text += ", expires after " + seconds(*p.ServiceAccountToken.ExpirationSeconds)
 		}
-		return text + " at " + p.ServiceAccountToken.Path
+		return text
 	case p.ClusterTrustBundle != nil:
 		return text + " at " + p.ClusterTrustBundle.Path
 	}
 	return text
 }
 
-// items are the keys that are taken; none is all.
+// items formats the selected keys. An empty list selects all keys.
 func items(list []v1.KeyToPath) string {
 	var out []string
 	for i := range list {
@@ -124,8 +125,8 @@ func downward(files []v1.DownwardAPIVolumeFile) string {
 	return ": " + strings.Join(out, ", ")
 }
 
-// kindOf is the API's name of the one pointer that is set in a struct of
-// sources, so that every kind has one.
+// kindOf returns the JSON name of the one pointer that is set in a struct of
+// sources, so that it covers every kind.
 func kindOf(source any) string {
 	v := reflect.ValueOf(source).Elem()
 	for i := range v.NumField() {
@@ -134,5 +135,5 @@ func kindOf(source any) string {
 			return name
 		}
 	}
-	return "of no kind"
+	return "unknown"
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// EventsDocument is what events -o json prints.
+// EventsDocument is the output of events -o json.
 type EventsDocument struct {
 	Events []EventDocument `json:"events"`
 }
 
-// EventDocument is one event.
+// EventDocument is an event.
 type EventDocument struct {
-	// Namespace, Pod and UID are empty where it happened to the node.
+	// Namespace, Pod and UID are empty for an event of the node.
 	Namespace string    `json:"namespace,omitempty"`
 	Pod       string    `json:"pod,omitempty"`
 	UID       string    `json:"uid,omitempty"`
@@ -34,7 +34,7 @@ type EventDocument struct {
 	Last      time.Time `json:"last"`
 }
 
-// eventFlags are the flags of events.
+// eventFlags has the flags of events.
 type eventFlags struct {
 	socket *string
 	form   *output
@@ -45,46 +45,46 @@ type eventFlags struct {
 func (s *system) events() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [POD] [flags]",
-		Short: "List what happened lately to pods and to the node",
-		Long: "List what happened lately to pods and to the node, the newest last. The agent\n" +
-			"keeps a few hundred events in memory, and a few dozen of each pod.\n\n" +
-			"POD is the beginning of a name, or of NAMESPACE/NAME. With --watch and -o json,\n" +
-			"each event is a document in a line of its own.",
-		Example: `  # What went wrong?
+		Short: "List recent events of pods and of the node",
+		Long: "List recent events of pods and of the node, the newest last. The agent keeps a few\n" +
+			"hundred events in memory, of which a few dozen per pod.\n\n" +
+			"POD is a prefix of NAME or NAMESPACE/NAME. With --watch and -o json, each event is\n" +
+			"one document on one line.",
+		Example: `  # List the warnings.
   tinylet events --types Warning
 
-  # What happens to the pods whose names begin with web?
+  # List and watch the events of the pods whose names begin with web.
   tinylet events web --watch`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := eventFlags{socket: addSocket(cmd), form: addOutput(cmd)}
-	cmd.Flags().StringSliceVar(&f.types, "types", nil, "only events of these `types`: Normal, Warning")
-	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on with what happens from now on")
+	cmd.Flags().StringSliceVar(&f.types, "types", nil, "list only events of these `types`: Normal, Warning")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "list the events, then watch for new ones")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		wanted, err := f.filter(args)
+		match, err := f.filter(args)
 		if err != nil {
 			return err
 		}
 		client := local.NewClient(*f.socket)
 		if f.watch {
-			return watchEvents(cmd, client, wanted, *f.form)
+			return watchEvents(cmd, client, match, *f.form)
 		}
 		all, err := client.Events(cmd.Context())
 		if err != nil {
 			return err
 		}
-		return s.listEvents(cmd, all, wanted, *f.form)
+		return s.listEvents(cmd, all, match, *f.form)
 	}
 	return command(cmd)
 }
 
-// filter is which events are wanted.
+// filter returns the filter of events for the arguments and flags.
 func (f *eventFlags) filter(args []string) (func(*event.Event) bool, error) {
 	var types []string
-	for _, asked := range f.types {
-		i := slices.IndexFunc(eventTypes, func(known string) bool { return strings.EqualFold(known, asked) })
+	for _, requested := range f.types {
+		i := slices.IndexFunc(eventTypes, func(known string) bool { return strings.EqualFold(known, requested) })
 		if i < 0 {
-			return nil, fmt.Errorf("--types %q: it must be of %s", asked, strings.Join(eventTypes, ", "))
+			return nil, fmt.Errorf("--types is %q: it must be one or more of %s", requested, strings.Join(eventTypes, ", "))
 		}
 		types = append(types, eventTypes[i])
 	}
@@ -95,10 +95,10 @@ func (f *eventFlags) filter(args []string) (func(*event.Event) bool, error) {
 
 var eventTypes = []string{v1.EventTypeNormal, v1.EventTypeWarning}
 
-func (s *system) listEvents(cmd *cobra.Command, all []event.Event, wanted func(*event.Event) bool, form output) error {
+func (s *system) listEvents(cmd *cobra.Command, all []event.Event, match func(*event.Event) bool, form output) error {
 	doc := EventsDocument{Events: []EventDocument{}}
 	for i := range all {
-		if wanted(&all[i]) {
+		if match(&all[i]) {
 			doc.Events = append(doc.Events, eventDocument(&all[i]))
 		}
 	}
@@ -112,12 +112,12 @@ func (s *system) listEvents(cmd *cobra.Command, all []event.Event, wanted func(*
 	return s.printEvents(cmd.OutOrStdout(), doc.Events, "")
 }
 
-// watchEvents prints each event in a line until it is interrupted.
-func watchEvents(cmd *cobra.Command, client *local.Client, wanted func(*event.Event) bool, form output) error {
+// watchEvents prints each event on a line until the context of cmd ends.
+func watchEvents(cmd *cobra.Command, client *local.Client, match func(*event.Event) bool, form output) error {
 	w, lines := cmd.OutOrStdout(), newEncoder(cmd.OutOrStdout())
 	header := form != outputJSON
 	err := client.WatchEvents(cmd.Context(), func(e event.Event) error {
-		if !wanted(&e) {
+		if !match(&e) {
 			return nil
 		}
 		doc := eventDocument(&e)
@@ -142,7 +142,8 @@ func watchEvents(cmd *cobra.Command, client *local.Client, wanted func(*event.Ev
 	return err
 }
 
-// printWatched aligns what is usual; the rows to come are not known.
+// printWatched prints a row with fixed column widths, because later rows are
+// unknown.
 func printWatched(w io.Writer, at, kind, reason, of, message string) error {
 	_, err := fmt.Fprintf(w, "%-19s  %-7s  %-16s  %-28s  %s\n", at, clean(kind), clean(reason), clean(of), clean(message))
 	return err
@@ -159,8 +160,9 @@ func eventDocument(e *event.Event) EventDocument {
 	}
 }
 
-// printEvents keeps their order, in which they last happened: the clock may
-// have jumped between them.
+// printEvents prints the events in the given order, that of their last occurrence. It
+// does not sort by time, because the clock may have been set in between. With an
+// indent, the events belong to one pod and the column POD is omitted.
 func (s *system) printEvents(w io.Writer, events []EventDocument, indent string) error {
 	var t table
 	now, up := s.now(), s.uptime()
@@ -188,6 +190,7 @@ func eventPod(e *EventDocument) string {
 	return e.Namespace + "/" + e.Pod
 }
 
+// seen formats the age of an event and its count.
 func seen(e *EventDocument, now time.Time, up time.Duration) string {
 	last := age(e.Last, now, up)
 	if e.Count < 2 {
@@ -196,8 +199,8 @@ func seen(e *EventDocument, now time.Time, up time.Duration) string {
 	return fmt.Sprintf("%s (x%d over %s)", last, e.Count, age(e.First, now, up))
 }
 
-// eventsOf are those of one life of a pod; of the name where they have no
-// UID.
+// eventsOf returns the events of pod p: those with its UID, and those with its
+// namespace and name that have no UID.
 func eventsOf(all []event.Event, p *local.Pod) []EventDocument {
 	out := []EventDocument{}
 	for i := range all {

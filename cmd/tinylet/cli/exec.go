@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/server/remotecommand"
 )
 
-// execFlags are the flags of exec.
+// execFlags has the flags of exec.
 type execFlags struct {
 	socket    *string
 	container string
@@ -25,55 +25,57 @@ func (s *system) exec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec POD [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in a container",
-		Long: "Run a command in a container of a pod that runs, and end with its exit code.\n\n" +
-			"POD is a name, its beginning if that is unique, or NAMESPACE/NAME. The command is\n" +
-			"not read by a shell unless it is one. It needs the agent, and no API server.\n\n" +
-			"Without -t, control characters are shown as ^[, \\u009b or \\x9b where the output is a\n" +
-			"terminal; --raw writes them as they are. With -t the command has the terminal.",
-		Example: `  # A shell in the pod whose name begins with web.
+		Long: "Run a command in a running container and exit with its exit code.\n\n" +
+			"POD is NAME, NAMESPACE/NAME, or a prefix of either that only one pod has. The\n" +
+			"command runs without a shell unless it is one. The agent must be running. The API\n" +
+			"server is not needed.\n\n" +
+			"Without -t, control characters are printed as ^[, \\u009b or \\x9b on a terminal.\n" +
+			"--raw prints them unchanged. With -t, the command controls the terminal.",
+		Example: `  # Run a shell in the pod whose name begins with web.
   tinylet exec -it web -- sh
 
-  # What does the second container see?
+  # Print a file of the second container.
   tinylet exec web -c proxy -- cat /etc/resolv.conf
 
-  # Copy a file into it, and one out of it.
+  # Copy a file into the container, and one out of it.
   tinylet exec -i web -- sh -c 'cat > /tmp/new.conf' < new.conf
   tinylet exec web -- cat /var/log/app.log > app.log`,
 		Args: execArgs,
 	}
 	f := execFlags{socket: addSocket(cmd)}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.container, "container", "c", "", "`name` of the container; needed where there are several")
-	flags.BoolVarP(&f.stdin, "stdin", "i", false, "give the command the standard input")
-	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal; its errors come with its output then")
+	flags.StringVarP(&f.container, "container", "c", "", "container `name`; the default is the annotation kubectl.kubernetes.io/default-container, or else the first container")
+	flags.BoolVarP(&f.stdin, "stdin", "i", false, "pass standard input to the command")
+	flags.BoolVarP(&f.tty, "tty", "t", false, "allocate a terminal for the command; its standard error is then part of its output")
 	addRaw(flags, &f.raw)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return s.runExec(cmd, args[0], args[1:], &f) }
 	return command(cmd)
 }
 
-// execArgs wants the command behind --, so that its flags are its own.
+// execArgs requires one POD before -- and the command after it, so that flags of the
+// command are not flags of exec.
 func execArgs(cmd *cobra.Command, args []string) error {
 	switch dash := cmd.ArgsLenAtDash(); {
 	case dash < 0:
-		return errors.New("there is no -- before the command; write tinylet exec POD -- COMMAND")
+		return errors.New("-- is missing before the command: write tinylet exec POD -- COMMAND")
 	case dash != 1:
-		return fmt.Errorf("there are %d words before --; write one POD, and the command behind --", dash)
+		return fmt.Errorf("%d arguments before --: write one POD, and the command after --", dash)
 	case len(args) < 2:
-		return errors.New("there is no command behind --; to get a shell, write -it POD -- sh")
+		return errors.New("the command after -- is missing: for a shell, write -it POD -- sh")
 	}
 	return nil
 }
 
 func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *execFlags) error {
 	if f.tty && !isTerminal(s.stdin) {
-		return errors.New("-t needs a terminal, and the standard input is none; leave out -t")
+		return errors.New("-t needs a terminal, and standard input is not one: omit -t")
 	}
 	client := local.NewClient(*f.socket)
 	pods, err := client.Pods(cmd.Context(), arg)
 	if err != nil {
 		return err
 	}
-	p, err := choose(pods, arg)
+	p, err := choosePod(pods, arg)
 	if err != nil {
 		return err
 	}
@@ -87,9 +89,9 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		return err
 	}
 
-	stdout, flushOut := shown(cmd.OutOrStdout(), f.raw || f.tty)
+	stdout, flushOut := terminalWriter(cmd.OutOrStdout(), f.raw || f.tty)
 	defer flushOut()
-	stderr, flushErr := shown(cmd.ErrOrStderr(), f.raw || f.tty)
+	stderr, flushErr := terminalWriter(cmd.ErrOrStderr(), f.raw || f.tty)
 	defer flushErr()
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
@@ -101,7 +103,7 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		TTY: f.tty,
 	}
 	if f.stdin {
-		in, err := newInput(s.stdin)
+		in, err := newStdinReader(s.stdin)
 		if err != nil {
 			return err
 		}
@@ -121,11 +123,12 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		}
 	}
 	code, err := remotecommand.Run(ctx, session)
-	return execEnd(cmd.Context(), code, err, fmt.Sprintf("exec in container %q of %s", name, podName{p.Pod.Namespace, p.Pod.Name}))
+	return execError(cmd.Context(), code, err, fmt.Sprintf("exec in container %q of %s", name, podName{p.Pod.Namespace, p.Pod.Name}))
 }
 
-// execEnd is what the command line ends with: what names the attempt.
-func execEnd(ctx context.Context, code int, err error, what string) error {
+// execError returns the error of the command for the result of a session, with the
+// command's exit code if there is one. what describes the attempt.
+func execError(ctx context.Context, code int, err error, what string) error {
 	var refused *remotecommand.ResponseError
 	var failed *remotecommand.CommandError
 	switch {

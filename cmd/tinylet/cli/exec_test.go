@@ -22,15 +22,15 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// shell is the agent's side of a session: what Kubernetes' streaming server
-// says, in frames of SPDY/3.
+// shell is the server side of a session: the SPDY/3 frames of Kubernetes' streaming
+// server.
 type shell struct {
 	io.ReadWriter
 	asked *http.Request
 	ids   map[string]uint32
 }
 
-// sessions answers with a session that script leads.
+// sessions serves sessions with script.
 func sessions(script func(*shell)) func(*local.Config) {
 	return func(c *local.Config) {
 		c.Streaming = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func (sh *shell) begin() {
 	}
 }
 
-// read reads a frame; its head is 0 at the client's end.
+// read reads a frame. Its header is zero if the client has closed the connection.
 func (sh *shell) read() (head [8]byte, payload []byte) {
 	if _, err := io.ReadFull(sh, head[:]); err != nil {
 		return [8]byte{}, nil
@@ -83,7 +83,7 @@ func (sh *shell) read() (head [8]byte, payload []byte) {
 	return head, payload
 }
 
-// input is what comes on a stream next; false is its end.
+// input returns the next data of a stream; false means its end.
 func (sh *shell) input(stream string) (string, bool) {
 	for {
 		head, payload := sh.read()
@@ -118,7 +118,7 @@ func (sh *shell) fail(status string) {
 	sh.send("error", status, 1)
 }
 
-// execIn runs exec with an input and answers the exit code, too.
+// execIn runs exec with standard input and also returns the exit code.
 func (n *node) execIn(ctx context.Context, stdin *os.File, args ...string) (stdout, stderr string, code int, err error) {
 	var out, errs bytes.Buffer
 	n.system.stdin = stdin
@@ -162,7 +162,7 @@ func TestExec(t *testing.T) {
 func TestExecChoosesTheContainer(t *testing.T) {
 	var path string
 	n := newNode(t, samplePods(), nil, sessions(func(sh *shell) { path = sh.asked.URL.Path; sh.exit(0) }))
-	if _, errs, code, err := n.execIn(t.Context(), nil, "default/web-b", "--", "ls"); err != nil || code != 0 || !strings.Contains(errs, "container nginx of setup, proxy, nginx; choose another one with -c") {
+	if _, errs, code, err := n.execIn(t.Context(), nil, "default/web-b", "--", "ls"); err != nil || code != 0 || !strings.Contains(errs, `defaulted container "nginx" out of: setup, proxy, nginx; select another one with -c`) {
 		t.Errorf("%d, %v, %q", code, err, errs)
 	}
 	if !strings.HasSuffix(path, "/nginx") {
@@ -183,14 +183,14 @@ func TestExecErrors(t *testing.T) {
 		code  int
 		text  string
 	}{
-		"no such pod":       {args: []string{"none", "--", "ls"}, code: codeNotFound, text: `no pod is named "none" or begins so`},
+		"no such pod":       {args: []string{"none", "--", "ls"}, code: codeNotFound, text: `no pod has the name or name prefix "none"`},
 		"several pods":      {args: []string{"web", "--", "ls"}, code: codeNotFound, text: "default/web-board, default/web2-board"},
-		"no such container": {args: []string{"crash", "-c", "x", "--", "ls"}, code: codeNotFound, text: `pod "crash-board" has no container "x"; it has main`},
+		"no such container": {args: []string{"crash", "-c", "x", "--", "ls"}, code: codeNotFound, text: `pod "crash-board" has no container "x"; its containers are main`},
 		"no dash":           {args: []string{"crash", "ls"}, code: 1, text: "write tinylet exec POD -- COMMAND"},
 		"no dash, flags":    {args: []string{"crash", "ls", "-l"}, code: 1, text: "unknown shorthand flag: 'l'"},
-		"no command":        {args: []string{"crash", "--"}, code: 1, text: "no command behind --"},
-		"no pod":            {args: []string{"--", "ls"}, code: 1, text: "0 words before --"},
-		"two pods":          {args: []string{"crash", "web", "--", "ls"}, code: 1, text: "2 words before --"},
+		"no command":        {args: []string{"crash", "--"}, code: 1, text: "the command after -- is missing"},
+		"no pod":            {args: []string{"--", "ls"}, code: 1, text: "0 arguments before --"},
+		"two pods":          {args: []string{"crash", "web", "--", "ls"}, code: 1, text: "2 arguments before --"},
 		"no terminal":       {args: []string{"crash", "-it", "--", "sh"}, code: 1, text: "-t needs a terminal"},
 		"not running": {args: good, agent: answers(409, "container \x1b[2J\"main\" is waiting: CrashLoopBackOff"), code: codeNotFound,
 			text: `exec in container "main" of default/crash-board: container  [2J"main" is waiting: CrashLoopBackOff`},
@@ -232,8 +232,8 @@ func pipes(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// TestExecInput: it comes whole, with its end; a command that ends earlier
-// does not wait for it.
+// TestExecInput passes all input with its end. A command that ends earlier does not
+// wait for input.
 func TestExecInput(t *testing.T) {
 	n := newNode(t, samplePods(), nil, sessions(func(sh *shell) {
 		if sh.asked.URL.Query().Get("command") == "early" {
@@ -261,12 +261,12 @@ func TestExecInput(t *testing.T) {
 	if out, _, code, err := n.execIn(t.Context(), r, "crash", "-i", "--", "cat"); out != text || err != nil {
 		t.Errorf("%d bytes of %d, code %d, %v", len(out), len(text), code, err)
 	}
-	if _, _, _, err := n.execIn(t.Context(), nil, "crash", "-i", "--", "cat"); err == nil || !strings.Contains(err.Error(), "no standard input") {
+	if _, _, _, err := n.execIn(t.Context(), nil, "crash", "-i", "--", "cat"); err == nil || !strings.Contains(err.Error(), "standard input: it is not open") {
 		t.Errorf("without an input: %v", err)
 	}
 }
 
-// TestExecInterrupted: a signal ends it, whatever the command does.
+// TestExecInterrupted ends exec while the command still runs.
 func TestExecInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := newNode(t, samplePods(), nil, sessions(func(*shell) { cancel() }))
@@ -277,7 +277,7 @@ func TestExecInterrupted(t *testing.T) {
 	}
 }
 
-// pty makes a terminal: the person's end, and the program's.
+// pty opens a pseudoterminal and returns both ends.
 func pty(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -344,8 +344,7 @@ func TestExecOnATerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalIsRestored: however exec ends, also when what the command writes
-// cannot be written and so nothing else ends.
+// TestTerminalIsRestored ends exec in different ways.
 func TestTerminalIsRestored(t *testing.T) {
 	for name, end := range map[string]func(*shell, func()){
 		"refused":  func(sh *shell, _ func()) { sh.fail("") },
@@ -397,7 +396,8 @@ func TestTerminalIsRestoredWhileTheCommandHangs(t *testing.T) {
 	}
 }
 
-// TestTerminalWithoutInput stays as it is: its keys are the shell's.
+// TestTerminalWithoutInput does not set raw mode: without -i, the keys belong to the
+// local shell.
 func TestTerminalWithoutInput(t *testing.T) {
 	_, program := pty(t)
 	if !term.IsTerminal(int(program.Fd())) {

@@ -28,7 +28,7 @@ func TestTokenOfJoin(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := bootstrap.Options{Token: row.token}
-			err := takeToken(&o, row.file, strings.NewReader(row.stdin))
+			err := readToken(&o, row.file, strings.NewReader(row.stdin))
 			if (err == nil) != (row.want != "") || err == nil && o.Token != row.want {
 				t.Errorf("token %q, error %v", o.Token, err)
 			}
@@ -36,8 +36,7 @@ func TestTokenOfJoin(t *testing.T) {
 	}
 }
 
-// What is wrong on the command line is said before anybody is asked, and no
-// error repeats the token.
+// TestJoinRefuses checks that no error contains the token.
 func TestJoinRefuses(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no server":       {"--token", "abcdef.0123456789abcdef", "--ca-cert-hash", "sha256:00"},
@@ -64,8 +63,8 @@ func TestJoinRefuses(t *testing.T) {
 	}
 }
 
-// TestJoinExamples: every user sees the words of a command line in the list of
-// processes.
+// TestJoinExamples checks that no example has a token on the command line, which every
+// user can read in the process list.
 func TestJoinExamples(t *testing.T) {
 	cmd := (&system{}).join()
 	for _, text := range []string{cmd.Use, cmd.Example} {

@@ -6,24 +6,29 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
-// JournalKeyDocument is what journal-key -o json prints.
+// JournalKeyDocument is the output of journal-key -o json.
 type JournalKeyDocument struct {
-	// Setting is TinyletConfiguration's that takes the file.
+	// Setting is the field of TinyletConfiguration for Path: journalKeyFile or
+	// journalKeyTPMFile.
 	Setting string `json:"setting"`
 	Path    string `json:"path"`
 }
 
-// keyOptions are the flags of journal-key.
+// keyOptions has the flags of journal-key.
 type keyOptions struct {
 	out, from string
 	tpm       bool
@@ -39,40 +44,41 @@ func (s *system) journalKey() *cobra.Command {
 	var o keyOptions
 	cmd := &cobra.Command{
 		Use:   "journal-key --out FILE [--tpm] | --migrate",
-		Short: "Make a key that seals what is kept on the disk of the cluster's pods",
-		Long: "Make a key that seals what is kept on the disk of the cluster's pods, Secrets\n" +
-			"among it, and say which setting takes it.\n\n" +
-			"With --tpm the file has the key as only this board's TPM 2.0 can unseal it: who\n" +
-			"takes the disk without the board cannot read the journal. The agent keeps a\n" +
-			"counter in the TPM, by which it refuses an older copy of the journal. With --pcrs\n" +
-			"the board has to have booted the same, too: PCR 7 is the state of secure boot, 0\n" +
-			"to 6 are the firmware, and 8 and later what the boot loader measures. After an\n" +
-			"update that changes one, the key cannot be unsealed.\n\n" +
-			"Without --tpm the key protects nothing on the card that it is on: keep it on\n" +
-			"other storage. With --anchor a file FILE.anchor beside it does what the counter\n" +
-			"does. It has to last as long as the key: do not make it in a tmpfs or on a file\n" +
-			"system that an update replaces.\n\n" +
-			"With a key the agent refuses a journal that is not sealed, and an older copy of\n" +
-			"one that is: they may be of somebody else. It puts them aside and begins anew.\n" +
-			"--migrate accepts the journal once, with the key that the agent's configuration\n" +
-			"names: after a key was set for the first time, or when its anchor was lost. Stop\n" +
-			"the agent before that, and start it after. With --anchor it makes the anchor of a\n" +
-			"key file as well.\n\n" +
-			"A journal whose key is lost cannot be read. Pods still run then and come back\n" +
-			"with the API server, but not after a reboot without network, until the journal's\n" +
-			"folder is moved away; so is its content lost when --force replaces its key. To\n" +
-			"be able to seal the key again, make it without --tpm, keep that file off the\n" +
-			"board, and seal it with --from.",
-		Example: `  # A key that only this board can use.
+		Short: "Create a key that seals the journal of the cluster's pods",
+		Long: "Create a key that seals the journal of the cluster's pods on disk, and print the\n" +
+			"setting for it. The journal contains Secrets.\n\n" +
+			"With --tpm, the key is sealed so that only this board's TPM 2.0 can unseal it.\n" +
+			"The journal then cannot be read from the disk without the board. The agent keeps\n" +
+			"a counter in the TPM and rejects an older copy of the journal. With --pcrs, the\n" +
+			"TPM unseals the key only if the given PCRs have the same values as now. PCR 7 is\n" +
+			"the state of secure boot, PCRs 0 to 6 are the firmware, and PCRs 8 and later are\n" +
+			"measured by the boot loader. The key cannot be unsealed after an update that\n" +
+			"changes one of them.\n\n" +
+			"Without --tpm, the key does not protect a journal on the same card: store it on\n" +
+			"other storage. With --anchor, the file FILE.anchor has the function of the\n" +
+			"counter. It must persist as long as the key: do not create it in a tmpfs or on a\n" +
+			"file system that an update replaces.\n\n" +
+			"With a key, the agent rejects a journal that is not sealed, and an older copy of\n" +
+			"a sealed one, because an attacker may have written it. The agent quarantines it\n" +
+			"and starts a new journal. --migrate accepts a rejected journal once, with the key\n" +
+			"of the agent's configuration. Use it after the first key was configured or the\n" +
+			"anchor was lost. Stop the agent before, and start it afterwards. --migrate\n" +
+			"--anchor also creates the anchor of a key file.\n\n" +
+			"A journal cannot be read without its key. If the key is lost, or --force replaces\n" +
+			"it, the content of the journal is lost. Pods keep running and are restored from\n" +
+			"the API server, but not after a reboot without network, until the journal's\n" +
+			"directory is moved away. To be able to seal the key again, create it without\n" +
+			"--tpm, store that file outside the board, and seal it with --from.",
+		Example: `  # Create a key that only this board can unseal.
   tinylet journal-key --tpm --out /etc/tinylet/journal.tpm
 
-  # Only while secure boot is as it is now.
+  # Create a key that can be unsealed only in the current state of secure boot.
   tinylet journal-key --tpm --pcrs 7 --out /etc/tinylet/journal.tpm
 
-  # Seal the journal that the agent has kept without a key.
+  # Seal the journal that the agent has written without a key.
   tinylet journal-key --migrate
 
-  # With a copy of the key, to be kept elsewhere.
+  # Create a key file to store elsewhere, and seal the same key with the TPM.
   tinylet journal-key --out /run/journal.key
   tinylet journal-key --tpm --from /run/journal.key --out /etc/tinylet/journal.tpm`,
 		Args: cobra.NoArgs,
@@ -81,14 +87,14 @@ func (s *system) journalKey() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.out, "out", "", "`file` to write, with mode 0600")
 	flags.BoolVar(&o.tpm, "tpm", false, "seal the key with this board's TPM 2.0")
-	flags.IntSliceVar(&o.pcrs, "pcrs", nil, "`numbers` of PCRs that have to be as they are now, such as 7 or 4,7; with --tpm")
-	flags.StringVar(&o.from, "from", "", "`file` with a key to use in place of a new one")
-	flags.BoolVar(&o.force, "force", false, "replace the file: a journal that its key has sealed cannot be read any more")
-	flags.BoolVar(&o.anchor, "anchor", false, "make FILE.anchor, by which an older copy of the journal is refused; without --tpm")
-	flags.BoolVar(&o.migrate, "migrate", false, "accept the journal that there is once, and seal it with the configured key")
+	flags.IntSliceVar(&o.pcrs, "pcrs", nil, "`numbers` of PCRs that must have their current values, such as 7 or 4,7; with --tpm")
+	flags.StringVar(&o.from, "from", "", "`file` with an existing key to use")
+	flags.BoolVar(&o.force, "force", false, "replace an existing file; a journal that was sealed with its key can no longer be read")
+	flags.BoolVar(&o.anchor, "anchor", false, "create FILE.anchor, with which the agent rejects an older copy of the journal; without --tpm")
+	flags.BoolVar(&o.migrate, "migrate", false, "accept the existing journal once, and seal it with the configured key")
 	flags.StringVar(&o.config, "config", "", "`file` with the agent's configuration (default /etc/tinylet/config.yaml, or /var/lib/kubelet/config.yaml); with --migrate")
-	flags.StringVar(&o.configDir, "config-dir", "", "`folder` with drop-ins, if the agent has one; with --migrate")
-	flags.StringVar(&o.rootDir, "root-dir", "", "the agent's `folder`, if it has another; with --migrate")
+	flags.StringVar(&o.configDir, "config-dir", "", "`directory` with drop-ins, if the agent uses one; with --migrate")
+	flags.StringVar(&o.rootDir, "root-dir", "", "root `directory` of the agent, if it is not the default; with --migrate")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.migrate {
 			return s.migrateJournal(cmd.OutOrStdout(), cmd.ErrOrStderr(), &o, *form)
@@ -111,19 +117,19 @@ func (s *system) makeJournalKey(o *keyOptions) (JournalKeyDocument, error) {
 		return none, errors.New("--out is missing: the file to write, such as /etc/tinylet/journal.tpm")
 	}
 	if len(o.pcrs) > 0 && !o.tpm {
-		return none, errors.New("--pcrs needs --tpm: only a TPM knows what was booted")
+		return none, errors.New("--pcrs needs --tpm: only a TPM has PCRs")
 	}
 	if o.anchor && o.tpm {
-		return none, errors.New("--anchor is for a key without --tpm: a TPM has a counter")
+		return none, errors.New("--anchor is only for a key without --tpm: a TPM has a counter")
 	}
 	path, err := filepath.Abs(o.out)
 	if err != nil {
-		return none, fmt.Errorf("make the journal's key: %w", err)
+		return none, fmt.Errorf("create journal key: %w", err)
 	}
 	if _, err := os.Lstat(path); err == nil && !o.force {
-		return none, fmt.Errorf("make the journal's key: %s exists, and a journal that its key has sealed cannot be read without it: name another file, or --force replaces it", path)
+		return none, fmt.Errorf("create journal key: %s exists, and a journal that was sealed with its key cannot be read without it: pass another file, or replace it with --force", path)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return none, fmt.Errorf("make the journal's key: %w", err)
+		return none, fmt.Errorf("create journal key: %w", err)
 	}
 	key, err := o.key()
 	if err != nil {
@@ -140,7 +146,7 @@ func (s *system) makeJournalKey(o *keyOptions) (JournalKeyDocument, error) {
 	}
 	defer clear(text)
 	if err := atomicfile.Write(path, text, 0o600); err != nil {
-		return none, fmt.Errorf("write the journal's key: %w", err)
+		return none, fmt.Errorf("write journal key: %w", err)
 	}
 	if o.anchor {
 		if err := offline.NewFileAnchor(path + offline.AnchorSuffix).Make(); err != nil {
@@ -150,7 +156,7 @@ func (s *system) makeJournalKey(o *keyOptions) (JournalKeyDocument, error) {
 	return made, nil
 }
 
-// key is the key that is to be used, or a new one.
+// key returns the key of the file --from, or a new one.
 func (o *keyOptions) key() ([]byte, error) {
 	if o.from != "" {
 		return offline.KeyFile(o.from)()
@@ -161,12 +167,81 @@ func (o *keyOptions) key() ([]byte, error) {
 }
 
 func printJournalKey(w io.Writer, made JournalKeyDocument) error {
-	where := "Keep it where who takes the disk does not find it."
+	where := "Store it on other storage than the journal."
 	if made.Setting == "journalKeyTPMFile" {
 		where = "Only this board can unseal it."
 	}
-	_, err := fmt.Fprintf(w, "Written: %s. %s\n\nTo seal the journal with it, put this into the agent's configuration\n"+
+	_, err := fmt.Fprintf(w, "Written: %s. %s\n\nTo seal the journal with it, add this to the agent's configuration\n"+
 		"(/etc/tinylet/config.yaml) and restart the agent:\n\n"+
 		"  apiVersion: tinylet.dev/v1alpha1\n  kind: TinyletConfiguration\n  %s: %s\n", made.Path, where, made.Setting, made.Path)
 	return err
+}
+
+// MigrationDocument is the output of journal-key --migrate -o json.
+type MigrationDocument struct {
+	// From is the directory of the accepted journal, "" if there was nothing to do.
+	From string `json:"from"`
+	// Quarantined is the new directory of a journal without pods that was in its
+	// place.
+	Quarantined string `json:"aside,omitempty"`
+}
+
+// migrateJournal accepts a journal that the agent rejects.
+func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form output) error {
+	if o.out != "" || o.from != "" || o.tpm || o.force || len(o.pcrs) > 0 {
+		return errors.New("--migrate uses the key of the agent's configuration: create the key first, without --migrate")
+	}
+	cfg, err := s.journalConfig(o)
+	if err != nil {
+		return err
+	}
+	if o.anchor {
+		if cfg.Tinylet.JournalKeyFile == "" {
+			return errors.New("--anchor needs journalKeyFile in the agent's configuration")
+		}
+		if err := offline.NewFileAnchor(cfg.Tinylet.JournalKeyFile + offline.AnchorSuffix).Make(); err != nil {
+			return err
+		}
+	}
+	key, anchor := offline.Sources(&cfg.Tinylet, s.tpm)
+	log := slog.New(slog.NewTextHandler(warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	done, err := offline.Migrate(offline.Config{Dir: filepath.Join(cfg.Paths.State, "journal"), Key: key, Anchor: anchor, Log: log})
+	if err != nil {
+		return err
+	}
+	if form == outputJSON {
+		return printJSON(w, MigrationDocument(done))
+	}
+	text := "There is nothing to migrate.\n"
+	if done.From != "" {
+		text = fmt.Sprintf("The journal of %s was accepted. Start the agent.\n", done.From)
+	}
+	if done.Quarantined != "" {
+		text += fmt.Sprintf("The journal without pods that was in its place is now %s.\n", done.Quarantined)
+	}
+	_, err = io.WriteString(w, text)
+	return err
+}
+
+// journalConfig loads and validates the agent's configuration.
+func (s *system) journalConfig(o *keyOptions) (*config.Config, error) {
+	set, flags := pflag.NewFlagSet("journal-key", pflag.ContinueOnError), config.NewFlags()
+	flags.Add(set)
+	for _, f := range []struct{ name, value string }{{"config", o.config}, {"config-dir", o.configDir}, {"root-dir", o.rootDir}} {
+		if f.value == "" {
+			continue
+		}
+		if err := set.Set(f.name, f.value); err != nil {
+			return nil, fmt.Errorf("--%s: %w", f.name, err)
+		}
+	}
+	s.findConfig(set)
+	cfg, _, err := flags.Load(machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")}))
+	if err == nil {
+		err = config.Validate(cfg)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the agent's configuration: %w", err)
+	}
+	return cfg, nil
 }

@@ -101,8 +101,8 @@ func TestJournalKeyRefuses(t *testing.T) {
 	}
 }
 
-// TestJournalMigrate seals what an agent without a key has kept, by way of the
-// configuration that names the key.
+// TestJournalMigrate seals the journal of an agent without a key, with the key that the
+// configuration names.
 func TestJournalMigrate(t *testing.T) {
 	dir := t.TempDir()
 	key, file := filepath.Join(dir, "journal.key"), filepath.Join(dir, "config.yaml")

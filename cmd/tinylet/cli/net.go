@@ -28,28 +28,27 @@ import (
 func (s *system) net() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "net [flags]",
-		Short: "Show how the pods get their network, and which addresses and ports they have",
-		Long: "Show how the pods of this node get their network, and of each pod its addresses,\n" +
-			"the interface that leads to it on the host, and its ports of the host, as\n" +
-			"HOST->POD. Pods on the host's network have none and are not shown.\n\n" +
-			"No agent is needed: it is read from the configuration that the container runtime\n" +
-			"takes, from what tinylet's plugin remembers, and from the kernel. An interface\n" +
-			"or a port that is remembered and that the kernel does not have is marked with !.\n" +
-			"It has to be run as root.",
-		Example: `  # Who has which address?
+		Short: "Show the pod network, and the addresses and ports of the pods",
+		Long: "Show the configuration of the pod network and, for each pod, its addresses, its\n" +
+			"interface on the host, and its host ports as HOST->POD. Pods with hostNetwork are\n" +
+			"not listed.\n\n" +
+			"No agent is needed: the command reads the network configuration of the container\n" +
+			"runtime, the leases of tinylet's CNI plugin, and the kernel. It marks an interface\n" +
+			"or port of a lease with ! if the kernel does not have it. It must run as root.",
+		Example: `  # Show the pod network and the addresses of the pods.
   tinylet net
 
-  # Which pod answers at port 8080 of this host?
+  # Print the pod that has host port 8080.
   tinylet net -o json | jq -r '.pods[] | select(any(.ports[]?; .host == 8080)) | .pod'`,
 		Args: cobra.NoArgs,
 	}
 	form := addOutput(cmd)
-	folder := cmd.Flags().String("config-folder", "", "`folder` of the runtime's network configurations (default that of the board's configuration)")
+	dir := cmd.Flags().String("config-folder", "", "`directory` of the runtime's network configurations (default from the agent's configuration, or else from the runtime)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if s.uid() != 0 {
-			return errors.New("the pods' network is shown to root alone: run this with sudo, or as root")
+			return errors.New("show pod network: not permitted; run this command as root or with sudo")
 		}
-		doc, err := readNet(cmp.Or(*folder, s.networkFolder(cmd.Context())), filepath.Join(s.root, stateDir))
+		doc, err := readNet(cmp.Or(*dir, s.networkDir(cmd.Context())), filepath.Join(s.root, stateDir))
 		if err != nil {
 			return err
 		}
@@ -61,10 +60,9 @@ func (s *system) net() *cobra.Command {
 	return command(cmd)
 }
 
-// networkFolder is where the board's configuration has the runtime's network
-// configurations, or else where the runtime says it has them, or else the usual
-// directory.
-func (s *system) networkFolder(ctx context.Context) string {
+// networkDir returns the directory of the runtime's network configurations: of the
+// agent's configuration, or else as the runtime reports it, or else the default.
+func (s *system) networkDir(ctx context.Context) string {
 	var settings config.Network
 	endpoint := preflight.DefaultEndpoint
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -83,15 +81,15 @@ func (s *system) networkFolder(ctx context.Context) string {
 	return filepath.Join(s.root, configs)
 }
 
-// runtimeInfoLimit bounds the question for the runtime's directories.
-const runtimeInfoLimit = 2 * time.Second
+// runtimeInfoTimeout is the timeout of the request for the runtime's configuration.
+const runtimeInfoTimeout = 2 * time.Second
 
-// runtimeInfo asks the runtime for its configuration; empty where it does not
-// answer.
+// runtimeInfo requests the runtime's configuration. It returns the zero value on an
+// error.
 func runtimeInfo(ctx context.Context, endpoint string) container.Info {
-	ctx, cancel := context.WithTimeout(ctx, runtimeInfoLimit)
+	ctx, cancel := context.WithTimeout(ctx, runtimeInfoTimeout)
 	defer cancel()
-	driver, err := cri.New(cri.Config{RuntimeEndpoint: endpoint, Timeout: runtimeInfoLimit, Log: slog.New(slog.DiscardHandler)})
+	driver, err := cri.New(cri.Config{RuntimeEndpoint: endpoint, Timeout: runtimeInfoTimeout, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return container.Info{}
 	}
@@ -103,13 +101,13 @@ func runtimeInfo(ctx context.Context, endpoint string) container.Info {
 	return info
 }
 
-// printNet prints what all pods share, and then the pods.
+// printNet prints the network configuration and then the pods.
 func (s *system) printNet(w io.Writer, doc *NetDocument) error {
 	if err := netHead(doc).write(w); err != nil {
 		return err
 	}
 	if len(doc.Pods) == 0 {
-		_, err := fmt.Fprintln(w, "\nno pod has a network of its own")
+		_, err := fmt.Fprintln(w, "\nno pods on the pod network")
 		return err
 	}
 	if _, err := fmt.Fprintln(w); err != nil {
@@ -118,13 +116,14 @@ func (s *system) printNet(w io.Writer, doc *NetDocument) error {
 	return s.netTable(doc.Pods).write(w)
 }
 
+// netHead returns the rows about the network configuration.
 func netHead(doc *NetDocument) *table {
 	var t table
 	t.add("MODE", modeText(doc))
 	for i, n := range doc.Networks {
 		text := n.Subnet.String() + ", gateway " + n.Gateway.String()
 		if n.Kept {
-			text += ", gives no more addresses"
+			text += ", no new addresses"
 		}
 		t.add(first(i, "NETWORKS"), text)
 	}
@@ -132,13 +131,13 @@ func netHead(doc *NetDocument) *table {
 		t.add("BRIDGE", bridgeText(doc))
 		t.add("MASQUERADE", masqueradeText(doc))
 		t.add("RULES", rulesText(doc))
-		t.add("SPOOFING", cmp.Or(doc.SpoofingProblem, "none: pods send from their own addresses alone"))
+		t.add("SPOOFING", cmp.Or(doc.SpoofingProblem, "none: pods can send only from their own addresses"))
 	}
 	t.add("UPLINK", uplinkText(doc.Uplink))
 	return &t
 }
 
-// first is the name before the first of several lines.
+// first returns the name for the first of several rows, and "" for the others.
 func first(i int, name string) string {
 	if i > 0 {
 		return ""
@@ -154,67 +153,67 @@ func modeText(doc *NetDocument) string {
 			return loopbackText(doc)
 		}
 		if doc.ConfigFile != "" {
-			return "none: " + doc.ConfigFile + " cannot be read, so pods wait for one that can; the agent writes it anew"
+			return "none: " + doc.ConfigFile + " is invalid: pods wait until the agent writes it again"
 		}
-		return "none: there is no network configuration in " + doc.ConfigFolder + ", so pods wait for one; the agent writes it"
+		return "none: " + doc.ConfigFolder + " has no network configuration: pods wait until the agent writes it"
 	case config.NetworkCNI:
-		text = "cni: " + doc.ConfigFile + " is not tinylet's, which leaves it alone"
+		text = "cni: tinylet does not manage " + doc.ConfigFile
 		if doc.Shadowed != "" {
-			text += "; the runtime takes it in place of " + doc.Shadowed + ", since its name comes first"
+			text += "; the container runtime uses it instead of " + doc.Shadowed + ", because its name sorts first"
 		}
 		return text
 	case config.NetworkHost:
-		return "host: no pod gets a network of its own (" + doc.Refuse + ")"
+		return "host: only pods with hostNetwork start (" + doc.Refuse + ")"
 	}
-	return doc.Mode + ", by " + doc.ConfigFile
+	return doc.Mode + ", configured in " + doc.ConfigFile
 }
 
-// loopbackText tells of a configuration without a network that comes first.
+// loopbackText describes a configuration with only the loopback plugin.
 func loopbackText(doc *NetDocument) string {
-	text := "none: " + doc.ConfigFile + " has the loopback alone"
+	text := "none: " + doc.ConfigFile + " has only the loopback plugin"
 	if filepath.Base(doc.ConfigFile) < network.FileName {
-		return text + ", and the runtime takes it in place of " + cmp.Or(doc.Shadowed, "tinylet's") + ", since its name comes first: remove it"
+		return text + ", and the container runtime uses it instead of " + cmp.Or(doc.Shadowed, "tinylet's configuration") + ", because its name sorts first: remove it"
 	}
-	return text + ", so pods wait for another; the agent writes it"
+	return text + ": pods wait until the agent writes another configuration"
 }
 
 func bridgeText(doc *NetDocument) string {
 	text := doc.Bridge.Name
 	switch {
 	case !doc.Bridge.Exists:
-		text += " is not there: the agent makes it, or the next pod does"
+		text += " does not exist: the agent or the next pod creates it"
 	case !doc.Bridge.Up:
-		text += " is down: the agent brings it up, or the next pod does"
+		text += " is down: the agent or the next pod brings it up"
 	}
 	if doc.MTU == 0 {
-		return text + "; pods have the uplink's MTU"
+		return text + "; pods use the uplink's MTU"
 	}
-	return text + "; pods have an MTU of " + strconv.Itoa(doc.MTU)
+	return text + "; pods use MTU " + strconv.Itoa(doc.MTU)
 }
 
 func masqueradeText(doc *NetDocument) string {
 	if !doc.Masquerade {
-		return "no: pods have their own addresses everywhere"
+		return "no: pods keep their addresses outside this node"
 	}
 	if len(doc.Direct) == 0 {
-		return "beyond this node"
+		return "outside this node"
 	}
-	return "beyond this node, but not to " + listed(doc.Direct)
+	return "outside this node, except to " + listed(doc.Direct)
 }
 
 func rulesText(doc *NetDocument) string {
 	if doc.RulesProblem != "" && doc.Mode == config.NetworkRouted {
-		return doc.RulesProblem + "; or nodes have come or gone in the last minute: the configuration follows the rules then"
+		return doc.RulesProblem + "; or nodes were added or removed in the last minute, and the configuration is written after the rules"
 	}
 	if doc.RulesProblem != "" {
 		return doc.RulesProblem
 	}
-	return "as they should be"
+	return "as configured"
 }
 
 func uplinkText(u *UplinkDocument) string {
 	if u == nil {
-		return "none: no default route leads anywhere"
+		return "none: there is no default route"
 	}
 	text := u.Name + ", MTU " + strconv.Itoa(u.MTU)
 	if len(u.Addresses) > 0 {
@@ -223,6 +222,7 @@ func uplinkText(u *UplinkDocument) string {
 	return text
 }
 
+// listed joins the texts with commas.
 func listed[T fmt.Stringer](all []T) string {
 	texts := make([]string, len(all))
 	for i, one := range all {
@@ -242,7 +242,7 @@ func (s *system) netTable(pods []PodNetDocument) *table {
 			ports[i] = portText(&p.Ports[i])
 		}
 		t.add(cmp.Or(p.Pod, shortID(p.Container)), addressesText(p.Addresses), p.Interface+mark(p.InterfaceMissing),
-			cmp.Or(strings.Join(slices.Compact(ports), ","), "-"), ageThisBoot(value(p.Since), now, up))
+			cmp.Or(strings.Join(slices.Compact(ports), ","), "-"), ageThisBoot(timeValue(p.Since), now, up))
 	}
 	return &t
 }
@@ -251,8 +251,8 @@ func addressesText(all []netip.Addr) string {
 	return strings.ReplaceAll(listed(all), " ", "")
 }
 
-// portText is such as 8080->80/TCP: of the two that a port has where a pod has
-// both families it is the same.
+// portText formats a port such as 8080->80/TCP. The two entries of a port of a
+// dual-stack pod have the same text.
 func portText(p *PodPortDocument) string {
 	host := strconv.Itoa(int(p.Host))
 	if p.HostIP.IsValid() {
@@ -261,6 +261,7 @@ func portText(p *PodPortDocument) string {
 	return fmt.Sprintf("%s->%d/%s%s", host, p.Target, p.Protocol, mark(p.Missing))
 }
 
+// mark returns "!" for a missing interface or port.
 func mark(missing bool) string {
 	if missing {
 		return "!"
@@ -268,11 +269,11 @@ func mark(missing bool) string {
 	return ""
 }
 
-// shortID is as much of a container's ID as crictl shows.
+// shortID returns as many digits of a container ID as crictl prints.
 func shortID(id string) string {
-	const shown = 13
-	if len(id) > shown {
-		return id[:shown]
+	const digits = 13
+	if len(id) > digits {
+		return id[:digits]
 	}
 	return id
 }

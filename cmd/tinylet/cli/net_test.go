@@ -25,7 +25,7 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// sampleNet is a board with all that can be shown.
+// sampleNet has all fields.
 func sampleNet() NetDocument {
 	port := func(host, target uint16, address string) PodPortDocument {
 		return PodPortDocument{Host: host, Protocol: "TCP", Address: netip.MustParseAddr(address), Target: target}
@@ -115,7 +115,7 @@ func TestNetIsForRoot(t *testing.T) {
 	}
 }
 
-// TestNetConfiguration has the folder decide, as the runtime does.
+// TestNetConfiguration checks which configuration of a directory is used.
 func TestNetConfiguration(t *testing.T) {
 	c := cni.Default()
 	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.42.0.0/24")}}
@@ -130,7 +130,7 @@ func TestNetConfiguration(t *testing.T) {
 		loopback     = `{"name": "lo", "type": "loopback"}`
 		loopbackList = `{"name": "lo", "plugins": [{"type": "loopback"}]}`
 	)
-	// only marks those of the loopback alone.
+	// only marks configurations with only the loopback plugin.
 	const only = "loopback"
 	for _, tt := range []struct {
 		name                 string
@@ -178,9 +178,9 @@ func TestNetConfiguration(t *testing.T) {
 	}
 }
 
-func TestNetworkFolder(t *testing.T) {
+func TestNetworkDir(t *testing.T) {
 	n := newNode(t, nil, nil)
-	if got, want := n.system.networkFolder(t.Context()), filepath.Join(n.system.root, "/etc/cni/net.d"); got != want {
+	if got, want := n.system.networkDir(t.Context()), filepath.Join(n.system.root, "/etc/cni/net.d"); got != want {
 		t.Errorf("folder %q, want %q", got, want)
 	}
 	etc := filepath.Join(n.system.root, "etc/tinylet")
@@ -192,14 +192,14 @@ func TestNetworkFolder(t *testing.T) {
 		"{": "/etc/cni/net.d",
 	} {
 		put(t, etc, map[string]string{"config.yaml": text})
-		if got := n.system.networkFolder(t.Context()); got != filepath.Join(n.system.root, want) {
+		if got := n.system.networkDir(t.Context()); got != filepath.Join(n.system.root, want) {
 			t.Errorf("folder %q, want that of %s", got, want)
 		}
 	}
 }
 
-// TestNetOfTheKernel shows a pod's network that was set up in a namespace of
-// its own, and what is then taken away.
+// TestNetOfTheKernel sets up a pod's network in a network namespace, and then removes
+// parts of it.
 func TestNetOfTheKernel(t *testing.T) {
 	host, inside, world := nstest.New(t), nstest.New(t), nstest.New(t)
 	n := newNode(t, nil, nil)
@@ -298,7 +298,7 @@ func TestNetOfTheKernel(t *testing.T) {
 		if err := n.runTo(t, &out, &out, "net"); err != nil {
 			return err
 		}
-		for _, want := range []string{"pods with a network of their own cannot start", "modprobe -a nf_tables", "nothing keeps pods from sending with the addresses of others", "default/web"} {
+		for _, want := range []string{"pods without hostNetwork cannot start", "modprobe -a nf_tables", "pods can spoof the addresses of other pods without nftables", "default/web"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("without nftables it does not say %q:\n%s", want, &out)
 			}
@@ -317,7 +317,7 @@ var addressesEqual = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 }
 
-// uplink joins a namespace to another, with a default route.
+// uplink connects two namespaces and adds a default route.
 func uplink(t *testing.T, host, world *os.File) {
 	t.Helper()
 	h, err := link.OpenIn(host)
@@ -341,7 +341,7 @@ func uplink(t *testing.T, host, world *os.File) {
 			t.Fatal(err)
 		}
 	}
-	// The kernel tells of a carrier a moment later.
+	// The kernel reports the carrier with a delay.
 	for range 500 {
 		if _, err = h.Uplink(); err == nil {
 			return

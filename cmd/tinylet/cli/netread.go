@@ -18,16 +18,15 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// stateDir is where leases are unless the configuration says otherwise.
+// stateDir is the default directory of the leases.
 const stateDir = cni.DefaultStateDir
 
-// netConfigs are the suffixes of the files that a runtime takes the first of
-// (libcni's ConfFiles).
+// netConfigs are the suffixes of network configurations. A runtime uses the first file
+// by name (libcni's ConfFiles).
 var netConfigs = []string{".conf", ".conflist", ".json"}
 
-// readNet reads the pods' network of the network namespace that it is called
-// in. The leases are in the folder that the configuration names, or else in
-// that one.
+// readNet reads the pod network of the calling thread's network namespace. leases is
+// the directory of the leases, unless the configuration names one.
 func readNet(folder, leases string) (NetDocument, error) {
 	doc := NetDocument{ConfigFolder: folder, Pods: []PodNetDocument{}}
 	c, err := doc.configuration(folder)
@@ -53,8 +52,8 @@ func readNet(folder, leases string) (NetDocument, error) {
 	return doc, doc.kernel(c, host, table, unsupported)
 }
 
-// configuration reads which configuration the runtime takes, and what tinylet's
-// own says, without a state folder if there is none.
+// configuration finds the configuration that the runtime uses, and returns tinylet's
+// own. StateDir is "" if the latter does not exist.
 func (d *NetDocument) configuration(folder string) (cni.Config, error) {
 	names, err := netConfigNames(folder)
 	if err != nil {
@@ -94,32 +93,33 @@ func (d *NetDocument) configuration(folder string) (cni.Config, error) {
 	return c, nil
 }
 
-// othersNetwork says that one of the configurations, which are others' or
-// damaged, is meant to give pods a network that the agent leaves alone.
+// othersNetwork reports whether one of the configurations, none of which is a valid one
+// of tinylet, sets up a pod network that the agent does not manage.
 func othersNetwork(folder string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return name != network.FileName && !network.OnlyLoopback(filepath.Join(folder, name))
 	})
 }
 
-// maxConfig bounds what is read of a configuration, as the agent does.
+// maxConfig is the maximum number of bytes that are read of a configuration, as in the
+// agent.
 const maxConfig = 1 << 20
 
 func readConfig(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the network configuration: %w", err)
+		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxConfig))
 	if err != nil {
-		return nil, fmt.Errorf("read the network configuration: %w", err)
+		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
 	return data, nil
 }
 
-// netConfigNames are those of a folder's configurations, in the order in which
-// the runtime looks at them.
+// netConfigNames returns the file names of the configurations in a directory, in the
+// order in which the runtime reads them.
 func netConfigNames(folder string) (names []string, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +133,7 @@ func netConfigNames(folder string) (names []string, err error) {
 	return names, nil // ReadDir has sorted them
 }
 
-// own takes what tinylet's own configuration says.
+// own sets the fields for tinylet's own configuration.
 func (d *NetDocument) own(c cni.Config) {
 	pods := plugin.Pods(c)
 	switch {
@@ -148,8 +148,8 @@ func (d *NetDocument) own(c cni.Config) {
 	d.MTU, d.Masquerade, d.Direct = c.MTU, c.Masquerade, c.Direct
 }
 
-// kernel reads what the kernel has, and compares. The table is nil on a kernel
-// that lacks nftables.
+// kernel reads the state of the kernel and compares it with the configuration. table
+// is nil on a kernel without nftables.
 func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table, lacks *nft.Unsupported) error {
 	links, err := host.Links()
 	if err != nil {
@@ -166,8 +166,8 @@ func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table, 
 		}
 		switch {
 		case lacks != nil, errors.As(err, &lacks):
-			d.RulesProblem = "pods with a network of their own cannot start, pods with hostNetwork can: " + lacks.Error()
-			d.SpoofingProblem = "without nftables nothing keeps pods from sending with the addresses of others"
+			d.RulesProblem = "pods without hostNetwork cannot start: " + lacks.Error()
+			d.SpoofingProblem = "pods can spoof the addresses of other pods without nftables"
 		case err != nil:
 			return err
 		default:
@@ -200,7 +200,7 @@ func (d *NetDocument) bridge(name string, links []link.Link) {
 	}
 }
 
-// rules says how the table differs from what the configuration asks for.
+// rules sets RulesProblem to the difference between the table and the configuration.
 func (d *NetDocument) rules(c cni.Config, table *nft.Table) error {
 	b := nft.Base{Bridge: c.Bridge, Masquerade: c.Masquerade, Direct: c.Direct}
 	for i := range d.Networks {
@@ -215,7 +215,7 @@ func (d *NetDocument) rules(c cni.Config, table *nft.Table) error {
 	return err
 }
 
-// spoofing says why pods can send with the addresses of others.
+// spoofing sets SpoofingProblem to why pods can spoof addresses.
 func (d *NetDocument) spoofing() error {
 	senders, err := nft.OpenSenders()
 	if err != nil {
@@ -233,19 +233,19 @@ func (d *NetDocument) spoofing() error {
 	case errors.Is(err, nft.ErrNoBridgeFamily):
 		d.SpoofingProblem = nft.ErrNoBridgeFamily.Error()
 	case errors.Is(err, nft.ErrNoTable):
-		d.SpoofingProblem = "nftables table bridge tinylet is not there: the agent makes it, or the next pod does"
+		d.SpoofingProblem = "nftables table bridge tinylet does not exist: the agent or the next pod creates it"
 	case errors.As(err, &edited):
-		d.SpoofingProblem = "nftables table bridge tinylet was changed by somebody else (" + edited.What + "): the agent mends it"
+		d.SpoofingProblem = "another program has changed nftables table bridge tinylet (" + edited.What + "): the agent repairs it"
 	default:
 		return err
 	}
 	return nil
 }
 
-// pods are those that have a lease.
+// pods adds the pods that have a lease.
 func (d *NetDocument) pods(c cni.Config, links []link.Link, table *nft.Table) error {
 	if _, err := os.Stat(c.StateDir); errors.Is(err, fs.ErrNotExist) {
-		return nil // to open the leases would make their folder
+		return nil // opening the leases would create their directory
 	}
 	n, err := podnet.New(plugin.Pods(c))
 	if err != nil {

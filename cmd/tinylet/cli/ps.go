@@ -14,22 +14,23 @@ func (s *system) ps() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps [POD] [flags]",
 		Short: "List the pods and their containers",
-		Long: "List the pods that this node runs, each with its containers.\n\n" +
-			"STATUS is what kubectl get pods shows. AGE counts from a container's start, or\n" +
-			"from its end where it has ended; it is ? where the clock was set back since.\n" +
-			"MEMORY is the working set. POD is the beginning of a name, or of NAMESPACE/NAME.",
-		Example: `  # What runs here, and since when?
+		Long: "List the pods of this node with their containers.\n\n" +
+			"STATUS is the same as in kubectl get pods. AGE is the time since the start of a\n" +
+			"container, or since its end if it has terminated. It is ? if the clock was set\n" +
+			"back since then. MEMORY is the working set. POD is a prefix of NAME or\n" +
+			"NAMESPACE/NAME.",
+		Example: `  # List the pods and their containers.
   tinylet ps
 
-  # Only the pods, without their containers.
+  # List the pods without their containers.
   tinylet ps --containers=false
 
-  # The names of pods that are not ready, for a script.
+  # Print the names of pods that are not ready, for a script.
   tinylet ps -o json | jq -r '.pods[] | select(.ready < .total) | .name'`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	socket, form := addSocket(cmd), addOutput(cmd)
-	containers := cmd.Flags().BoolP("containers", "c", true, "show the containers of each pod")
+	containers := cmd.Flags().BoolP("containers", "c", true, "list the containers of each pod")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name := ""
 		if len(args) > 0 {
@@ -64,20 +65,20 @@ func (s *system) podTable(pods []PodDocument, containers bool) *table {
 	for i := range pods {
 		p := &pods[i]
 		t.add(p.Namespace, p.Name, fmt.Sprintf("%d/%d", p.Ready, p.Total), p.Status,
-			restarts(p.Restarts, p.LastRestart, now, up), age(value(p.StartTime), now, up), memory(p.MemoryBytes))
+			restarts(p.Restarts, p.LastRestart, now, up), age(timeValue(p.StartTime), now, up), memory(p.MemoryBytes))
 		if !containers {
 			continue
 		}
 		for j := range p.Containers {
 			c := &p.Containers[j]
-			t.add("", "  "+containerName(c), yes(c.Ready), containerStatus(c),
+			t.add("", "  "+containerName(c), yesNo(c.Ready), containerStatus(c),
 				restarts(c.Restarts, c.LastRestart, now, up), containerAge(c, now, up), memory(c.MemoryBytes))
 		}
 	}
 	return &t
 }
 
-// containerName marks what is not an ordinary container.
+// containerName returns the name, with the type unless it is a main container.
 func containerName(c *ContainerDocument) string {
 	if c.Type == typeContainer {
 		return c.Name
@@ -85,8 +86,8 @@ func containerName(c *ContainerDocument) string {
 	return c.Name + " (" + c.Type + ")"
 }
 
-// containerStatus adds the exit code where the reason alone does not tell
-// it.
+// containerStatus returns the reason, with the exit code if it is not 0 and the reason
+// does not contain it.
 func containerStatus(c *ContainerDocument) string {
 	if c.ExitCode != nil && *c.ExitCode != 0 && c.Reason != "ExitCode:"+strconv.Itoa(int(*c.ExitCode)) {
 		return fmt.Sprintf("%s (exit %d)", c.Reason, *c.ExitCode)
@@ -96,9 +97,9 @@ func containerStatus(c *ContainerDocument) string {
 
 func containerAge(c *ContainerDocument, now time.Time, up time.Duration) string {
 	if c.State == stateTerminated {
-		return age(value(c.FinishedAt), now, up)
+		return age(timeValue(c.FinishedAt), now, up)
 	}
-	return ageThisBoot(value(c.StartedAt), now, up)
+	return ageThisBoot(timeValue(c.StartedAt), now, up)
 }
 
 func restarts(n int, last *time.Time, now time.Time, up time.Duration) string {
@@ -108,16 +109,9 @@ func restarts(n int, last *time.Time, now time.Time, up time.Duration) string {
 	return fmt.Sprintf("%d (%s ago)", n, age(*last, now, up))
 }
 
-func yes(b bool) string {
+func yesNo(b bool) string {
 	if b {
 		return "yes"
 	}
 	return "no"
-}
-
-func value(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }

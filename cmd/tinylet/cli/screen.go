@@ -14,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen is a terminal that is drawn on and whose keys are read one by one.
-// Between open and close it shows another screen than the one before, which
-// close brings back as it was.
+// screen draws on a terminal and reads single keys from it. open switches to the
+// alternate screen, and close restores the terminal's content and settings.
 type screen struct {
 	in, out *os.File
 	before  unix.Termios
-	wake    [2]int // a pipe, by which the end of a context ends a wait for keys
+	wake    [2]int // a pipe that unblocks readKey when its context ends
 }
 
-// newScreen answers nil where either is no terminal.
+// newScreen returns nil unless both in and out are terminals.
 func newScreen(in io.Reader, out io.Writer) *screen {
 	s := &screen{}
 	var ok bool
@@ -50,8 +49,8 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// open takes the terminal over. Ctrl-C stays a signal; Ctrl-Z and Ctrl-\ do
-// nothing, since they would leave the terminal as it is now.
+// open sets the terminal up. Ctrl-C still sends SIGINT. Ctrl-Z and Ctrl-\ are
+// disabled, because they would stop or end the program without restoring the terminal.
 func (s *screen) open() error {
 	before, err := unix.IoctlGetTermios(int(s.in.Fd()), unix.TCGETS)
 	if err != nil {
@@ -75,22 +74,22 @@ func (s *screen) open() error {
 	return nil
 }
 
-// close gives the terminal back as it was.
+// close restores the terminal.
 func (s *screen) close() error {
 	s.closePipe()
 	_, err := io.WriteString(s.out, leaveScreen)
-	// What was typed meanwhile was for this program.
+	// TCSETSF discards unread input, which was for this program.
 	if reset := unix.IoctlSetTermios(int(s.in.Fd()), unix.TCSETSF, &s.before); reset != nil {
-		err = errors.Join(err, fmt.Errorf("give the terminal back: %w; `reset` does", reset))
+		err = errors.Join(err, fmt.Errorf("restore terminal: %w; run `reset`", reset))
 	}
 	return err
 }
 
 func (s *screen) closePipe() {
-	_, _ = unix.Close(s.wake[0]), unix.Close(s.wake[1]) // nothing was written
+	_, _ = unix.Close(s.wake[0]), unix.Close(s.wake[1]) // nothing is buffered
 }
 
-// draw shows what write writes, as much of it as there is room for.
+// draw displays the output of write, cut to the size of the terminal.
 func (s *screen) draw(write func(io.Writer) error) error {
 	rows, columns := 24, 80
 	if size, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 0 && size.Col > 0 {
@@ -104,17 +103,18 @@ func (s *screen) draw(write func(io.Writer) error) error {
 	return err
 }
 
-// frame cuts text to a screen, and says how many lines are missing.
+// frame returns the control sequences that display text, cut to the given size. The
+// last line counts the missing lines.
 func frame(text string, rows, columns int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) > rows {
 		more := len(lines) - rows + 1
-		lines = append(lines[:rows-1:rows-1], fmt.Sprintf("... and %d lines more", more))
+		lines = append(lines[:rows-1:rows-1], fmt.Sprintf("... and %d more lines", more))
 	}
 	var b strings.Builder
 	b.WriteString(home)
 	for i, line := range lines {
-		b.WriteString(cut(line, columns))
+		b.WriteString(truncate(line, columns))
 		b.WriteString(clearLine)
 		if i < len(lines)-1 {
 			b.WriteString("\r\n")
@@ -124,24 +124,24 @@ func frame(text string, rows, columns int) string {
 	return b.String()
 }
 
-func cut(line string, columns int) string {
+func truncate(line string, columns int) string {
 	if utf8.RuneCountInString(line) <= columns {
 		return line
 	}
 	return string([]rune(line)[:columns])
 }
 
-// key waits for a key, at most d; 0 is that none was pressed. It fails when
-// ctx ends, with the cause, or when the terminal is gone.
-func (s *screen) key(ctx context.Context, d time.Duration) (byte, error) {
+// readKey waits for a key for at most d. It returns 0 if none was pressed. It fails
+// with the cause of ctx when ctx ends, or if the terminal no longer exists.
+func (s *screen) readKey(ctx context.Context, d time.Duration) (byte, error) {
 	written := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(written)
-		_, _ = unix.Write(s.wake[1], []byte{0}) // a full pipe wakes too
+		_, _ = unix.Write(s.wake[1], []byte{0}) // EAGAIN from a full pipe: it is readable
 	})
 	defer func() {
 		if !stop() {
-			<-written // before somebody closes the pipe
+			<-written // before the pipe is closed
 		}
 	}()
 	for due := time.Now().Add(d); ; {
@@ -153,7 +153,7 @@ func (s *screen) key(ctx context.Context, d time.Duration) (byte, error) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return 0, fmt.Errorf("wait for a key: %w", err)
+			return 0, fmt.Errorf("wait for key: %w", err)
 		case n == 0:
 			return 0, nil
 		}
@@ -162,7 +162,7 @@ func (s *screen) key(ctx context.Context, d time.Duration) (byte, error) {
 			if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
 				continue
 			}
-			return 0, errors.Join(errors.New("the terminal is gone"), err)
+			return 0, errors.Join(errors.New("terminal was closed"), err)
 		}
 		if key[0] != 0 {
 			return key[0], nil

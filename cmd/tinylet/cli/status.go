@@ -12,24 +12,30 @@ import (
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
-// StatusDocument is what status -o json prints.
+// StatusDocument is the output of status -o json.
 type StatusDocument = local.Status
 
 func (s *system) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
-		Short: "show how the agent does",
-		Long: `Show which agent runs, since when, whether it is healthy, how often it has called
-the container runtime, and what somebody has to do. On a node of a cluster also
-how it does with the API server: the node's conditions, when its certificates
-expire, and the bytes of today and since the start, which are those of tinylet
-metrics, summed. The exit code is 1 if it is not healthy.`,
-		Example: `  tinylet status
-  tinylet status -o json`,
+		Short: "Show the status of the agent",
+		Long: `Show the agent's version, uptime, health and number of calls to the container
+runtime, and the actions that an administrator must take. On a joined node, also
+show the connection to the API server: the node conditions, the expiry of the
+certificates, and the bytes sent and received today and since the start, which are
+the sums of tinylet_api_bytes_total. The exit code is 1 if the agent is not healthy.`,
+		Example: `  # Show the status of the agent.
+  tinylet status
+
+  # Also list the Secrets on the disk.
+  tinylet status --secrets
+
+  # Print the health for a script.
+  tinylet status -o json | jq .health`,
 		Args: cobra.NoArgs,
 	}
 	socket, form := addSocket(cmd), addOutput(cmd)
-	secrets := cmd.Flags().Bool("secrets", false, "name the Secrets that are on the disk: those to renew if the board is lost")
+	secrets := cmd.Flags().Bool("secrets", false, "list the Secrets on the disk, which must be renewed if the board is lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		st, err := local.NewClient(*socket).Status(cmd.Context())
 		if err != nil {
@@ -95,20 +101,20 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 		server = "answered " + age(*c.LastResponse, s.now(), s.uptime()) + " ago"
 	}
 	if c.Failure != "" {
-		server += ", and fails now: " + clean(c.Failure)
+		server += ", now fails: " + clean(c.Failure)
 	}
 	t.add("API SERVER", server)
-	spent := fmt.Sprintf("%s sent, %s received today; %s and %s since the start",
+	traffic := fmt.Sprintf("%s sent, %s received today; %s and %s since the start",
 		memory(c.SentToday), memory(c.ReceivedToday), memory(c.Sent), memory(c.Received))
 	if c.Metered {
-		spent += " (metered)"
+		traffic += " (metered)"
 	}
-	t.add("BYTES", spent)
+	t.add("BYTES", traffic)
 	if c.Expires != nil {
 		t.add("CERTIFICATE", "expires "+c.Expires.UTC().Format(time.RFC3339))
 	}
 	if c.ServingExpires != nil {
-		t.add("", "that of the node's API expires "+c.ServingExpires.UTC().Format(time.RFC3339))
+		t.add("", "the kubelet API's certificate expires "+c.ServingExpires.UTC().Format(time.RFC3339))
 	}
 	if c.Journal != nil {
 		journalRows(t, c.Journal)
@@ -118,25 +124,25 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 	}
 }
 
-// journalRows are what is kept on the disk.
+// journalRows adds the state of the journal on disk.
 func journalRows(t *table, j *local.Journal) {
 	text := map[offline.State]string{
 		offline.StateSealed: "sealed", offline.StatePlain: "not sealed",
 		offline.StateOff: "off", offline.StateNone: "not in use",
 	}[j.State]
 	if text == "" {
-		text = clean(string(j.State)) // a later agent's
+		text = clean(string(j.State)) // from an agent of a later version
 	}
 	if j.State == offline.StateSealed || j.State == offline.StatePlain {
 		text += fmt.Sprintf(", Secrets in it: %d", len(j.Secrets))
 	}
 	t.add("JOURNAL", text)
 	for _, aside := range j.Aside {
-		t.add("", "put aside: "+clean(aside))
+		t.add("", "quarantined: "+clean(aside))
 	}
 }
 
-// secretRows name the Secrets that are on the disk, never their values.
+// secretRows adds the names of the Secrets on disk, never their values.
 func secretRows(t *table, c *local.Cluster) {
 	if c == nil || c.Journal == nil {
 		return
@@ -146,12 +152,35 @@ func secretRows(t *table, c *local.Cluster) {
 	}
 }
 
-// conditionText is a condition of the node in one line. Its message is worth
-// the room only if something is wrong.
+// conditionText formats a node condition in one line. It includes the message only if
+// the condition is not healthy.
 func conditionText(c *local.Condition) string {
 	text := c.Type + " " + c.Status + " (" + clean(c.Reason) + ")"
 	if !c.Healthy() && c.Message != "" {
 		text += ": " + clean(c.Message)
 	}
 	return text
+}
+
+func (s *system) metrics() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "metrics [flags]",
+		Short: "Print the metrics of the agent",
+		Long: `Print the metrics of the running agent in the text format of Prometheus: metrics of
+the kubelet under the same names, and tinylet's own. All count from the agent's start.`,
+		Example: `  # Print the bytes sent to and received from the API server, by purpose.
+  tinylet metrics | grep tinylet_api_bytes_total
+
+  # Pass them to the textfile collector of a node exporter. It has its own process metrics.
+  tinylet metrics | grep -vE '^(# (HELP|TYPE) )?(go|process)_' > /var/lib/node_exporter/tinylet.prom.new &&
+      mv /var/lib/node_exporter/tinylet.prom.new /var/lib/node_exporter/tinylet.prom`,
+		Args: cobra.NoArgs,
+	}
+	socket := addSocket(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out, flush := terminalWriter(cmd.OutOrStdout(), false)
+		defer flush()
+		return local.NewClient(*socket).Metrics(cmd.Context(), out)
+	}
+	return command(cmd)
 }

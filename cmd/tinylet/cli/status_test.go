@@ -2,11 +2,15 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
@@ -58,12 +62,12 @@ HEALTH         ok
 		{"joined, and the link is gone", joined, head + `NODE           registered
                MemoryPressure False (KubeletHasSufficientMemory)
                Ready False (KubeletNotReady): the runtime does not answer
-API SERVER     answered 90s ago, and fails now: dial tcp 10.0.0.1:6443: no route to host
+API SERVER     answered 90s ago, now fails: dial tcp 10.0.0.1:6443: no route to host
 BYTES          1.0Mi sent, 4Ki received today; 2.0Mi and 5Ki since the start (metered)
 CERTIFICATE    expires 2027-03-01T12:00:00Z
-               that of the node's API expires 2027-03-01T12:00:00Z
+               the kubelet API's certificate expires 2027-03-01T12:00:00Z
 JOURNAL        not sealed, Secrets in it: 2
-               put aside: /var/lib/kubelet/tinylet/journal.aside-1
+               quarantined: /var/lib/kubelet/tinylet/journal.aside-1
 TO DO          put a new token into the file
 HEALTH         ok
 `},
@@ -82,5 +86,25 @@ HEALTH         runtime: silent
 				t.Errorf("table (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	n := newNode(t, samplePods(), nil, func(c *local.Config) {
+		c.Metrics = func(_ context.Context, w io.Writer) error {
+			out := metrics.NewStream(w)
+			out.Family(metrics.KindCounter, "tinylet_api_bytes_total", "Bytes.")
+			out.Sample(5, metrics.AppendLabel(nil, "direction", "sent"))
+			return out.Flush()
+		}
+	})
+	out, _, err := n.run(t, "metrics")
+	want := "# HELP tinylet_api_bytes_total Bytes.\n# TYPE tinylet_api_bytes_total counter\ntinylet_api_bytes_total{direction=\"sent\"} 5\n"
+	if err != nil || out != want {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	var e *ExitError
+	if _, _, err := newNode(t, nil, nil).run(t, "metrics"); !errors.As(err, &e) || e.Code != codeNoAgent {
+		t.Errorf("without an agent: %v", err)
 	}
 }

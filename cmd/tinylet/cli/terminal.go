@@ -2,12 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/tinylet/tinylet/agent/server/remotecommand"
@@ -15,44 +18,45 @@ import (
 
 func isTerminal(f *os.File) bool { return f != nil && term.IsTerminal(int(f.Fd())) }
 
-// terminal is the one that a command in a container is seen on. It tells its
-// sizes, and is as it was before when it is closed, or its context or the
-// program ends by a signal.
+// terminal is the local terminal of a command in a container. It reports its size,
+// and it restores its settings when it is closed, when its context ends, or when a
+// signal ends the program.
 type terminal struct {
 	fd int
-	// sizes has the newest size that was not taken, the first one at once.
+	// sizes has the newest size that was not received yet. It has the first size
+	// immediately.
 	sizes chan remotecommand.Size
 	quit  chan struct{}
 	done  chan struct{}
 
 	mu    sync.Mutex
-	old   *term.State // nil while nothing is to be restored
+	old   *term.State // nil if there is nothing to restore
 	ended bool
 }
 
-// openTerminal begins to tell sizes. interrupt is called when a signal wants
-// the program to end that its context does not hear of.
+// openTerminal starts to report the size of f. It calls interrupt at a signal that
+// terminates programs and does not end ctx. The caller must call close.
 func openTerminal(ctx context.Context, f *os.File, interrupt func()) *terminal {
 	t := &terminal{fd: int(f.Fd()), sizes: make(chan remotecommand.Size, 1), quit: make(chan struct{}), done: make(chan struct{})}
-	resized, ends := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	resized, interrupted := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
-	// SIGPIPE too: a write fails then, in place of ending the program at once.
-	signal.Notify(ends, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	t.tell()
+	// With SIGPIPE, a write fails in place of terminating the program at once.
+	signal.Notify(interrupted, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
+	t.sendSize()
 	go func() {
 		defer close(t.done)
-		defer signal.Stop(ends)
+		defer signal.Stop(interrupted)
 		defer signal.Stop(resized)
-		left := ctx.Done()
+		ended := ctx.Done()
 		for {
 			select {
 			case <-resized:
-				t.tell()
-			case <-ends:
+				t.sendSize()
+			case <-interrupted:
 				interrupt()
-			case <-left: // a command that does not end must not keep it raw
+			case <-ended: // even if the command in the container does not end
 				t.restore()
-				left = nil
+				ended = nil
 			case <-t.quit:
 				return
 			}
@@ -61,11 +65,11 @@ func openTerminal(ctx context.Context, f *os.File, interrupt func()) *terminal {
 	return t
 }
 
-// tell puts the newest size in the place of one that was not taken.
-func (t *terminal) tell() {
+// sendSize replaces a size that was not received yet with the current one.
+func (t *terminal) sendSize() {
 	width, height, err := term.GetSize(t.fd)
 	if err != nil {
-		return // it has none
+		return // it has no size
 	}
 	select {
 	case <-t.sizes:
@@ -74,7 +78,8 @@ func (t *terminal) tell() {
 	t.sizes <- remotecommand.Size{Width: uint16(min(width, 1<<16-1)), Height: uint16(min(height, 1<<16-1))}
 }
 
-// raw has every key passed on, and nothing of the output changed.
+// raw sets raw mode: each key is passed to the command, and its output is not
+// changed. It does nothing after restore.
 func (t *terminal) raw() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,26 +88,84 @@ func (t *terminal) raw() error {
 	}
 	old, err := term.MakeRaw(t.fd)
 	if err != nil {
-		return fmt.Errorf("pass the terminal's keys on: %w", err)
+		return fmt.Errorf("set raw mode of terminal: %w", err)
 	}
 	t.old = old
 	return nil
 }
 
-// restore undoes raw, for good.
+// restore restores the settings from before raw. Later calls of raw have no effect.
 func (t *terminal) restore() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
 	if t.old != nil {
-		_ = term.Restore(t.fd, t.old) // a terminal that is gone
+		_ = term.Restore(t.fd, t.old) // it fails if the terminal no longer exists
 		t.old = nil
 	}
 }
 
-// close restores the terminal and waits for what openTerminal began.
+// close restores the terminal and waits for the goroutine of openTerminal.
 func (t *terminal) close() {
 	t.restore()
 	close(t.quit)
 	<-t.done
+}
+
+// stdinReader reads a file that may be a terminal or a pipe. Close unblocks a Read
+// that waits for data. A blocked Read occupies an operating system thread.
+type stdinReader struct {
+	fd              int
+	closed, closing *os.File // a pipe to which nothing is written
+}
+
+// newStdinReader returns a reader of f, which it does not close. The caller must call
+// free.
+func newStdinReader(f *os.File) (*stdinReader, error) {
+	if f == nil {
+		return nil, errors.New("read standard input: it is not open")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return &stdinReader{fd: int(f.Fd()), closed: r, closing: w}, nil
+}
+
+// Read implements io.Reader. After Close it returns os.ErrClosed.
+func (in *stdinReader) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	for {
+		fds := []unix.PollFd{{Fd: int32(in.closed.Fd()), Events: unix.POLLIN}, {Fd: int32(in.fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err != nil {
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			return 0, err
+		}
+		if fds[0].Revents != 0 {
+			return 0, os.ErrClosed
+		}
+		n, err := unix.Read(in.fd, b)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}
+
+// Close ends a blocked Read and makes all later ones fail.
+func (in *stdinReader) Close() error { return in.closing.Close() }
+
+// free releases the pipe. It must be called after the last Read.
+func (in *stdinReader) free() {
+	_ = in.closing.Close() // it may be closed already
+	_ = in.closed.Close()
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// TopDocument is what top -o json prints.
+// TopDocument is the output of top -o json.
 type TopDocument = local.Usage
 
-// Orders of top.
+// Sort orders of top.
 const (
 	byCPU    = "cpu"
 	byMemory = "memory"
 	byName   = "name"
 )
 
-// topFlags are the flags of top.
+// topFlags has the flags of top.
 type topFlags struct {
 	socket     *string
 	form       *output
@@ -35,36 +35,36 @@ type topFlags struct {
 	once       bool
 }
 
-// leastInterval is the shortest time that a usage of CPU is computed over.
-const leastInterval = time.Second
+// minInterval is the minimum interval over which CPU usage is computed.
+const minInterval = time.Second
 
 func (s *system) top() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [flags]",
-		Short: "Show what the node and its pods use",
-		Long: "Show what the node and its pods use of CPU and memory, anew each --interval, until\n" +
-			"q or Ctrl-C; c, m and n sort by CPU, memory and name. Where the output is no\n" +
-			"terminal, or with --once, it is one table.\n\n" +
-			"CPU is in thousandths of a core, over the time since somebody last asked. MEMORY\n" +
-			"is the working set, and % its part of the node's. Nothing is measured while\n" +
-			"nobody asks.",
-		Example: `  # What uses the memory?
+		Short: "Show the CPU and memory usage of the node and its pods",
+		Long: "Show the CPU and memory usage of the node and its pods, and update it every\n" +
+			"--interval. The keys c, m and n sort by CPU, memory and name; q and Ctrl-C quit.\n" +
+			"If the output is not a terminal, or with --once, print one table.\n\n" +
+			"CPU is in millicores, averaged since the previous request to the agent. MEMORY is\n" +
+			"the working set, and % its share of the node's memory. The agent measures only on\n" +
+			"request.",
+		Example: `  # Show the usage, sorted by memory.
   tinylet top --sort memory
 
-  # One table, with the containers of each pod.
+  # Print one table with the containers of each pod.
   tinylet top --once --containers
 
-  # The pod that uses most memory, for a script.
+  # Print the name of the pod that uses most memory, for a script.
   tinylet top -o json | jq -r '.pods | max_by(.memoryBytes).name'`,
 		Args: cobra.NoArgs,
 	}
 	f := topFlags{socket: addSocket(cmd), form: addOutput(cmd)}
-	cmd.Flags().StringVar(&f.sort, "sort", byCPU, "`order` of the pods: cpu, memory or name")
-	cmd.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "`time` between two looks, 1s or longer")
+	cmd.Flags().StringVar(&f.sort, "sort", byCPU, "sort `order` of the pods: cpu, memory or name")
+	cmd.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "`duration` between two updates, 1s or longer")
 	cmd.Flags().BoolVarP(&f.containers, "containers", "c", false, "show the containers of each pod")
 	cmd.Flags().BoolVar(&f.once, "once", false, "print one table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.check(); err != nil {
+		if err := f.validate(); err != nil {
 			return err
 		}
 		client := local.NewClient(*f.socket)
@@ -84,24 +84,24 @@ func (s *system) top() *cobra.Command {
 	return command(cmd)
 }
 
-func (f *topFlags) check() error {
+func (f *topFlags) validate() error {
 	if orders := []string{byCPU, byMemory, byName}; !slices.Contains(orders, f.sort) {
-		return fmt.Errorf("--sort %q: it must be one of %s", f.sort, strings.Join(orders, ", "))
+		return fmt.Errorf("--sort is %q: it must be one of %s", f.sort, strings.Join(orders, ", "))
 	}
-	if f.interval < leastInterval {
-		return fmt.Errorf("--interval %v: it must be %v or longer", f.interval, leastInterval)
+	if f.interval < minInterval {
+		return fmt.Errorf("--interval is %v: it must be %v or longer", f.interval, minInterval)
 	}
 	return nil
 }
 
-// usage asks once more if nobody has asked the agent lately: CPU is known
-// from two readings only.
+// usage requests the usage, and again after minInterval if it has no CPU usage: the
+// agent computes that from two requests. It blocks until then or until ctx ends.
 func usage(ctx context.Context, client *local.Client) (*local.Usage, error) {
 	u, err := client.Usage(ctx)
 	if err != nil || u.Node.CPUNanoCores != nil {
 		return u, err
 	}
-	timer := time.NewTimer(leastInterval + leastInterval/10)
+	timer := time.NewTimer(minInterval + minInterval/10)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -111,13 +111,13 @@ func usage(ctx context.Context, client *local.Client) (*local.Usage, error) {
 	return client.Usage(ctx)
 }
 
-// watchTop shows the usage until somebody presses q, or ctx ends.
+// watchTop shows the usage until the user presses q or ctx ends.
 func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *screen) (err error) {
 	if err := screen.open(); err != nil {
-		return fmt.Errorf("set up the terminal: %w; --once needs none", err)
+		return fmt.Errorf("set up terminal: %w; use --once, which needs none", err)
 	}
 	defer func() { err = errors.Join(err, screen.close()) }()
-	wait := leastInterval // until CPU is known
+	wait := minInterval // until the CPU usage is known
 	for {
 		u, err := client.Usage(ctx)
 		if ctx.Err() != nil {
@@ -131,7 +131,7 @@ func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *sc
 			if err := screen.draw(func(w io.Writer) error { return writeTop(w, u, f.containers) }); err != nil {
 				return err
 			}
-			key, err := screen.key(ctx, time.Until(due))
+			key, err := screen.readKey(ctx, time.Until(due))
 			if ctx.Err() != nil {
 				return &ExitError{Code: codeInterrupted}
 			}
@@ -144,14 +144,14 @@ func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *sc
 			if key == 0 {
 				break
 			}
-			f.press(key)
+			f.handleKey(key)
 		}
 		wait = f.interval
 	}
 }
 
-// press does what a key stands for.
-func (f *topFlags) press(key byte) {
+// handleKey sets the sort order of a key.
+func (f *topFlags) handleKey(key byte) {
 	switch key {
 	case 'c', 'C':
 		f.sort = byCPU
@@ -162,7 +162,7 @@ func (f *topFlags) press(key byte) {
 	}
 }
 
-// sortUsage orders pods and their containers: the most first, or by name.
+// sortUsage sorts pods and their containers by usage, the highest first, or by name.
 func sortUsage(u *local.Usage, order string) {
 	compare := func(cpuA, cpuB *uint64, memoryA, memoryB uint64) int {
 		switch order {
@@ -184,7 +184,7 @@ func sortUsage(u *local.Usage, order string) {
 	}
 }
 
-// used is -1 where it is not known, so that it comes last.
+// used returns the usage, or -1 if it is unknown, so that it sorts last.
 func used(cpu *uint64) int64 {
 	if cpu == nil {
 		return -1
@@ -206,7 +206,8 @@ func writeTop(w io.Writer, u *local.Usage, containers bool) error {
 	return podsTable(u, containers).write(w)
 }
 
-// nodeTable is what the node uses, and on what.
+// nodeTable returns the usage of the node, of the QoS classes, of the agent and of the
+// runtime.
 func nodeTable(u *local.Usage) *table {
 	var t table
 	t.add("GROUP", "CPU", "%", "MEMORY", "%")
@@ -226,7 +227,7 @@ func nodeTable(u *local.Usage) *table {
 	return &t
 }
 
-// nodeLine is what the node has left.
+// nodeLine returns the capacity, the available memory and the pressure of the node.
 func nodeLine(n *local.NodeUsage) string {
 	cores := "cores"
 	if n.Cores == 1 {
@@ -259,8 +260,7 @@ func podsTable(u *local.Usage, containers bool) *table {
 	return &t
 }
 
-// millicores writes billionths of a core in thousandths, rounded up as
-// kubectl does.
+// millicores formats nanocores as millicores, rounded up as kubectl does.
 func millicores(nano *uint64) string {
 	if nano == nil {
 		return "-"
@@ -272,7 +272,7 @@ func millicores(nano *uint64) string {
 	return fmt.Sprintf("%dm", milli)
 }
 
-// share is a part of memory, of which 0 is not known.
+// share formats bytes as a percentage of memory; 0 bytes are unknown.
 func share(bytes, of uint64) string {
 	if bytes == 0 {
 		return "-"
@@ -280,8 +280,8 @@ func share(bytes, of uint64) string {
 	return percent(int64(min(bytes, 1<<62)), int64(min(of, 1<<62)))
 }
 
-// percent is a part of a whole; a part below 0 is not known, nor is a whole
-// of 0.
+// percent formats part as a percentage of whole. It is unknown if part is negative or
+// whole is 0.
 func percent(part, whole int64) string {
 	if part < 0 || whole <= 0 {
 		return "-"

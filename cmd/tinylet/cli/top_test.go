@@ -17,8 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// sampleUsage is a board with a hostile pod, and with one of which nothing is
-// known.
+// sampleUsage has a pod with control characters in its status, and one without usage.
 func sampleUsage() *local.Usage {
 	return &local.Usage{
 		Time: now,
@@ -78,9 +77,8 @@ func TestMillicoresAndPercent(t *testing.T) {
 	}
 }
 
-// TestTopAsksAgain has an agent that knows nothing of CPU at the first
-// question.
-func TestTopAsksAgain(t *testing.T) {
+// TestTopRequestsTwice has an agent without CPU usage in its first response.
+func TestTopRequestsTwice(t *testing.T) {
 	var asked atomic.Int32
 	n := newNode(t, samplePods(), nil, func(c *local.Config) {
 		c.Usage = func(context.Context) (*local.Usage, error) {
@@ -105,8 +103,8 @@ func TestFrame(t *testing.T) {
 	}{
 		{"fits", "a\nb\n", 2, 10, []string{"a", "b"}},
 		{"too wide", "ääääb\n", 2, 4, []string{"ääää"}},
-		{"too long", "a\nb\nc\nd\n", 3, 40, []string{"a", "b", "... and 2 lines more"}},
-		{"one line", "a\nb\n", 1, 40, []string{"... and 2 lines more"}},
+		{"too long", "a\nb\nc\nd\n", 3, 40, []string{"a", "b", "... and 2 more lines"}},
+		{"one line", "a\nb\n", 1, 40, []string{"... and 2 more lines"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := home + strings.Join(tt.want, clearLine+"\r\n") + clearLine + clearBelow
@@ -117,8 +115,8 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// atTerminal runs top on a terminal, and do at it, which gets what to read
-// from it with. It answers everything that was shown and the error.
+// atTerminal runs top on a terminal while do runs. do can wait for output with until.
+// It returns all output and the error.
 func atTerminal(t *testing.T, config func(*local.Config), do func(person *os.File, until func(text string), stop context.CancelFunc)) (string, error) {
 	t.Helper()
 	n := newNode(t, samplePods(), nil, config)
@@ -175,7 +173,7 @@ func measured(c *local.Config) {
 func TestTopOnATerminal(t *testing.T) {
 	shown, err := atTerminal(t, measured, func(person *os.File, until func(string), _ context.CancelFunc) {
 		until("... and ")
-		until(home) // drawn again, by itself
+		until(home) // redrawn after the interval
 		for _, key := range []string{"n", "m", "c", "x"} {
 			if _, err := person.WriteString(key); err != nil {
 				t.Fatal(err)
@@ -211,7 +209,7 @@ func TestTopIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestTopFailsOnATerminal has an agent that stops measuring.
+// TestTopFailsOnATerminal has an agent whose second response is an error.
 func TestTopFailsOnATerminal(t *testing.T) {
 	var asked atomic.Int32
 	_, err := atTerminal(t, func(c *local.Config) {

@@ -11,19 +11,18 @@ import (
 	"github.com/tinylet/tinylet/agent/config/version"
 )
 
-// VersionDocument is what version -o json prints.
+// VersionDocument is the output of version -o json.
 type VersionDocument struct {
-	// Release is tinylet's own, such as 0.1.0.
+	// Release is the version of tinylet, such as 0.1.0.
 	Release string `json:"release"`
-	// KubeletVersion is what the node reports.
+	// KubeletVersion is the version that the node reports.
 	KubeletVersion string `json:"kubeletVersion"`
-	// Built is when the binary was built; absent where it is not known.
+	// Built is the build time of the binary; nil is unknown.
 	Built *time.Time `json:"built,omitempty"`
-	// Go is the version of the Go toolchain that compiled the binary, and of the
-	// standard library in it.
+	// Go is the version of the Go toolchain and standard library of the binary.
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	// Modules are those that the binary is made of, tinylet's own excepted.
+	// Modules are the Go modules in the binary, without tinylet.
 	Modules []ModuleDocument `json:"modules"`
 }
 
@@ -31,7 +30,7 @@ type VersionDocument struct {
 type ModuleDocument struct {
 	Path    string `json:"path"`
 	Version string `json:"version"`
-	// Sum is its hash as in go.sum; empty where the sources were vendored.
+	// Sum is the module's hash as in go.sum; empty for vendored sources.
 	Sum string `json:"sum,omitempty"`
 }
 
@@ -39,15 +38,15 @@ func (s *system) version() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version [-o json]",
 		Short: "Print the version",
-		Long: "Print the version in the form of the kubelet. With -o json, also print the release,\n" +
-			"when it was built, and the Go release and the modules that are in the binary.",
-		Example: `  # Which version is this?
+		Long: "Print the version in the format of the kubelet. With -o json, also print the\n" +
+			"release, the build time, the Go version and the modules of the binary.",
+		Example: `  # Print the version.
   tinylet version
 
-  # Which Go release compiled it?
+  # Print the Go version.
   tinylet version -o json | jq -r .go
 
-  # Which modules are in it, and in which versions?
+  # Print the modules and their versions.
   tinylet version -o json | jq -r '.modules[] | .path + "@" + .version'`,
 		Args: cobra.NoArgs,
 	}
@@ -63,8 +62,8 @@ func (s *system) version() *cobra.Command {
 	return command(cmd)
 }
 
-// versionDocument takes the modules from info, which is nil in a binary that
-// was built without module information.
+// versionDocument returns the document. info is nil in a binary without module
+// information.
 func versionDocument(info *debug.BuildInfo) VersionDocument {
 	d := VersionDocument{
 		Release:        version.Release(),

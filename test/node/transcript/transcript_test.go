@@ -23,7 +23,7 @@ func TestFaults(t *testing.T) {
 		{`~ # panic: runtime error: index out of range [3] with length 3`, true},
 		{`fatal error: all goroutines are asleep - deadlock!`, true},
 		{`goroutine 17 [running]:`, true},
-		{`supervise: tinylet ended with status 2 after 3 s, starts again in 1 s`, true},
+		{`supervise: tinylet ended with status 2 after 3 s, restarts in 1 s`, true},
 		{`[   12.3] EXT4-fs error (device vda): ext4_lookup:1855: inode #12: bad entry`, true},
 		{`[   12.3] EXT4-fs (vda): error count since last fsck: 1`, true},
 		{`[   12.3] EXT4-fs (vda): recovery complete`, false},

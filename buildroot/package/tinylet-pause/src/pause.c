@@ -1,6 +1,6 @@
 /*
- * The program of a pod's sandbox: holds the namespaces, reaps the processes
- * that the pod leaves behind, and ends on TERM or INT.
+ * The program of a pod sandbox: holds the namespaces, reaps orphaned processes
+ * of the pod, and exits on SIGTERM or SIGINT.
  */
 #include <signal.h>
 #include <stddef.h>
@@ -9,10 +9,10 @@ int main(void)
 {
 	sigset_t end;
 
-	/* With SIGCHLD ignored the kernel reaps, see sigaction(2). */
+	/* If SIGCHLD is ignored, the kernel reaps children, see sigaction(2). */
 	signal(SIGCHLD, SIG_IGN);
 
-	/* Process 1 of a PID namespace gets no signal at its default action. */
+	/* Process 1 of a PID namespace ignores signals with the default action. */
 	sigemptyset(&end);
 	sigaddset(&end, SIGTERM);
 	sigaddset(&end, SIGINT);

@@ -21,10 +21,10 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// visibly is what a text becomes that is written in pieces of n bytes.
-func visibly(text string, n int) string {
+// escapeText returns the escaped text, written in pieces of n bytes.
+func escapeText(text string, n int) string {
 	var out writes
-	v := &visible{to: &out}
+	v := &escaper{to: &out}
 	for len(text) > 0 {
 		k := min(n, len(text))
 		if wrote, err := v.Write([]byte(text[:k])); wrote != k || err != nil {
@@ -43,7 +43,7 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestVisible(t *testing.T) {
+func TestEscaper(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\tä 日本\u3000\u00a0🙂\n":      "plain\tä 日本\u3000\u00a0🙂\n",
 		"windows\r\nbar 10%\rbar 20%\r\n": "windows\r\nbar 10%^Mbar 20%\r\n",
@@ -55,34 +55,34 @@ func TestVisible(t *testing.T) {
 		"end\r":                           "end^M",
 	} {
 		for n := 1; n <= len(in); n++ {
-			if got := visibly(in, n); got != want {
+			if got := escapeText(in, n); got != want {
 				t.Errorf("%q in pieces of %d: %q, want %q", in, n, got, want)
 			}
 		}
 	}
 }
 
-func FuzzVisible(f *testing.F) {
+func FuzzEscaper(f *testing.F) {
 	for _, s := range []string{"", "a\x1b[31m", "\xc2", "\xf0\x9f\x99\x82\r\n", "\r\r\n"} {
 		f.Add(s, 1)
 	}
 	f.Fuzz(func(t *testing.T, text string, n int) {
-		got := visibly(text, max(n, 1))
+		got := escapeText(text, max(n, 1))
 		for i, r := range got {
 			if unprintable(r) && r != '\n' && r != '\t' && r != '\u200c' && r != '\u200d' && !isSpace(r) && !(r == '\r' && got[i+1] == '\n') {
 				t.Errorf("%q: %q is in %q", text, r, got)
 			}
 		}
-		if whole := visibly(text, max(len(text), 1)); got != whole {
+		if whole := escapeText(text, max(len(text), 1)); got != whole {
 			t.Errorf("%q: %q in pieces, %q at once", text, got, whole)
 		}
 	})
 }
 
-func isSpace(r rune) bool { return string(appendVisible(nil, r)) == string(r) && r > 0x7f }
+func isSpace(r rune) bool { return string(appendEscaped(nil, r)) == string(r) && r > 0x7f }
 
-// TestShown: only a terminal has another output, and --raw takes it back.
-func TestShown(t *testing.T) {
+// TestTerminalWriter checks that only terminals get escaped output, and not with --raw.
+func TestTerminalWriter(t *testing.T) {
 	person, program := pty(t)
 	read := func() string {
 		buf := make([]byte, 64)
@@ -93,7 +93,7 @@ func TestShown(t *testing.T) {
 		return string(buf[:n])
 	}
 	for raw, want := range map[bool]string{false: "a^[[2Jb", true: "a\x1b[2Jb"} {
-		out, flush := shown(program, raw)
+		out, flush := terminalWriter(program, raw)
 		if _, err := io.WriteString(out, "a\x1b[2Jb"); err != nil {
 			t.Fatal(err)
 		}
@@ -109,14 +109,13 @@ func TestShown(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	for _, to := range []io.Writer{w, new(writes)} {
-		if out, _ := shown(to, false); out != to {
+		if out, _ := terminalWriter(to, false); out != to {
 			t.Errorf("%T is taken for a terminal", to)
 		}
 	}
 }
 
-// TestHostileOutput has a container write commands for the terminal of who
-// looks at it.
+// TestHostileOutput has a container that writes control sequences.
 func TestHostileOutput(t *testing.T) {
 	pods := samplePods()
 	n := newNode(t, pods, nil, sessions(func(sh *shell) {
@@ -145,7 +144,7 @@ func TestHostileOutput(t *testing.T) {
 	}
 }
 
-// TestOneLine: an error may quote what a container, an image or a server says.
+// TestOneLine has errors with untrusted text.
 func TestOneLine(t *testing.T) {
 	for in, want := range map[string]string{
 		"a\nb":                      "a; b",

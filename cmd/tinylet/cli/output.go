@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// output is the value of the flag -o.
+type output string
+
+const (
+	outputTable output = "table"
+	outputJSON  output = "json"
+)
+
+func (o *output) String() string { return string(*o) }
+func (o *output) Type() string   { return "format" }
+
+func (o *output) Set(s string) error {
+	switch output(s) {
+	case outputTable, outputJSON:
+		*o = output(s)
+		return nil
+	}
+	return errors.New("it must be table or json")
+}
+
+// addOutput adds the flag -o.
+func addOutput(cmd *cobra.Command) *output {
+	o := outputTable
+	cmd.Flags().VarP(&o, "output", "o", "output `format`: table or json")
+	return &o
+}
+
+// printJSON prints a document with indentation.
+func printJSON(w io.Writer, v any) error {
+	enc := newEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// newEncoder returns an encoder that writes each document in one line.
+func newEncoder(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(jsonEscaper{w})
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
+// jsonEscaper escapes the control characters that encoding/json writes raw and
+// that a terminal may execute: DEL, and U+0080 to U+009F, of which U+009B starts
+// control sequences. They occur only in strings, so it writes them as \u escapes.
+// Each call of Write must have a whole document, as from json.Encoder.
+type jsonEscaper struct{ w io.Writer }
+
+// Write implements io.Writer.
+func (e jsonEscaper) Write(p []byte) (int, error) {
+	if _, err := e.w.Write(escapeJSON(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// escapeJSON returns a document without raw control characters. It returns p if
+// there are none.
+func escapeJSON(p []byte) []byte {
+	var out []byte
+	from := 0
+	for i := 0; i < len(p); i++ {
+		begin, r := i, p[i]
+		if r == 0xc2 && i+1 < len(p) && p[i+1] < 0xa0 { // U+0080 to U+009F in UTF-8
+			i++
+			r = p[i]
+		} else if r != 0x7f {
+			continue
+		}
+		out = fmt.Appendf(append(out, p[from:begin]...), `\u%04x`, r)
+		from = i + 1
+	}
+	if from == 0 {
+		return p
+	}
+	return append(out, p[from:]...)
+}
+
+// table aligns cells in columns, with two spaces between them.
+type table struct {
+	rows [][]string
+}
+
+func (t *table) add(cells ...string) {
+	for i := range cells {
+		// Leading spaces of a cell are its indentation.
+		lead := cells[i][:len(cells[i])-len(strings.TrimLeft(cells[i], " "))]
+		cells[i] = lead + clean(cells[i][len(lead):])
+	}
+	t.rows = append(t.rows, cells)
+}
+
+func (t *table) write(to io.Writer) error {
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	w := bufio.NewWriter(to)
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell)
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+			}
+		}
+		w.WriteString(strings.TrimRight(line.String(), " "))
+		w.WriteByte('\n')
+	}
+	return w.Flush() // returns the first write error
+}
+
+// clockUnset is earlier than any correct time. Earlier times were taken before the
+// board's clock was set.
+var clockUnset = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// unknownAge is printed for an unknown age.
+const unknownAge = "?"
+
+// age formats the time since then as kubectl does. It is unknown if then is in the
+// future: the clock was set back in between. A time from before the clock was set
+// counts as the time of the boot, which it followed.
+func age(then, now time.Time, uptime time.Duration) string {
+	if then.IsZero() {
+		return "-"
+	}
+	d := now.Sub(then)
+	if then.Before(clockUnset) {
+		if uptime == 0 {
+			return unknownAge
+		}
+		d = min(d, uptime)
+	}
+	if d < -2*time.Second { // a smaller difference is rounding
+		return unknownAge
+	}
+	return duration.HumanDuration(max(d, 0))
+}
+
+// ageThisBoot is age for what does not survive a reboot, such as a process.
+func ageThisBoot(then, now time.Time, uptime time.Duration) string {
+	if uptime > 0 && !then.IsZero() && now.Sub(then) > uptime {
+		then = now.Add(-uptime)
+	}
+	return age(then, now, uptime)
+}
+
+// timePointer returns t in UTC, or nil if it is zero.
+func timePointer(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// timeValue returns *t, or zero if t is nil.
+func timeValue(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+// memory formats bytes in the units of Kubernetes quantities; 0 is unknown.
+func memory(bytes uint64) string {
+	switch {
+	case bytes == 0:
+		return "-"
+	case bytes < 1<<20:
+		return fmt.Sprintf("%dKi", (bytes+1<<10-1)>>10)
+	case bytes < 10<<20:
+		return fmt.Sprintf("%.1fMi", float64(bytes)/(1<<20))
+	case bytes < 10<<30:
+		return fmt.Sprintf("%dMi", bytes>>20)
+	}
+	return fmt.Sprintf("%dGi", bytes>>30)
+}
