@@ -211,10 +211,11 @@ func TestEveryChoice(t *testing.T) {
 
 // TestEveryField walks the API types from the pod's spec. Each field must be
 // used by the package that honours it, or rejected, or used only by the control
-// plane or Windows, or have a row in README's table of differences. No rule may
-// exist for a field that does not exist.
+// plane or Windows, or have a row in the tables of differences
+// (docs/reference/compatibility.md). No rule may exist for a field that does not
+// exist.
 func TestEveryField(t *testing.T) {
-	rows := readmeRows(t)
+	rows := differenceRows(t)
 	seen := map[reflect.Type]bool{}
 	var follow func(reflect.Type)
 	follow = func(typ reflect.Type) {
@@ -282,7 +283,7 @@ func account(t *testing.T, typ reflect.Type, f reflect.StructField, name string,
 		}
 	case r.mark == markUnmountable || r.mark == markNote:
 		if !regexp.MustCompile("`" + name + `\b`).MatchString(rows) {
-			t.Errorf("%v.%s is marked %q, but README's table of differences does not have `%s`", typ, name, r.mark, name)
+			t.Errorf("%v.%s is marked %q, but compatibility.md has no row of differences with `%s`", typ, name, r.mark, name)
 		}
 	case r.check != nil && places == "":
 		// Refused, whatever it says: none of its values may pass.
@@ -390,16 +391,16 @@ func source(t *testing.T, file string) string {
 	return b.String()
 }
 
-// readmeRows is README's table of differences.
-func readmeRows(t *testing.T) string {
+// differenceRows is the rows of the tables of differences from the kubelet.
+func differenceRows(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile("../../../README.md")
+	data, err := os.ReadFile("../../../docs/reference/compatibility.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, ok := strings.Cut(string(data), "\n## Differences from the kubelet\n")
 	if !ok {
-		t.Fatal("README has no table of differences")
+		t.Fatal("compatibility.md has no tables of differences")
 	}
 	var rows strings.Builder
 	for line := range strings.Lines(text) {

@@ -27,8 +27,8 @@ const (
 	// admitted and stays Pending with FailedMount events, as on a kubelet
 	// without the type's driver.
 	markUnmountable = "unmountable"
-	// markNote is for fields with a row of their own in README's table of
-	// differences.
+	// markNote is for fields with a row of their own in the tables of
+	// differences (docs/reference/compatibility.md).
 	markNote = "note"
 )
 

@@ -14,7 +14,7 @@
 // v5, which can, is translated by the kubelet, but not by agent/server/streaming. The
 // package implements the client side of SPDY itself: it opens at most five streams,
 // ignores the headers of replies, and sends its own uncompressed, so it needs neither
-// zlib nor its dictionary. ARCHITECTURE.md compares it with
+// zlib nor its dictionary. docs/dev/decisions/0001-libraries.md compares it with
 // github.com/moby/spdystream.
 //
 // The protocol does not use SPDY's flow control: no server implements it. A slow
