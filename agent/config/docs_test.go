@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ import (
 // TestReference compares docs/reference/configuration.md with testdata/configuration.md and the doc
 // comments of TinyletConfiguration. -update writes it.
 func TestReference(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "tinylet.go", nil, parser.ParseComments)
+	types, err := declaredTypes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,16 +27,12 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, decl := range file.Decls {
-		gen, ok := decl.(*ast.GenDecl)
-		if !ok || gen.Tok != token.TYPE {
-			continue
+	for names := []string{tinyletKind}; len(names) > 0; {
+		var next []string
+		for _, name := range names {
+			next = append(next, writeType(&text, types[name])...)
 		}
-		for _, spec := range gen.Specs {
-			if s, ok := spec.(*ast.TypeSpec); ok && s.Name.IsExported() {
-				writeType(&text, s, gen.Doc)
-			}
-		}
+		names = next
 	}
 	want := strings.Replace(string(page), "<!-- TinyletConfiguration -->\n", strings.TrimPrefix(text.String(), "\n"), 1)
 	const path = "../../docs/reference/configuration.md"
@@ -53,13 +50,35 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// writeType writes the fields of a struct as a table.
-func writeType(text *strings.Builder, s *ast.TypeSpec, doc *ast.CommentGroup) {
+// declaredTypes returns the declarations of the package's struct types.
+func declaredTypes() (map[string]*ast.GenDecl, error) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		return nil, err
+	}
+	types := make(map[string]*ast.GenDecl)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		for _, decl := range file.Decls {
+			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.TYPE && len(d.Specs) == 1 {
+				types[d.Specs[0].(*ast.TypeSpec).Name.Name] = d
+			}
+		}
+	}
+	return types, nil
+}
+
+// writeType writes the fields of a struct as a table. It returns the types that the table links to.
+func writeType(text *strings.Builder, d *ast.GenDecl) (linked []string) {
+	s := d.Specs[0].(*ast.TypeSpec)
 	fields, ok := s.Type.(*ast.StructType)
 	if !ok {
-		return
+		return nil
 	}
-	fmt.Fprintf(text, "\n## %s\n\n%s\n\n| field | type | default | meaning |\n|---|---|---|---|\n", s.Name.Name, paragraph(doc.Text()))
+	fmt.Fprintf(text, "\n## %s\n\n%s\n\n| field | type | default | meaning |\n|---|---|---|---|\n", s.Name.Name, paragraph(d.Doc.Text()))
 	for _, f := range fields.Fields.List {
 		if len(f.Names) == 0 || f.Tag == nil {
 			continue
@@ -70,12 +89,14 @@ func writeType(text *strings.Builder, s *ast.TypeSpec, doc *ast.CommentGroup) {
 			continue
 		}
 		meaning, preset, _ := strings.Cut(f.Doc.Text(), "\nDefault: ")
-		fmt.Fprintf(text, "| `%s` | %s | %s | %s |\n", name, typeName(f.Type), cell(preset), cell(meaning))
+		meaning = strings.Replace(meaning, f.Names[0].Name, name, 1)
+		fmt.Fprintf(text, "| `%s` | %s | %s | %s |\n", name, typeName(f.Type, &linked), cell(preset), cell(meaning))
 	}
+	return linked
 }
 
-// typeName returns the name of a field's type in the document.
-func typeName(t ast.Expr) string {
+// typeName returns the name of a field's type in the document, and appends the types that it links to.
+func typeName(t ast.Expr, linked *[]string) string {
 	switch t := t.(type) {
 	case *ast.Ident:
 		switch t.Name {
@@ -85,15 +106,16 @@ func typeName(t ast.Expr) string {
 			return "integer"
 		}
 		if ast.IsExported(t.Name) {
+			*linked = append(*linked, t.Name)
 			return fmt.Sprintf("[%s](#%s)", t.Name, strings.ToLower(t.Name))
 		}
 		return t.Name
 	case *ast.StarExpr:
-		return typeName(t.X)
+		return typeName(t.X, linked)
 	case *ast.ArrayType:
-		return "list of " + typeName(t.Elt)
+		return "list of " + typeName(t.Elt, linked)
 	case *ast.MapType:
-		return "map of " + typeName(t.Value)
+		return "map of " + typeName(t.Value, linked)
 	case *ast.SelectorExpr:
 		return strings.ToLower(t.Sel.Name)
 	}

@@ -19,7 +19,7 @@ func documents(t *testing.T, root string) []string {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && slices.Contains([]string{".git", ".cache", "bin", "vendor"}, d.Name()) {
+		if d.IsDir() && slices.Contains([]string{".git", ".cache", "bin", "vendor", "testdata"}, d.Name()) {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) == ".md" {
