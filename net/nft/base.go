@@ -4,28 +4,32 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Base is what the pods' network looks like on this node.
+// Base is the pod network of this node.
 type Base struct {
-	// Bridge is the pods' bridge.
+	// Bridge is the bridge of the pods.
 	Bridge string
-	// Pods are this node's pod networks: of IPv4, IPv6, or both.
+	// Pods are the pod networks of this node: of IPv4, IPv6 or both.
 	Pods []netip.Prefix
-	// Direct are destinations that pods reach by their own addresses, beside
-	// Pods and multicast: other nodes' pod networks where these are routed.
+	// Direct are further destinations, besides Pods and multicast, that pods
+	// reach with their own addresses: the pod networks of other nodes where these
+	// are routed.
 	Direct []netip.Prefix
 	// Masquerade gives what pods send elsewhere the node's address.
 	Masquerade bool
 }
 
-// checked is the base in the form that the rules are made of: in order, no
-// network twice.
+// checked returns the base as rules are made of it: the networks are sorted, and
+// none is in another.
 func (b Base) checked() (Base, error) {
 	if !validInterface(b.Bridge) {
 		return b, fmt.Errorf("bridge %.40q is no name of an interface", b.Bridge)
@@ -43,14 +47,14 @@ func (b Base) checked() (Base, error) {
 	return b, nil
 }
 
-// validInterface says whether the kernel takes a name (dev_valid_name in
+// validInterface reports whether the kernel accepts a name (dev_valid_name in
 // net/core/dev.c).
 func validInterface(name string) bool {
 	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." &&
 		!strings.ContainsAny(name, "/: \t\n\v\f\r\x00")
 }
 
-// networks sorts networks, and leaves out those that lie in others.
+// networks sorts networks, and leaves out those that are in others.
 func networks(all []netip.Prefix) ([]netip.Prefix, error) {
 	sorted := make([]netip.Prefix, 0, len(all))
 	for _, p := range all {
@@ -62,7 +66,7 @@ func networks(all []netip.Prefix) ([]netip.Prefix, error) {
 	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
 	})
-	// What holds a network is smaller and before it.
+	// A network sorts before those in it.
 	kept := sorted[:0]
 	for _, p := range sorted {
 		if n := len(kept); n == 0 || !kept[n-1].Contains(p.Addr()) {
@@ -70,4 +74,175 @@ func networks(all []netip.Prefix) ([]netip.Prefix, error) {
 		}
 	}
 	return kept, nil
+}
+
+// layoutVersion changes with the names and kinds of chains and maps: Ensure then
+// creates the table again. Other changes of rules need no new version.
+const layoutVersion = 1
+
+// The names of the chains.
+const (
+	chainGuard       = "guard"
+	chainPrerouting  = "prerouting"
+	chainOutput      = "output"
+	chainHostPorts   = "host-ports"
+	chainPostrouting = "postrouting"
+	chainLeaving     = "leaving"
+)
+
+// chain is a chain with its rules. One without a hook is reached by jumps.
+type chain struct {
+	nftables.Chain
+	rules []*rule
+}
+
+// hooked returns a chain with a hook.
+func hooked(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, rules ...*rule) chain {
+	accept := nftables.ChainPolicyAccept
+	return chain{nftables.Chain{Name: name, Type: kind, Hooknum: hook, Priority: priority, Policy: &accept}, rules}
+}
+
+// jumped returns a chain without a hook.
+func jumped(name string, rules ...*rule) chain {
+	return chain{nftables.Chain{Name: name}, rules}
+}
+
+// encode returns the attributes that describe the chain.
+func (c chain) encode() []netlink.Attribute {
+	all := []netlink.Attribute{text(unix.NFTA_CHAIN_TABLE, tableName), text(unix.NFTA_CHAIN_NAME, c.Name)}
+	if c.Hooknum == nil {
+		return all
+	}
+	return append(all,
+		text(unix.NFTA_CHAIN_TYPE, string(c.Type)),
+		number(unix.NFTA_CHAIN_POLICY, uint32(*c.Policy)),
+		nested(unix.NFTA_CHAIN_HOOK,
+			number(unix.NFTA_HOOK_HOOKNUM, uint32(*c.Hooknum)),
+			number(unix.NFTA_HOOK_PRIORITY, uint32(*c.Priority))))
+}
+
+// is reports whether a listed chain is of this kind.
+func (c chain) is(listed *nftables.Chain) bool {
+	if c.Hooknum == nil || listed.Hooknum == nil {
+		return c.Hooknum == nil && listed.Hooknum == nil
+	}
+	return listed.Type == c.Type && listed.Policy != nil && *listed.Policy == *c.Policy &&
+		*listed.Hooknum == *c.Hooknum && *listed.Priority == *c.Priority
+}
+
+func (b *batch) newChains(chains []chain) {
+	for _, c := range chains {
+		b.add(unix.NFT_MSG_NEWCHAIN, netlink.Create, c.encode()...)
+	}
+}
+
+func (b *batch) newRules(chains []chain) {
+	for _, c := range chains {
+		for _, r := range c.rules {
+			b.newRule(c.Name, r)
+		}
+	}
+}
+
+// flush deletes all rules of a chain.
+func (b *batch) flush(chain string) {
+	b.add(unix.NFT_MSG_DELRULE, 0, text(unix.NFTA_RULE_TABLE, tableName), text(unix.NFTA_RULE_CHAIN, chain))
+}
+
+func (b *batch) deleteChain(name string) {
+	b.add(unix.NFT_MSG_DELCHAIN, 0, text(unix.NFTA_CHAIN_TABLE, tableName), text(unix.NFTA_CHAIN_NAME, name))
+}
+
+// The networks that the rules distinguish.
+var (
+	loopback   = netip.MustParsePrefix("127.0.0.0/8")
+	loopback6  = netip.MustParsePrefix("::1/128")
+	multicast4 = netip.MustParsePrefix("224.0.0.0/4")
+	multicast6 = netip.MustParsePrefix("ff00::/8")
+)
+
+// layout returns all chains of a checked base. The comment of the first rule of
+// the chain guard identifies the rules.
+func (b Base) layout() []chain {
+	return []chain{
+		jumped(chainHostPorts, hostPorts()...),
+		jumped(chainLeaving, b.leaving()...),
+		guard(b.stamp()),
+		hooked(chainPrerouting, nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, toHostPorts()),
+		hooked(chainOutput, nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest,
+			when("the kernel lets nobody else see ::1").daddr(loopback6).returns(), toHostPorts()),
+		hooked(chainPostrouting, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, b.postrouting()...),
+	}
+}
+
+// stampPrefix precedes the hash in a stamp.
+var stampPrefix = fmt.Sprintf("rules %d-", layoutVersion)
+
+// rulesHash changes with the chains, rules and maps that layout makes of a Base
+// (TestHashes). It is a constant because the set-up of each pod compares stamps,
+// and encoding all rules takes 1100 allocations (0.2 ms on amd64).
+const rulesHash = "4bd7e8e85bf15d40"
+
+// stamp identifies the rules of a checked base. It is the comment of a rule, so
+// that this rule shows which rules there are.
+func (b Base) stamp() string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %q %v %v %t", rulesHash, b.Bridge, b.Pods, b.Direct, b.Masquerade)
+	return fmt.Sprintf("%s%016x", stampPrefix, h.Sum64())
+}
+
+// guard keeps others from services that listen on 127.0.0.0/8 only. They reach
+// these once host ports have net.ipv4.conf.BRIDGE.route_localnet set
+// (CVE-2020-8558). For IPv6 the kernel itself keeps them out.
+func guard(stamp string) chain {
+	return hooked(chainGuard, nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
+		when(stamp).notIifname("lo").daddr(loopback).drop(),
+		when("loopback addresses stay on this machine").notIifname("lo").saddr(loopback).drop())
+}
+
+// toHostPorts looks up in the host ports what is sent to this machine. What this
+// machine sends from ::1 never leaves it: IPv6 has no route_localnet.
+func toHostPorts() *rule { return when("host ports").daddrLocal().jump(chainHostPorts) }
+
+func hostPorts() []*rule {
+	rules := make([]*rule, 0, len(portMaps))
+	for _, m := range portMaps {
+		rules = append(rules, m.rule())
+	}
+	return rules
+}
+
+// postrouting gives connections a source address that replies come back to.
+func (b Base) postrouting() []*rule {
+	var rules []*rule
+	for _, p := range b.Pods {
+		// Otherwise the reply goes from pod to pod, without the rules of this machine.
+		rules = append(rules, when("from pod to pod by a host port").oifname(b.Bridge).saddr(p).ctDNAT().masquerade())
+	}
+	rules = append(rules, when("from localhost by a host port").oifname(b.Bridge).saddr(loopback).ctDNAT().masquerade())
+	if !b.Masquerade {
+		return rules
+	}
+	for _, p := range b.Pods {
+		rules = append(rules, when("from pods").saddr(p).jump(chainLeaving))
+	}
+	return rules
+}
+
+// leaving masquerades all but what is sent to networks that have routes to pods.
+func (b Base) leaving() []*rule {
+	if !b.Masquerade {
+		return nil
+	}
+	var rules []*rule
+	for _, p := range b.Pods {
+		rules = append(rules, when("pods of this node").daddr(p).returns())
+	}
+	for _, p := range b.Direct {
+		rules = append(rules, when("reached directly").daddr(p).returns())
+	}
+	return append(rules,
+		when("multicast").daddr(multicast4).returns(),
+		when("multicast").daddr(multicast6).returns(),
+		when("").masquerade())
 }

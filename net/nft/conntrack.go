@@ -6,29 +6,35 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// deletions is how many connections are deleted with one send: the kernel's
-// answers to all have to fit into the socket's buffer.
+// Connections are deleted by messages of this package: ConntrackDeleteFilters of
+// github.com/vishvananda/netlink does not read the ports of SCTP, nor the status
+// that shows whether addresses were translated, and it lists all connections of an
+// IP version and keeps them in memory, which may be 65536 of some 300 bytes. Here
+// the kernel lists those of one protocol and port, and they are read one datagram
+// at a time.
+
+// deletions is the number of connections that are deleted in one system call. The
+// kernel's answers to all have to fit into the receive buffer.
 const deletions = 128
 
-// forget deletes connections of UDP and SCTP that were made before ports were
-// removed or added, and would go on as if they had not been: those that lead to
-// the pods of gone, and those to ports of fresh that lead elsewhere. The rules
-// are asked only for the first packet of a connection, and one without a
-// handshake begins anew with any packet. A kernel that does not let its
-// connections be deleted (nf_conntrack_netlink) keeps them until they end.
-func (t *Table) forget(gone, fresh []Port) error {
+// deleteStaleConnections deletes connections of UDP and SCTP that began before
+// ports were removed or added, and would continue as before: those that lead to
+// the pods of gone, and those to ports of fresh that lead elsewhere. Rules apply to
+// the first packet of a connection only, and a protocol without a handshake begins
+// a new one with any packet. A kernel without nf_conntrack_netlink keeps them until
+// they end.
+func (t *Table) deleteStaleConnections(gone, fresh []Port) error {
 	for _, f := range []family{ipv4, ipv6} {
 		for _, protocol := range []Protocol{UDP, SCTP} {
 			s := stale{gone: portsOf(gone, f, protocol), fresh: portsOf(fresh, f, protocol)}
 			if len(s.gone)+len(s.fresh) == 0 {
 				continue
 			}
-			if err := t.deleteStale(f, protocol, s); err != nil && !noConntrack(err) {
+			if err := t.conn.deleteStale(f, protocol, s); err != nil && !noConntrack(err) {
 				return fmt.Errorf("forget stale connections of host ports: %w", err)
 			}
 		}
@@ -36,12 +42,13 @@ func (t *Table) forget(gone, fresh []Port) error {
 	return nil
 }
 
-// noConntrack says that nobody answers; one who does knows our questions, so
-// that no other message is invalid.
+// noConntrack reports whether the kernel lacks nf_conntrack_netlink: with it no
+// request of this package is invalid.
 func noConntrack(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
 
+// portsOf returns the ports of a family and protocol, by host port.
 func portsOf(ports []Port, f family, protocol Protocol) map[uint16][]Port {
 	var some map[uint16][]Port
 	for _, p := range ports {
@@ -55,10 +62,10 @@ func portsOf(ports []Port, f family, protocol Protocol) map[uint16][]Port {
 	return some
 }
 
-// stale says which connections are, by host port.
+// stale selects connections by host ports.
 type stale struct{ gone, fresh map[uint16][]Port }
 
-// is says whether a connection is stale.
+// is reports whether a connection is stale.
 func (s stale) is(c connection) bool {
 	for _, p := range s.gone[c.orig.dst.Port()] {
 		if p.on(c) && c.reply.src == netip.AddrPortFrom(p.Pod, p.Target) {
@@ -72,46 +79,20 @@ func (s stale) is(c connection) bool {
 		case c.reply.src == netip.AddrPortFrom(p.Pod, p.Target):
 			return false
 		case p.HostIP.IsValid(), c.status&(ipsSrcNAT|ipsDstNAT) == 0:
-			// To any address may be past this machine, if it leads elsewhere or
-			// is masqueraded.
+			// A connection with translated addresses may be to another machine, where
+			// the port is on all addresses.
 			on = true
 		}
 	}
 	return on
 }
 
-// on says that the connection is to an address that the port is on.
+// on reports whether the connection is to an address that the port is on.
 func (p Port) on(c connection) bool {
 	return !p.HostIP.IsValid() || p.HostIP == c.orig.dst.Addr()
 }
 
-// deleteStale lists the connections of a protocol and deletes the stale ones.
-func (t *Table) deleteStale(f family, protocol Protocol, s stale) error {
-	var keys [][]byte
-	var b netlink.Builder
-	askConnections(&b, f, protocol, s.single())
-	err := t.conn.Dump(&b, func() { keys = nil }, func(_ uint16, payload []byte) error {
-		// Older kernels list those of all protocols.
-		if c, ok := readConnection(attributes(payload)); ok && c.protocol == protocol && s.is(c) {
-			keys = append(keys, c.key)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for len(keys) > 0 {
-		n := min(len(keys), deletions)
-		if err := t.deleteConnections(f, keys[:n]); err != nil {
-			return err
-		}
-		keys = keys[n:]
-	}
-	return nil
-}
-
-// single is the one host port that connections are looked for, 0 if there are
-// more.
+// single returns the host port that all connections have, 0 if there are several.
 func (s stale) single() (port uint16) {
 	for _, side := range []map[uint16][]Port{s.gone, s.fresh} {
 		for p := range side {
@@ -124,37 +105,129 @@ func (s stale) single() (port uint16) {
 	return port
 }
 
-// askConnections asks for the connections of a protocol, and to one port if it
-// is not 0: kernels before Linux 5.8 leave the filter out.
-func askConnections(b *netlink.Builder, f family, protocol Protocol, port uint16) {
-	b.Begin(unix.NFNL_SUBSYS_CTNETLINK<<8|ctGet, unix.NLM_F_DUMP)
-	b.Raw(header(f.nfproto, 0))
-	bits := uint32(filterProto)
-	orig := b.Nest(ctaTupleOrig)
-	proto := b.Nest(ctaTupleProto)
-	b.Uint8(ctaProtoNum, uint8(protocol))
-	if port != 0 {
-		bits |= filterDst
-		b.Bytes(ctaProtoDst, binary.BigEndian.AppendUint16(nil, port))
+// deleteStale lists the connections of a protocol and deletes the stale ones.
+func (c *conn) deleteStale(f family, protocol Protocol, s stale) error {
+	var keys [][]byte
+	err := c.dump(listConnections(f, protocol, s.single()), func() { keys = nil }, func(payload []byte) {
+		// Older kernels list those of all protocols.
+		if c, ok := readConnection(attributesOf(payload)); ok && c.protocol == protocol && s.is(c) {
+			keys = append(keys, c.key)
+		}
+	})
+	if err != nil {
+		return err
 	}
-	b.End(proto)
-	b.End(orig)
-	filter := b.Nest(ctaFilter)
-	b.Uint32(ctaFilterOrig, bits)
-	b.End(filter)
+	for len(keys) > 0 {
+		n := min(len(keys), deletions)
+		if err := c.deleteConnections(f, keys[:n]); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
 }
 
-// deleteConnections deletes connections; some may have ended meanwhile.
-func (t *Table) deleteConnections(f family, keys [][]byte) error {
-	var b netlink.Builder
+// deleteConnections deletes connections. Some may have ended meanwhile.
+func (c *conn) deleteConnections(f family, keys [][]byte) error {
+	messages := make([]netlink.Message, 0, len(keys))
 	for _, key := range keys {
-		b.Begin(unix.NFNL_SUBSYS_CTNETLINK<<8|ctDelete, unix.NLM_F_ACK)
-		b.Raw(header(f.nfproto, 0))
-		b.Raw(key)
+		m := message(unix.NFNL_SUBSYS_CTNETLINK, ctDelete, netlink.Acknowledge, f.nfproto, 0)
+		m.Data = append(m.Data, key...)
+		messages = append(messages, m)
 	}
-	err := t.conn.Do(&b)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
+	return ignoreAbsent(c.execute(messages))
+}
+
+// The messages and attributes of connection tracking in
+// include/uapi/linux/netfilter/nfnetlink_conntrack.h.
+const (
+	ctGet    = 1
+	ctDelete = 2
+
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaStatus     = 3
+	ctaID         = 12
+	ctaZone       = 18
+	ctaFilter     = 25
+
+	ctaTupleIP    = 1
+	ctaTupleProto = 2
+	ctaIPv4Src    = 1
+	ctaIPv4Dst    = 2
+	ctaIPv6Src    = 3
+	ctaIPv6Dst    = 4
+	ctaProtoNum   = 1
+	ctaProtoSrc   = 2
+	ctaProtoDst   = 3
+
+	ctaFilterOrig = 1      // CTA_FILTER_ORIG_FLAGS
+	filterProto   = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
+	filterDst     = 1 << 5 // CTA_FILTER_F_CTA_PROTO_DST_PORT
+)
+
+// listConnections requests the connections of a protocol, and of those the ones to
+// one port unless it is 0. Kernels before Linux 5.8 ignore the filter.
+func listConnections(f family, protocol Protocol, port uint16) netlink.Message {
+	bits := uint32(filterProto)
+	proto := []netlink.Attribute{bytesOf(ctaProtoNum, []byte{byte(protocol)})}
+	if port != 0 {
+		bits |= filterDst
+		proto = append(proto, bytesOf(ctaProtoDst, binary.BigEndian.AppendUint16(nil, port)))
 	}
-	return err
+	return message(unix.NFNL_SUBSYS_CTNETLINK, ctGet, netlink.Dump, f.nfproto, 0,
+		nested(ctaTupleOrig, nested(ctaTupleProto, proto...)),
+		nested(ctaFilter, bytesOf(ctaFilterOrig, native.AppendUint32(nil, bits))))
+}
+
+// connection is one that the kernel tracks.
+type connection struct {
+	protocol    Protocol
+	orig, reply tuple
+	status      uint32
+	key         []byte // the attributes by which it is deleted
+}
+
+// tuple is one direction of a connection.
+type tuple struct{ src, dst netip.AddrPort }
+
+// readConnection reads a connection. ok is false without both directions.
+func readConnection(all attributes) (c connection, ok bool) {
+	if c.protocol, c.orig, ok = readTuple(all.value(ctaTupleOrig)); !ok {
+		return c, false
+	}
+	if _, c.reply, ok = readTuple(all.value(ctaTupleReply)); !ok {
+		return c, false
+	}
+	c.status = all.number(ctaStatus)
+	// The ID distinguishes it from a later connection between the same ends.
+	key := []netlink.Attribute{bytesOf(ctaTupleOrig|unix.NLA_F_NESTED, all.value(ctaTupleOrig))}
+	for _, kind := range []uint16{ctaID, ctaZone} {
+		if value := all.value(kind); value != nil {
+			key = append(key, bytesOf(kind, value))
+		}
+	}
+	c.key = encode(key...)
+	return c, true
+}
+
+func readTuple(all attributes) (protocol Protocol, t tuple, ok bool) {
+	ip, proto := all.value(ctaTupleIP), all.value(ctaTupleProto)
+	src, dst := readAddress(ip, ctaIPv4Src, ctaIPv6Src), readAddress(ip, ctaIPv4Dst, ctaIPv6Dst)
+	num, from, to := proto.value(ctaProtoNum), proto.value(ctaProtoSrc), proto.value(ctaProtoDst)
+	if !src.IsValid() || !dst.IsValid() || len(num) != 1 || len(from) != 2 || len(to) != 2 {
+		return 0, t, false
+	}
+	t.src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(from))
+	t.dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(to))
+	return Protocol(num[0]), t, true
+}
+
+func readAddress(ip attributes, v4, v6 uint16) netip.Addr {
+	value := ip.value(v4)
+	if len(value) != 4 {
+		value = ip.value(v6)
+	}
+	addr, _ := netip.AddrFromSlice(value)
+	return addr
 }

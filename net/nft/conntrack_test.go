@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -61,60 +61,45 @@ func TestStaleDatagrams(t *testing.T) {
 	}
 }
 
-// insert has the kernel track a connection.
+// insert makes the kernel track a connection.
 func insert(t *testing.T, ns *os.File, protocol Protocol, orig, reply [2]string) {
 	t.Helper()
-	conn, err := netlink.DialIn(unix.NETLINK_NETFILTER, ns)
-	if err != nil {
-		t.Fatal(err)
+	all := []netlink.Attribute{
+		encodeTuple(ctaTupleOrig, protocol, orig), encodeTuple(ctaTupleReply, protocol, reply),
+		number(7, 600), // CTA_TIMEOUT, in seconds
 	}
-	defer conn.Close()
-	var b netlink.Builder
-	b.Begin(unix.NFNL_SUBSYS_CTNETLINK<<8, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
-	b.Raw(header(familyOf(netip.MustParseAddrPort(orig[0]).Addr()).nfproto, 0))
-	for kind, ends := range map[uint16][2]string{ctaTupleOrig: orig, ctaTupleReply: reply} {
-		src, dst := netip.MustParseAddrPort(ends[0]), netip.MustParseAddrPort(ends[1])
-		tuple := b.Nest(kind)
-		ip := b.Nest(ctaTupleIP)
-		if src.Addr().Is4() {
-			b.Bytes(ctaIPv4Src, src.Addr().AsSlice())
-			b.Bytes(ctaIPv4Dst, dst.Addr().AsSlice())
-		} else {
-			b.Bytes(ctaIPv6Src, src.Addr().AsSlice())
-			b.Bytes(ctaIPv6Dst, dst.Addr().AsSlice())
-		}
-		b.End(ip)
-		proto := b.Nest(ctaTupleProto)
-		b.Uint8(ctaProtoNum, uint8(protocol))
-		b.Bytes(ctaProtoSrc, binary.BigEndian.AppendUint16(nil, src.Port()))
-		b.Bytes(ctaProtoDst, binary.BigEndian.AppendUint16(nil, dst.Port()))
-		b.End(proto)
-		b.End(tuple)
-	}
-	b.Net32(7, 600) // CTA_TIMEOUT, in seconds
 	if protocol == TCP {
-		info := b.Nest(4) // CTA_PROTOINFO
-		tcp := b.Nest(1)  // CTA_PROTOINFO_TCP
-		b.Uint8(1, 3)     // established
-		b.End(tcp)
-		b.End(info)
+		// CTA_PROTOINFO, CTA_PROTOINFO_TCP and its state: established
+		all = append(all, nested(4, nested(1, bytesOf(1, []byte{3}))))
 	}
-	if err := conn.Do(&b); err != nil {
+	f := familyOf(netip.MustParseAddrPort(orig[0]).Addr())
+	m := message(unix.NFNL_SUBSYS_CTNETLINK, 0, netlink.Create|netlink.Excl|netlink.Acknowledge, f.nfproto, 0, all...)
+	if err := open(t, ns).conn.execute([]netlink.Message{m}); err != nil {
 		t.Fatalf("track %s %v: %v", protocol, orig, err)
 	}
 }
 
-// tracked lists the destinations of connections, in order.
+func encodeTuple(kind uint16, protocol Protocol, ends [2]string) netlink.Attribute {
+	src, dst := netip.MustParseAddrPort(ends[0]), netip.MustParseAddrPort(ends[1])
+	from, to := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
+	if src.Addr().Is6() {
+		from, to = ctaIPv6Src, ctaIPv6Dst
+	}
+	return nested(kind,
+		nested(ctaTupleIP, bytesOf(from, src.Addr().AsSlice()), bytesOf(to, dst.Addr().AsSlice())),
+		nested(ctaTupleProto, bytesOf(ctaProtoNum, []byte{byte(protocol)}),
+			bytesOf(ctaProtoSrc, binary.BigEndian.AppendUint16(nil, src.Port())),
+			bytesOf(ctaProtoDst, binary.BigEndian.AppendUint16(nil, dst.Port()))))
+}
+
+// tracked lists the destinations of connections, sorted.
 func tracked(t *testing.T, table *Table, protocol Protocol) (all []string) {
 	t.Helper()
 	for _, f := range []family{ipv4, ipv6} {
-		var b netlink.Builder
-		askConnections(&b, f, protocol, 0)
-		if err := table.conn.Dump(&b, nil, func(_ uint16, payload []byte) error {
-			if c, ok := readConnection(attributes(payload)); ok && c.protocol == protocol {
+		if err := table.conn.dump(listConnections(f, protocol, 0), nil, func(payload []byte) {
+			if c, ok := readConnection(attributesOf(payload)); ok && c.protocol == protocol {
 				all = append(all, c.orig.dst.String())
 			}
-			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,38 +1,38 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// Ensure makes the table, its chains, its rules and its maps, or rewrites the
-// chains and rules where they are of another Base or another version of this
-// package, or were flushed. Elements of the maps stay. Nothing is sent but a
-// question if nothing has changed; what was edited by hand is not seen then
-// (Verify, Mend). A kernel that lacks a module gives *Unsupported.
+// Ensure creates the table, its chains, its rules and its maps. It rewrites chains
+// and rules that are those of another Base or of another version of this package,
+// or that were flushed. Elements of the maps stay. If nothing has changed Ensure
+// only reads the rules of one chain: it does not notice what was edited by hand
+// (see Verify and Mend). A kernel that lacks a module gives *Unsupported.
 //
-// Ports says which host ports there are to be, and may be nil. It is called only
-// where rules are written, once or more, and those of its ports that are missing
-// go into the same transaction: whoever finds the rules need not look for the
-// ports. Where two collide, the one that is there or comes first stays. That,
-// what makes no sense, and what there is no room for is left out without an
-// error, since one port must not keep the rules from all; AddPorts says what is
-// wrong with it. Stale connections to what was missing are forgotten.
+// Ports returns the host ports that have to exist, and may be nil. Ensure calls it
+// only when it writes rules, once or more often, and adds those that are missing
+// in the same transaction, so that a process that finds the rules finds the ports
+// too. Where two ports collide, the existing or the first one stays. That port,
+// invalid ones and those beyond the size of the maps are left out without an
+// error, since one port must not keep the rules from all. AddPorts reports what
+// is wrong with a port. Stale connections to the added ports are deleted.
 func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err error) {
 	b, err = b.checked()
 	if err != nil {
 		return false, fmt.Errorf("make nftables table inet %s: %w", tableName, err)
 	}
-	chains := b.layout()
-	have, err := t.stamp()
-	if err == nil && have == stampOf(chains) {
+	have, err := t.stamp(chainGuard)
+	if err == nil && have == b.stamp() {
 		return false, nil
 	}
 	if err == nil {
-		changed, err = t.write(chains, have, ports)
+		changed, err = t.write(b, have, ports)
 	}
 	if err != nil {
 		return false, fmt.Errorf("make nftables table inet %s: %w", tableName, err)
@@ -40,12 +40,11 @@ func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err 
 	return changed, nil
 }
 
-// Mend makes the table anew, whatever it is like. The host ports stay, those of
-// ports that are missing are added as Ensure does, and what SyncServices has made
-// stays: who mends need not know of services, and they are another's. What else
-// is in it does not. Only where something that somebody has put into the table
-// holds on to what has to go are services lost, until SyncServices is called
-// again.
+// Mend creates the contents of the table again, whatever they are. Host ports
+// stay, missing ones are added as by Ensure, and what SyncServices made stays,
+// since a caller of Mend need not know the services. All else is deleted. Services
+// are lost, until the next SyncServices, only where foreign objects in the table
+// refer to what has to be deleted.
 func (t *Table) Mend(b Base, ports func() ([]Port, error)) error {
 	b, err := b.checked()
 	if err == nil {
@@ -57,33 +56,156 @@ func (t *Table) Mend(b Base, ports func() ([]Port, error)) error {
 	return nil
 }
 
-func stampOf(chains []chain) string {
-	for _, c := range chains {
-		if c.name == chainGuard {
-			return c.rules[0].comment
-		}
+// stamp returns the comment of the first rule of a chain, "" for none.
+func (t *Table) stamp(chain string) (string, error) {
+	rules, err := t.rules(chain)
+	if err != nil || len(rules) == 0 {
+		return "", err
 	}
-	return ""
+	return ruleComment(rules[0]), nil
 }
 
-// stamp is what the kernel's rules were made of, "" if there are none.
-func (t *Table) stamp() (stamp string, err error) {
-	first := true
-	err = t.eachRule(chainGuard, func(_ string, attributes []byte) {
-		if first {
-			stamp = comment(netlink.Attribute(attributes, unix.NFTA_RULE_USERDATA))
+// write rewrites chains and rules, unless another process has done so by then. It
+// creates a table of another version, and one whose chains or maps are of another
+// kind, again.
+func (t *Table) write(base Base, have string, ports func() ([]Port, error)) (changed bool, err error) {
+	chains := base.layout()
+	if have != "" && !strings.HasPrefix(have, stampPrefix) {
+		return true, t.rebuild(chains, ports)
+	}
+	var lost []Port
+	err = t.retry(func(generation uint32) error {
+		have, err := t.stamp(chainGuard)
+		if changed = have != base.stamp(); err != nil || !changed {
+			lost = nil
+			return err
 		}
-		first = false
+		if _, lost, err = t.restorable(ports); err != nil {
+			return err
+		}
+		b := t.begin(generation)
+		b.newTable(tableComment)
+		b.newPortMaps()
+		b.newChains(chains)
+		for _, c := range chains {
+			b.flush(c.Name)
+		}
+		b.newRules(chains)
+		b.addPorts(lost)
+		return t.commit(b)
 	})
-	return stamp, err
+	if misshapen(err) {
+		return true, t.rebuild(chains, ports)
+	}
+	if err == nil {
+		err = t.deleteStaleConnections(nil, lost)
+	}
+	return changed, err
 }
 
-// eachRule goes through the rules of a chain, or of all, in their order.
-func (t *Table) eachRule(chain string, each func(chain string, attributes []byte)) error {
-	return t.list(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, unix.NFTA_RULE_TABLE, chain, func(a []byte) {
-		of := netlink.Text(netlink.Attribute(a, unix.NFTA_RULE_CHAIN))
-		if chain == "" || of == chain {
-			each(of, a)
+// misshapen reports whether a transaction failed because a chain or a map exists
+// and is of another kind.
+func misshapen(err error) bool {
+	var refused *messageError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.message.Header.Type & 0xff {
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_NEWSET, unix.NFT_MSG_NEWRULE:
+		return true
+	}
+	return false
+}
+
+// rebuild creates the contents of the table again, and keeps its host ports and
+// services. Services are lost where the kernel refuses to delete the rest, and if
+// the table is dormant: the kernel cannot wake a table whose chains change in the
+// same transaction.
+func (t *Table) rebuild(chains []chain, ports func() ([]Port, error)) error {
+	var lost []Port
+	err := t.verifyAwake()
+	if err == nil {
+		lost, err = t.remake(chains, ports, t.dropOthers)
+	}
+	if err != nil {
+		t.services = nil
+		lost, err = t.remake(chains, ports, func(b *batch) error {
+			b.deleteTable()
+			b.newTable(tableComment)
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return t.deleteStaleConnections(nil, lost)
+}
+
+// remake writes all but services, with the existing host ports and the lost ones.
+// Clear deletes what exists.
+func (t *Table) remake(chains []chain, ports func() ([]Port, error), clear func(b *batch) error) (lost []Port, err error) {
+	err = t.retry(func(generation uint32) (err error) {
+		var have []Port
+		if have, lost, err = t.restorable(ports); err != nil {
+			return err
 		}
+		b := t.begin(generation)
+		b.newTable(tableComment)
+		if err := clear(b); err != nil {
+			return err
+		}
+		b.newPortMaps()
+		b.newChains(chains)
+		b.newRules(chains)
+		b.addPorts(slices.Concat(have, lost))
+		return t.commit(b)
 	})
+	return lost, err
+}
+
+// dropOthers deletes all that does not belong to services.
+func (t *Table) dropOthers(b *batch) error {
+	chains, sets, err := t.named(func(name string) bool { return !ofServices(name) })
+	if err == nil {
+		b.drop(chains, sets)
+	}
+	return err
+}
+
+// restorable returns the existing host ports, and those that were lost and can be
+// added again. Both are of the generation that was read before, or the transaction
+// is refused.
+func (t *Table) restorable(ports func() ([]Port, error)) (have, lost []Port, err error) {
+	if have, err = t.allPorts(); err != nil || ports == nil {
+		return have, nil, err
+	}
+	want, err := ports()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find out which host ports there are to be: %w", err)
+	}
+	return have, lostOf(have, want), nil
+}
+
+// lostOf returns the wanted ports that do not exist and do not make the kernel
+// refuse the transaction.
+func lostOf(have, want []Port) (lost []Port) {
+	taken, used := make(portSet, len(want)), map[portMap]uint32{}
+	for _, p := range have {
+		taken.add(p)
+		used[mapOf(p)]++
+	}
+	for _, p := range want {
+		p, err := p.checked()
+		if err != nil {
+			continue
+		}
+		m := mapOf(p)
+		if _, collides := taken.against(p); collides || used[m] >= m.size() {
+			continue
+		}
+		taken.add(p)
+		used[m]++
+		lost = append(lost, p)
+	}
+	return lost
 }

@@ -3,6 +3,8 @@ package nft
 import (
 	"errors"
 	"flag"
+	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -280,6 +282,10 @@ func TestBadBase(t *testing.T) {
 	}
 }
 
+// awkward is a base with prefixes of all kinds of lengths.
+var awkward = Base{Bridge: `q"uote`, Pods: prefixes("10.0.0.0/31", "fd00::/127"), Masquerade: true,
+	Direct: prefixes("0.0.0.0/1", "198.51.100.7/32", "192.168.0.0/17", "2001:db8::/33", "2001:db9::1/128", "fe80::/10")}
+
 // TestAwkwardNetworks has prefixes of all kinds of lengths compared with what
 // the nft program reads in them.
 func TestAwkwardNetworks(t *testing.T) {
@@ -289,8 +295,7 @@ func TestAwkwardNetworks(t *testing.T) {
 	if _, err := table.Ensure(b, nil); err == nil {
 		t.Error("a blank in a name")
 	}
-	b = Base{Bridge: `q"uote`, Pods: prefixes("10.0.0.0/31", "fd00::/127"), Masquerade: true,
-		Direct: prefixes("0.0.0.0/1", "198.51.100.7/32", "192.168.0.0/17", "2001:db8::/33", "2001:db9::1/128", "fe80::/10")}
+	b = awkward
 	ensure(t, table, b, true)
 	if err := table.Verify(b); err != nil {
 		t.Error(err)
@@ -308,14 +313,11 @@ func TestUnsupported(t *testing.T) {
 	ns := nstest.New(t)
 	table := open(t, ns)
 	ensure(t, table, both, true)
-	bad := when("")
-	bad.begin("none")
-	bad.end().masquerade()
-	table.begin(0)
-	table.newRule(chainPostrouting, when("").masquerade())
-	table.newRule(chainPostrouting, bad)
-	table.newRule(chainPostrouting, when("").masquerade())
-	err := table.commit()
+	b := table.begin(0)
+	b.newRule(chainPostrouting, when("").masquerade())
+	b.newRule(chainPostrouting, when("").encoded(encode(text(unix.NFTA_EXPR_NAME, "none"))).masquerade())
+	b.newRule(chainPostrouting, when("").masquerade())
+	err := table.commit(b)
 	var lacks *Unsupported
 	if !errors.As(err, &lacks) || lacks.What != "nft_masq" || !errors.Is(err, unix.ENOENT) {
 		t.Errorf("an expression that does not exist: %v", err)
@@ -324,28 +326,71 @@ func TestUnsupported(t *testing.T) {
 		t.Errorf("half of a transaction: %v", err)
 	}
 	for _, c := range []struct {
-		command command
-		errno   unix.Errno
-		want    string
+		add   func(b *batch)
+		errno unix.Errno
+		want  string
 	}{
-		{command{}, unix.EOPNOTSUPP, "nf_tables"},
-		{command{}, unix.EPERM, ""},
-		{command{kind: unix.NFT_MSG_NEWCHAIN}, unix.ENOENT, "nft_chain_nat, nf_nat"},
-		{command{kind: unix.NFT_MSG_NEWRULE, code: toLocal()[0].code}, unix.ENOENT, "nft_fib_inet"},
-		{command{kind: unix.NFT_MSG_NEWRULE, code: both.postrouting()[0].code}, unix.ENOENT, "nft_ct, nft_masq"},
-		{command{kind: unix.NFT_MSG_NEWRULE, code: hostPorts()[0].code}, unix.ENOENT, "nft_nat"},
-		{command{kind: unix.NFT_MSG_NEWRULE, code: guard()[0].code}, unix.EOPNOTSUPP, "nf_tables"},
-		{command{kind: unix.NFT_MSG_NEWSETELEM}, unix.ENOENT, ""},
+		{func(*batch) {}, unix.EOPNOTSUPP, "nf_tables"},
+		{func(*batch) {}, unix.EPERM, ""},
+		{func(b *batch) { b.newTable("") }, unix.EAFNOSUPPORT, "nf_tables"},
+		{func(b *batch) { b.newChains([]chain{guard("")}) }, unix.ENOENT, "nft_chain_nat, nf_nat"},
+		{func(b *batch) { b.newRule("", toHostPorts()) }, unix.ENOENT, "nft_fib_inet"},
+		{func(b *batch) { b.newRule("", both.postrouting()[0]) }, unix.ENOENT, "nft_ct, nft_masq"},
+		{func(b *batch) { b.newRule("", hostPorts()[0]) }, unix.ENOENT, "nft_nat"},
+		{func(b *batch) { b.newRule("", guard("").rules[0]) }, unix.EOPNOTSUPP, "nf_tables"},
+		{func(b *batch) { b.addPorts(somePorts(t)) }, unix.ENOENT, ""},
 	} {
-		if got := missing(c.command, c.errno); got != c.want {
-			t.Errorf("command %d, %v: %q, want %q", c.command.kind, c.errno, got, c.want)
+		b := table.begin(0)
+		c.add(b)
+		last := b.messages[len(b.messages)-1]
+		if got := missing(last, c.errno); got != c.want {
+			t.Errorf("message %v, %v: %q, want %q", last.Header, c.errno, got, c.want)
 		}
 	}
-	if err := unasked(unix.EINVAL); !errors.As(err, &lacks) || lacks.What != "nf_tables" {
+	if err := unanswered(unix.EINVAL); !errors.As(err, &lacks) || lacks.What != "nf_tables" {
 		t.Errorf("nobody to ask: %v", err)
 	}
-	if _, err := opened(nil, &netlink.Error{Errno: unix.EPROTONOSUPPORT}); !errors.As(err, &lacks) {
+	if _, err := opened(nil, os.NewSyscallError("socket", unix.EPROTONOSUPPORT)); !errors.As(err, &lacks) {
 		t.Errorf("no sockets of netfilter: %v", err)
+	}
+}
+
+// hashOf hashes all that is sent for chains, except the stamp, and for sets.
+func hashOf(chains []chain, stamp string, sets []nftables.Set) string {
+	h := fnv.New64a()
+	for _, c := range chains {
+		h.Write(encode(c.encode()...))
+		for _, r := range c.rules {
+			h.Write(encode(r.expressions...))
+			if r.comment != stamp {
+				h.Write([]byte(r.comment))
+			}
+		}
+	}
+	for _, s := range sets {
+		h.Write(encode(encodeSet(s)...))
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// TestHashes shows that tables of an older version of this package are noticed:
+// where rules change, so must their hashes.
+func TestHashes(t *testing.T) {
+	var chains []chain
+	for _, b := range []Base{both, awkward, {Bridge: "pods0", Pods: prefixes("10.244.1.0/24")}} {
+		b, err := b.checked()
+		if err != nil {
+			t.Fatal(err)
+		}
+		layout := b.layout()
+		layout[2].rules[0].comment = ""
+		chains = append(chains, layout...)
+	}
+	if got := hashOf(chains, "", portSets()); got != rulesHash {
+		t.Errorf("rules of a base have changed: set rulesHash to %s", got)
+	}
+	if got := stampPrefix + hashOf(senderChains(), senderStamp, senderSets()); got != senderStamp {
+		t.Errorf("rules of senders have changed: set senderStamp to %q", got)
 	}
 }
 

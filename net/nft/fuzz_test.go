@@ -4,24 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// message is the payload of a message of elements, as the kernel has it.
-func message(m portMap, ports ...Port) []byte {
-	var e encoded
-	list := e.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for _, p := range ports {
-		element := e.open(unix.NFTA_LIST_ELEM)
-		e.value(unix.NFTA_SET_ELEM_KEY, m.key(p))
-		e.value(unix.NFTA_SET_ELEM_DATA, m.value(p))
-		e.attribute(unix.NFTA_SET_ELEM_USERDATA, userdata(commentOfElement, p.Owner))
-		e.close(element)
-	}
-	e.close(list)
-	return append(header(unix.NFPROTO_INET, 0), e.code...)
+// listedPorts returns the payload of a message of elements, as the kernel lists them.
+func listedPorts(ports ...Port) []byte {
+	b := (&Table{family: nftables.TableFamilyINet}).begin(0)
+	b.addPorts(ports)
+	return b.messages[1].Data
 }
 
 func FuzzElements(f *testing.F) {
@@ -31,14 +22,14 @@ func FuzzElements(f *testing.F) {
 		port(f, "2001:db8::1", SCTP, 1, "[fd00::1]:2", strings.Repeat("x", 120)),
 	} {
 		m := mapOf(p)
-		if got := m.read(message(m, p), nil); len(got) != 1 || got[0] != p {
+		if got := m.read(decodeElements(attributesOf(listedPorts(p)))); len(got) != 1 || got[0] != p {
 			f.Errorf("%v was read as %v", p, got)
 		}
-		f.Add(message(m, p, p))
+		f.Add(listedPorts(p, p))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, m := range portMaps {
-			for _, p := range m.read(data, nil) {
+			for _, p := range m.read(decodeElements(attributesOf(data))) {
 				if p.Pod.Is4() != (m.family == ipv4) || p.HostIP.IsValid() != m.at || len(p.Owner) > 255 {
 					t.Errorf("%+v in %s", p, m.name)
 				}
@@ -49,31 +40,33 @@ func FuzzElements(f *testing.F) {
 }
 
 func FuzzRules(f *testing.F) {
-	for _, c := range both.layout() {
+	layout := both.layout()
+	for _, c := range layout {
 		for _, r := range c.rules {
-			var e encoded
-			e.attribute(unix.NFTA_RULE_EXPRESSIONS, r.code)
-			e.attribute(unix.NFTA_RULE_USERDATA, userdata(commentOfRule, r.comment))
-			if !r.is(e.code) {
-				f.Errorf("rule %q of %s is not itself", r.comment, c.name)
+			b := (&Table{family: nftables.TableFamilyINet}).begin(0)
+			b.newRule(c.Name, r)
+			payload := b.messages[1].Data
+			if !r.is(attributesOf(payload)) {
+				f.Errorf("rule %q of %s is not itself", r.comment, c.Name)
 			}
-			f.Add(e.code)
+			f.Add(payload)
 		}
 	}
-	layout := both.layout()
 	f.Fuzz(func(t *testing.T, data []byte) {
+		a := attributesOf(data)
 		same := 0
 		for _, c := range layout {
 			for _, r := range c.rules {
-				if r.is(data) {
+				if r.is(a) {
 					same++
 				}
 			}
-			_ = c.is(data)
 		}
-		_ = portMaps[0].set().is(data)
-		_ = needs(data)
-		_ = comment(data)
+		_ = isSet(portMaps[0].set(), a)
+		_ = neededBy(a.value(unix.NFTA_RULE_EXPRESSIONS))
+		_ = Shared(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE, data)
+		_ = Unguards(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE, data)
+		_ = commentOf(data)
 		if same > 1 && len(data) < 100 {
 			t.Errorf("%d rules are the same", same)
 		}
@@ -81,35 +74,21 @@ func FuzzRules(f *testing.F) {
 }
 
 func FuzzConnections(f *testing.F) {
-	var e encoded
-	for _, kind := range []uint16{ctaTupleOrig, ctaTupleReply} {
-		tuple := e.open(kind)
-		ip := e.open(ctaTupleIP)
-		e.attribute(ctaIPv4Src, []byte{192, 0, 2, 1})
-		e.attribute(ctaIPv4Dst, []byte{192, 0, 2, 2})
-		e.close(ip)
-		proto := e.open(ctaTupleProto)
-		e.attribute(ctaProtoNum, []byte{17})
-		e.attribute(ctaProtoSrc, []byte{1, 2})
-		e.attribute(ctaProtoDst, []byte{0, 53})
-		e.close(proto)
-		e.close(tuple)
-	}
-	e.number(ctaStatus, 8)
-	e.number(ctaID, 7)
-	if c, ok := readConnection(e.code); !ok || c.orig.dst.String() != "192.0.2.2:53" || c.status != 8 || c.protocol != UDP {
+	ends := [2]string{"192.0.2.1:258", "192.0.2.2:53"}
+	m := message(0, 0, 0, 0, 0, encodeTuple(ctaTupleOrig, UDP, ends), encodeTuple(ctaTupleReply, UDP, ends), number(ctaStatus, 8), number(ctaID, 7))
+	if c, ok := readConnection(attributesOf(m.Data)); !ok || c.orig.dst.String() != "192.0.2.2:53" || c.status != 8 || c.protocol != UDP {
 		f.Errorf("%+v, %v", c, ok)
 	}
-	f.Add(e.code)
+	f.Add(m.Data)
 	p := port(f, "", UDP, 53, "10.244.1.2:53", "a")
 	s := stale{gone: portsOf([]Port{p}, ipv4, UDP), fresh: portsOf([]Port{p}, ipv4, UDP)}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, ok := readConnection(data)
+		c, ok := readConnection(attributesOf(data))
 		if !ok {
 			return
 		}
 		_ = s.is(c)
-		if netlink.Attribute(c.key, ctaTupleOrig) == nil {
+		if attributes(c.key).value(ctaTupleOrig) == nil {
 			t.Error("a connection without a key, that is, all of them")
 		}
 	})
@@ -124,7 +103,7 @@ func FuzzOwner(f *testing.F) {
 		if len(kept) > ownerLen || KeptOwner(kept) != kept {
 			t.Errorf("%q is kept as %q", owner, kept)
 		}
-		if got := comment(userdata(commentOfElement, kept)); got != kept {
+		if got := commentOf(commentData(commentOfElement, kept)); got != kept {
 			t.Errorf("%q was read as %q", kept, got)
 		}
 	})

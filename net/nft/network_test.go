@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -27,7 +27,7 @@ func (n *network) ip(ns *os.File, lines ...string) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		n.Skip("the program ip is missing")
 	}
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		c := exec.Command("ip", "-batch", "-")
 		c.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 		if out, err := c.CombinedOutput(); err != nil {
@@ -41,7 +41,7 @@ func (n *network) ip(ns *os.File, lines ...string) {
 
 func (n *network) sysctl(ns *os.File, path, value string) {
 	n.Helper()
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0)
 	}); err != nil {
 		n.Fatal(err)
@@ -86,7 +86,7 @@ func (n *network) serve(ns *os.File, addr, name string) {
 	n.Helper()
 	var l net.Listener
 	var p net.PacketConn
-	if err := netlink.In(ns, func() (err error) {
+	if err := netns.Do(ns, func() (err error) {
 		if l, err = net.Listen("tcp", addr); err == nil {
 			p, err = net.ListenPacket("udp", addr)
 		}
@@ -136,7 +136,7 @@ const patience = 2 * time.Second
 func (n *network) ask(ns *os.File, protocol, addr string, wait time.Duration) string {
 	n.Helper()
 	var c net.Conn
-	if err := netlink.In(ns, func() (err error) {
+	if err := netns.Do(ns, func() (err error) {
 		c, err = net.DialTimeout(protocol, addr, wait)
 		return err
 	}); err != nil {
@@ -150,7 +150,7 @@ func (n *network) ask(ns *os.File, protocol, addr string, wait time.Duration) st
 // dial opens a socket in a namespace, for the test.
 func (n *network) dial(ns *os.File, protocol, addr string) (c net.Conn) {
 	n.Helper()
-	if err := netlink.In(ns, func() (err error) {
+	if err := netns.Do(ns, func() (err error) {
 		c, err = net.Dial(protocol, addr)
 		return err
 	}); err != nil {

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 )
 
 // run runs a program in a namespace, and returns what it prints.
@@ -16,7 +16,7 @@ func run(t testing.TB, ns *os.File, name string, args ...string) string {
 		t.Skipf("the program %s is missing", name)
 	}
 	var out []byte
-	if err := netlink.In(ns, func() (err error) {
+	if err := netns.Do(ns, func() (err error) {
 		out, err = exec.Command(name, args...).CombinedOutput()
 		return err
 	}); err != nil {

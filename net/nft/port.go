@@ -2,6 +2,8 @@ package nft
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Protocol is one above IP that has ports, by its number there.
+// Protocol is the IP number of a protocol that has ports.
 type Protocol uint8
 
 // The protocols of host ports and services.
@@ -20,7 +22,7 @@ const (
 	SCTP Protocol = unix.IPPROTO_SCTP
 )
 
-// String is the name in capitals.
+// String returns the name in capitals.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -35,24 +37,25 @@ func (p Protocol) String() string {
 
 func (p Protocol) valid() bool { return p == TCP || p == UDP || p == SCTP }
 
-// Port is a port of this machine that leads to one of a pod.
+// Port is a host port: it leads to a port of a pod.
 type Port struct {
-	// HostIP is the machine's address that the port is on. The zero one and
-	// unspecified ones (0.0.0.0, ::) mean all of the family that Pod has.
+	// HostIP is the address of this machine that has the port. The zero address
+	// and unspecified ones (0.0.0.0, ::) stand for all of Pod's family.
 	HostIP netip.Addr
 	// Protocol is TCP, UDP or SCTP.
 	Protocol Protocol
-	// Host is the port on the machine.
+	// Host is the port on this machine.
 	Host uint16
-	// Pod and Target are where it leads. Pod has the family of HostIP.
+	// Pod and Target are the address and the port of the pod. Pod has the family
+	// of HostIP.
 	Pod    netip.Addr
 	Target uint16
-	// Owner is who has it, such as the pod sandbox's ID. The kernel keeps it
-	// with the port, in the form that KeptOwner gives.
+	// Owner identifies the owner, such as the ID of a pod sandbox. The kernel
+	// stores it with the port, in the form that KeptOwner returns.
 	Owner string
 }
 
-// String is such as 192.0.2.1:8080/TCP.
+// String returns the port in a form such as 192.0.2.1:8080/TCP.
 func (p Port) String() string {
 	host := "*"
 	if p.HostIP.IsValid() {
@@ -64,20 +67,20 @@ func (p Port) String() string {
 	return fmt.Sprintf("%s:%d/%s", host, p.Host, p.Protocol)
 }
 
-// PortTaken says that a port is another's.
+// PortTaken means that another owner has a port.
 type PortTaken struct {
-	// Port is what was asked for.
+	// Port is the rejected port.
 	Port Port
-	// Owner has it, or has it on one or all addresses where these collide.
+	// Owner has the port, or has it on one or all addresses where these collide.
 	Owner string
 }
 
-// Error names the port and its owner.
+// Error returns the port and its owner.
 func (e *PortTaken) Error() string {
 	return fmt.Sprintf("host port %s is taken by %s", e.Port, e.Owner)
 }
 
-// checked is the port in the form that it is kept in.
+// checked returns the port in the form that the kernel stores.
 func (p Port) checked() (Port, error) {
 	p, err := p.keyed()
 	switch {
@@ -93,7 +96,8 @@ func (p Port) checked() (Port, error) {
 	return p, nil
 }
 
-// keyed checks what a port is known by.
+// keyed checks what identifies a port, and returns it in the form that the kernel
+// stores.
 func (p Port) keyed() (Port, error) {
 	p.Pod, p.HostIP = p.Pod.Unmap(), p.HostIP.Unmap()
 	switch {
@@ -123,8 +127,62 @@ func unspecified(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// compare sorts ports for people.
+// compare orders ports.
 func (p Port) compare(q Port) int {
 	return cmp.Or(cmp.Compare(p.Host, q.Host), cmp.Compare(p.Protocol, q.Protocol),
 		p.HostIP.Compare(q.HostIP), p.Pod.Compare(q.Pod))
+}
+
+// portKey is what two ports that collide have in common.
+type portKey struct {
+	protocol Protocol
+	host     uint16
+	v4       bool
+}
+
+func (p Port) portKey() portKey { return portKey{p.Protocol, p.Host, p.Pod.Is4()} }
+
+// portSet is ports none of which excludes another.
+type portSet map[portKey][]Port
+
+func (s portSet) add(p Port) { s[p.portKey()] = append(s[p.portKey()], p) }
+
+// against returns the port that excludes one: the same, one on the same address,
+// or another owner's.
+func (s portSet) against(p Port) (q Port, taken bool) {
+	for _, q := range s[p.portKey()] {
+		if p.HostIP == q.HostIP || p.collides(q) {
+			return q, true
+		}
+	}
+	return Port{}, false
+}
+
+// collides reports whether two ports of different owners exclude each other, one
+// of which is on all addresses and one on one address.
+func (p Port) collides(q Port) bool {
+	return p.Owner != q.Owner && p.portKey() == q.portKey() && p.HostIP.IsValid() != q.HostIP.IsValid()
+}
+
+// ownerLen bounds an owner in bytes, which is a comment for the nft program.
+const ownerLen = 120
+
+// KeptOwner returns the form in which the kernel stores an owner, and in which
+// owners are compared. An owner of at most 120 bytes of printable ASCII without
+// quotes and backslashes stays as it is. Any other becomes its beginning with a
+// hash of all of it.
+func KeptOwner(owner string) string {
+	kept := []byte(owner[:min(len(owner), ownerLen)])
+	changed := len(owner) > ownerLen
+	for i, c := range kept {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			kept[i], changed = '?', true
+		}
+	}
+	if !changed {
+		return owner
+	}
+	digest := sha256.Sum256([]byte(owner))
+	sum := "~" + hex.EncodeToString(digest[:16])
+	return string(kept[:min(len(kept), ownerLen-len(sum))]) + sum
 }

@@ -115,7 +115,6 @@ func TestRestoreMany(t *testing.T) {
 	if changed, err := table.Ensure(both, wanting(more...)); !changed || err != nil {
 		t.Fatalf("changed %v, %v", changed, err)
 	}
-	t.Logf("%d ports in a transaction of %d bytes", len(all), table.batch.Size())
 	same(t, listed(t, table), all)
 	run(t, ns, "nft", "flush table inet tinylet; flush map inet tinylet ports4")
 	if changed, err := table.Ensure(both, wanting(more...)); !changed || err != nil {

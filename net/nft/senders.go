@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -10,27 +9,27 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// ErrNoBridgeFamily says that the kernel's nf_tables has no family bridge, so
+// ErrNoBridgeFamily means that the kernel's nf_tables lacks the family bridge, so
 // that there can be no Senders.
 var ErrNoBridgeFamily = errors.New("the kernel's nf_tables has no family bridge, so pods on the bridge can send with each other's addresses: use a kernel with CONFIG_NF_TABLES_BRIDGE=y")
 
-// Sender is one pod's interface, with all that it may send from.
+// Sender is the interface of one pod, with all source addresses that the pod may
+// use.
 type Sender struct {
-	// Port is the name of the interface on the host's side.
+	// Port is the name of the interface on the side of the host.
 	Port string
-	// MAC is that of the pod's side.
+	// MAC is the address on the side of the pod.
 	MAC net.HardwareAddr
-	// Addresses are the pod's. Its link-local address of IPv6 follows from MAC.
+	// Addresses are those of the pod. Its IPv6 link-local address follows from MAC.
 	Addresses []netip.Addr
 }
 
-// LinkLocal is the IPv6 address that the kernel gives an interface by its MAC
-// address (RFC 4291, appendix A).
+// LinkLocal returns the IPv6 address that the kernel gives an interface by its MAC
+// address (RFC 4291, appendix A), the zero address for one that is not of Ethernet.
 func LinkLocal(mac net.HardwareAddr) netip.Addr {
 	if len(mac) != macLen {
 		return netip.Addr{}
@@ -53,55 +52,52 @@ func (s *Sender) check() error {
 	return nil
 }
 
-// senderKey is an element of one of the sets.
-type senderKey struct{ set, key string }
-
-// keys are the sender's elements.
-func (s *Sender) keys() []senderKey {
+// entries returns the elements of the sender in the sets.
+func (s *Sender) entries() []entry {
 	name := interfaceName(s.Port)
 	mac := slices.Concat(name, s.MAC, make([]byte, macSpace-macLen))
-	all := []senderKey{{setPorts, string(name)}, {setMACs, string(mac)}}
+	all := []entry{{setPorts, string(name)}, {setMACs, string(mac)}}
 	for _, a := range append(slices.Clone(s.Addresses), LinkLocal(s.MAC)) {
 		set := setSender6
 		if a = a.Unmap(); a.Is4() {
 			set = setSender4
 		}
-		all = append(all, senderKey{set, string(mac) + string(a.AsSlice())})
+		all = append(all, entry{set, string(mac) + string(a.AsSlice())})
 	}
 	return all
 }
 
-// Senders is the table bridge tinylet of a network namespace. It has each pod
-// send from its own MAC and IP addresses alone: by ARP, neighbor discovery and
-// IP. Router advertisements and answers of DHCP servers are dropped, and what is
-// neither IP nor ARP. Interfaces that are not of a Sender are left alone, on
-// whatever bridge. What a packet costs does not depend on the number of pods.
+// Senders is the table bridge tinylet of a network namespace. It lets each pod send
+// from its own MAC and IP addresses only, by ARP, neighbor discovery and IP. It
+// drops router advertisements, answers of DHCP servers, and what is neither IP nor
+// ARP. Interfaces that belong to no Sender are not restricted, on whatever bridge.
+// The cost of a packet does not depend on the number of pods.
 //
-// As with a Table, all of a change is one transaction, several processes may
-// change it at once, and methods are for one goroutine at a time. A kernel
-// without the family bridge gives ErrNoBridgeFamily.
+// As with Table, each change is one transaction, several processes may change the
+// table at the same time, and the methods must be called by one goroutine at a
+// time. A kernel without the family bridge gives ErrNoBridgeFamily.
 type Senders struct{ table *Table }
 
-// OpenSenders opens the table in the network namespace of the calling thread. It
-// need not be there.
+// OpenSenders opens the table in the network namespace of the calling thread. The
+// table need not exist.
 func OpenSenders() (*Senders, error) { return openedSenders(Open()) }
 
-// OpenSendersIn opens the table in the network namespace that is open as ns,
-// which may be closed afterwards.
+// OpenSendersIn opens the table in the network namespace that is open as ns. The
+// caller may close ns afterwards.
 func OpenSendersIn(ns *os.File) (*Senders, error) { return openedSenders(OpenIn(ns)) }
 
 func openedSenders(t *Table, err error) (*Senders, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.family = unix.NFPROTO_BRIDGE
+	t.family = nftables.TableFamilyBridge
 	return &Senders{t}, nil
 }
 
 // Close closes the socket. The table stays as it is.
 func (s *Senders) Close() error { return s.table.Close() }
 
-// failed says what was attempted, and what the kernel lacks.
+// failed adds to an error what failed, and what the kernel lacks.
 func (s *Senders) failed(what string, err error) error {
 	var lacks *Unsupported
 	switch {
@@ -113,45 +109,44 @@ func (s *Senders) failed(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Supported reports by its error whether the kernel can have such a table:
-// ErrNoBridgeFamily if it cannot. The kernel is asked by a transaction that it
-// refuses in any case, so nothing changes.
+// Supported returns ErrNoBridgeFamily if the kernel cannot have such a table. It
+// sends a transaction that the kernel refuses in any case, so that nothing
+// changes.
 func (s *Senders) Supported() error {
-	t := s.table
-	t.begin(0)
-	t.newTableWith("")
-	t.deleteSet("none")
-	err := t.commit()
+	b := s.table.begin(0)
+	b.newTable("")
+	b.deleteSet("none")
+	err := s.table.commit(b)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return s.failed("ask whether nftables has the family bridge", err)
 }
 
-// Add has a sender send from its addresses alone. What it has is left. Where the
-// rules are missing or another version's, the table is made anew with all
-// senders, which has to give this one as well.
+// Add restricts a sender to its addresses. Existing elements stay. Where the rules
+// are missing, or those of another version, Add creates the table again with all
+// senders, which must include this one.
 func (s *Senders) Add(sender Sender, all func() ([]Sender, error)) error {
 	err := sender.check()
 	if err == nil {
-		var made bool
-		if made, err = s.made(); err == nil && made {
-			err = s.change(nil, sender.keys())
+		var current bool
+		if current, err = s.current(); err == nil && current {
+			err = s.change(nil, sender.entries())
 		}
-		if err == nil && !made || errors.Is(err, unix.ENOENT) {
-			err = s.remake(all)
+		if err == nil && !current || errors.Is(err, unix.ENOENT) {
+			err = s.table.retry(func(generation uint32) error { return s.remake(generation, all) })
 		}
 	}
 	return s.failed("restrict what a pod sends from", err)
 }
 
-// Remove forgets a sender by its interface and addresses. It is nil if there is
-// none, or no table.
+// Remove removes a sender by its interface and addresses. It returns nil if it does
+// not exist, or there is no table.
 func (s *Senders) Remove(sender Sender) error {
 	err := sender.check()
 	if err == nil {
-		// The kernel refuses to delete what is not there, so it is put there first.
-		err = s.change(sender.keys(), sender.keys())
+		// The kernel refuses to delete missing elements, so that all are added first.
+		err = s.change(sender.entries(), sender.entries())
 	}
 	if errors.Is(err, unix.ENOENT) || errors.As(err, new(*Unsupported)) {
 		return nil
@@ -159,14 +154,13 @@ func (s *Senders) Remove(sender Sender) error {
 	return s.failed("forget what a pod sends from", err)
 }
 
-// Sync makes the table that of all senders, whatever it is like, and sends
-// nothing but questions if it is. All may be called more than once.
+// Sync makes the table that of all senders. If it is, Sync only reads. all may be
+// called more than once.
 func (s *Senders) Sync(all func() ([]Sender, error)) error {
 	err := s.table.retry(func(generation uint32) error {
 		err := s.verify()
-		var edited *Edited
-		if errors.As(err, &edited) || errors.Is(err, ErrNoTable) {
-			return s.remakeOnce(generation, all)
+		if differs(err) {
+			return s.remake(generation, all)
 		}
 		if err != nil {
 			return err
@@ -176,47 +170,46 @@ func (s *Senders) Sync(all func() ([]Sender, error)) error {
 	return s.failed("restrict what pods send from", err)
 }
 
-// Verify compares the table, but not its elements, with what Sync makes: a
+// Verify compares the table, but not its elements, with what Sync makes. A
 // difference gives *Edited, a missing table ErrNoTable.
 func (s *Senders) Verify() error {
 	err := s.verify()
-	var edited *Edited
-	if err == nil || errors.As(err, &edited) || errors.Is(err, ErrNoTable) {
+	if err == nil || differs(err) {
 		return err
 	}
 	return s.failed("compare nftables table bridge "+tableName, err)
 }
 
-// Has reports whether a sender has all its elements.
+func (s *Senders) verify() error { return s.table.verify(senderChains(), senderSets()) }
+
+// Has reports whether all elements of a sender exist.
 func (s *Senders) Has(sender Sender) (bool, error) {
 	if err := sender.check(); err != nil {
 		return false, s.failed("look what a pod sends from", err)
 	}
-	wanted := sender.keys()
-	for _, set := range senderSets() {
-		have, err := s.table.keysIn(set)
-		if err != nil && !errors.Is(err, unix.ENOENT) {
+	for _, e := range sender.entries() {
+		have, err := s.table.element(e.set, []byte(e.key))
+		if err != nil || have == nil {
 			return false, s.failed("look what a pod sends from", err)
 		}
-		wanted = slices.DeleteFunc(wanted, func(k senderKey) bool { return slices.Contains(have, k) })
 	}
-	return len(wanted) == 0, nil
+	return true, nil
 }
 
-// Ports are the interfaces of all senders, none if there is no table.
+// Ports returns the interfaces of all senders, none if there is no table.
 func (s *Senders) Ports() ([]string, error) {
-	keys, err := s.table.keysIn(senderSets()[0])
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	entries, err := s.table.entriesIn(senderSets()[0])
+	if err = ignoreAbsent(err); err != nil {
 		return nil, s.failed("list what pods send from", err)
 	}
-	names := make([]string, 0, len(keys))
-	for _, k := range keys {
-		names = append(names, strings.TrimRight(k.key, "\x00"))
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, strings.TrimRight(e.key, "\x00"))
 	}
 	return names, nil
 }
 
-// Delete removes the table. It is nil if there is none.
+// Delete deletes the table. It returns nil if there is none.
 func (s *Senders) Delete() error {
 	err := s.table.Delete()
 	if errors.As(err, new(*Unsupported)) {
@@ -225,159 +218,121 @@ func (s *Senders) Delete() error {
 	return err
 }
 
-// made reports whether the rules are those of this version.
-func (s *Senders) made() (bool, error) {
-	stamp := ""
-	err := s.table.eachRule(chainFromPods, func(_ string, attributes []byte) {
-		if stamp == "" {
-			stamp = comment(netlink.Attribute(attributes, unix.NFTA_RULE_USERDATA))
-		}
-	})
-	return stamp == senderStamp(senderChains()), err
+// current reports whether the rules are those of this version.
+func (s *Senders) current() (bool, error) {
+	stamp, err := s.table.stamp(chainFromPods)
+	return stamp == senderStamp, err
 }
 
-func (s *Senders) verify() error {
-	if err := s.table.verifyTable(nil); err != nil {
-		return err
-	}
-	have := map[string][]byte{}
-	if err := s.table.list(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, unix.NFTA_SET_TABLE, "", func(a []byte) {
-		have[netlink.Text(netlink.Attribute(a, unix.NFTA_SET_NAME))] = a
-	}); err != nil {
-		return err
-	}
-	for _, want := range senderSets() {
-		if !want.is(have[want.name]) {
-			return &Edited{What: "set " + want.name}
-		}
-	}
-	chains := senderChains()
-	if err := s.table.verifyChains(chains); err != nil {
-		return err
-	}
-	return s.table.verifyRules(chains)
-}
-
-// remake makes the table anew.
-func (s *Senders) remake(all func() ([]Sender, error)) error {
-	return s.table.retry(func(generation uint32) error { return s.remakeOnce(generation, all) })
-}
-
-func (s *Senders) remakeOnce(generation uint32, all func() ([]Sender, error)) error {
-	keys, err := keysOf(all)
+// remake creates the table again.
+func (s *Senders) remake(generation uint32, all func() ([]Sender, error)) error {
+	entries, err := entriesOf(all)
 	if err != nil {
 		return err
 	}
-	t := s.table
-	t.begin(generation)
-	t.newTableWith("")
-	t.deleteTable()
-	t.newTableWith("what pods send from: tinylet writes this table and mends what is changed by hand")
+	b := s.table.begin(generation)
+	b.newTable("")
+	b.deleteTable()
+	b.newTable("what pods send from: tinylet writes this table and mends what is changed by hand")
 	for _, set := range senderSets() {
-		t.newSet(set)
+		b.newSet(set)
 	}
-	t.newChains(senderChains())
-	t.newRules(senderChains())
-	t.putKeys(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, keys)
-	return t.commit()
+	b.newChains(senderChains())
+	b.newRules(senderChains())
+	b.putEntries(entries)
+	return s.table.commit(b)
 }
 
-// keysOf are the elements of all senders. One that makes no sense is left out:
-// it must not keep the others from being held to theirs.
-func keysOf(all func() ([]Sender, error)) (keys []senderKey, err error) {
+// entriesOf returns the elements of all senders, without those of invalid ones:
+// these must not keep the others from being restricted.
+func entriesOf(all func() ([]Sender, error)) (entries []entry, err error) {
 	senders, err := all()
 	if err != nil {
 		return nil, err
 	}
 	for i := range senders {
 		if senders[i].check() == nil {
-			keys = append(keys, senders[i].keys()...)
+			entries = append(entries, senders[i].entries()...)
 		}
 	}
-	return keys, nil
+	return entries, nil
 }
 
-// adjust adds and removes elements.
+// adjust adds and deletes elements.
 func (s *Senders) adjust(generation uint32, all func() ([]Sender, error)) error {
-	keys, err := keysOf(all)
+	entries, err := entriesOf(all)
 	if err != nil {
 		return err
 	}
-	want := make(map[senderKey]bool, len(keys))
-	for _, k := range keys {
-		want[k] = true
+	want := make(map[entry]bool, len(entries))
+	for _, e := range entries {
+		want[e] = true
 	}
-	t := s.table
-	var gone []senderKey
+	var gone []entry
 	for _, set := range senderSets() {
-		have, err := t.keysIn(set)
+		have, err := s.table.entriesIn(set)
 		if err != nil {
 			return err
 		}
-		for _, k := range have {
-			if !want[k] {
-				gone = append(gone, k)
+		for _, e := range have {
+			if !want[e] {
+				gone = append(gone, e)
 			}
-			delete(want, k)
+			delete(want, e)
 		}
 	}
 	if len(want)+len(gone) == 0 {
 		return nil
 	}
-	lacking := slices.DeleteFunc(keys, func(k senderKey) bool { return !want[k] })
-	t.begin(generation)
-	t.putKeys(unix.NFT_MSG_DELSETELEM, 0, gone)
-	t.putKeys(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, lacking)
-	return t.commit()
+	lacking := slices.DeleteFunc(entries, func(e entry) bool { return !want[e] })
+	b := s.table.begin(generation)
+	b.deleteEntries(gone)
+	b.putEntries(lacking)
+	return s.table.commit(b)
 }
 
-// change adds elements, and removes them again where they are to be gone.
-func (s *Senders) change(gone, put []senderKey) error {
-	t := s.table
-	t.begin(0)
-	t.putKeys(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, put)
-	t.putKeys(unix.NFT_MSG_DELSETELEM, 0, gone)
-	return t.commit()
+// change adds elements, and deletes those that are gone afterwards.
+func (s *Senders) change(gone, put []entry) error {
+	b := s.table.begin(0)
+	b.putEntries(put)
+	b.deleteEntries(gone)
+	return s.table.commit(b)
 }
 
-// keysIn lists the elements of a set.
-func (t *Table) keysIn(of set) (all []senderKey, err error) {
-	var b netlink.Builder
-	t.request(&b, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP)
-	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
-	b.String(unix.NFTA_SET_ELEM_LIST_SET, of.name)
-	err = t.conn.Dump(&b, func() { all = all[:0] }, func(_ uint16, payload []byte) error {
-		all = of.readKeys(payload, all)
-		return nil
-	})
-	return all, unasked(err)
+// entriesIn lists the elements of a set.
+func (t *Table) entriesIn(set nftables.Set) ([]entry, error) {
+	elements, err := t.elementsOf(set.Name)
+	return readEntries(set, elements), err
 }
 
-// readKeys appends the keys in a message of elements.
-func (s set) readKeys(payload []byte, all []senderKey) []senderKey {
-	list := netlink.Attribute(attributes(payload), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for _, element := range netlink.Attributes(list) {
-		key := netlink.Attribute(netlink.Attribute(element, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE)
-		if len(key) == int(s.keyLen) {
-			all = append(all, senderKey{s.name, string(bytes.Clone(key))})
+// readEntries returns the elements of a set that have keys of its kind.
+func readEntries(set nftables.Set, elements []nftables.SetElement) (all []entry) {
+	for _, e := range elements {
+		if len(e.Key) == int(set.KeyType.Bytes) {
+			all = append(all, entry{set.Name, string(e.Key)})
 		}
 	}
 	return all
 }
 
-// putKeys writes elements into the transaction.
-func (t *Table) putKeys(kind, flags uint16, keys []senderKey) {
-	for _, set := range senderSets() {
-		list := elementList{table: t, kind: kind, flags: flags, set: set.name}
-		for _, k := range keys {
-			if k.set != set.name {
-				continue
-			}
-			list.next()
-			element := t.batch.Nest(unix.NFTA_LIST_ELEM)
-			putData(&t.batch, unix.NFTA_SET_ELEM_KEY, []byte(k.key))
-			t.batch.End(element)
-		}
-		list.end()
+func (b *batch) putEntries(entries []entry) {
+	for _, set := range senderSetNames {
+		b.putElements(set, 0, elementsIn(set, entries))
 	}
+}
+
+func (b *batch) deleteEntries(entries []entry) {
+	for _, set := range senderSetNames {
+		b.deleteElements(set, elementsIn(set, entries))
+	}
+}
+
+// elementsIn returns those of some elements that are in one set.
+func elementsIn(set string, entries []entry) (elements []nftables.SetElement) {
+	for _, e := range entries {
+		if e.set == set {
+			elements = append(elements, nftables.SetElement{Key: []byte(e.key)})
+		}
+	}
+	return elements
 }

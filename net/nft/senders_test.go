@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -203,9 +202,11 @@ func TestSendersBesideTable(t *testing.T) {
 }
 
 func TestSendersUnsupported(t *testing.T) {
-	s := &Senders{&Table{commands: []command{{}, {kind: unix.NFT_MSG_NEWTABLE}}}}
+	s := &Senders{&Table{}}
+	b := s.table.begin(0)
+	b.newTable("")
 	for _, errno := range []unix.Errno{unix.EOPNOTSUPP, unix.EAFNOSUPPORT} {
-		err := s.failed("try", s.table.explain(&netlink.Error{Errno: errno, Index: 1}))
+		err := s.failed("try", explain(&messageError{b.messages[1], errno}))
 		if !errors.Is(err, ErrNoBridgeFamily) {
 			t.Errorf("%v: %v", errno, err)
 		}
@@ -225,13 +226,40 @@ func TestLinkLocal(t *testing.T) {
 }
 
 func FuzzSenderKeys(f *testing.F) {
-	s := set{name: setSender4, keyLen: 28}
-	f.Add(append(header(unix.NFPROTO_BRIDGE, 0), 1, 2, 3, 4))
+	s := senderSets()[2]
+	f.Add([]byte{unix.NFPROTO_BRIDGE, 0, 0, 0, 1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, k := range s.readKeys(data, nil) {
-			if len(k.key) != 28 || k.set != s.name {
-				t.Errorf("%q", k)
+		for _, e := range readEntries(s, decodeElements(attributesOf(data))) {
+			if len(e.key) != 28 || e.set != setSender4 {
+				t.Errorf("%q", e)
 			}
 		}
 	})
+}
+
+// BenchmarkSender adds and removes one pod.
+func BenchmarkSender(b *testing.B) {
+	s := openSenders(b, nstest.New(b))
+	if err := s.Sync(these(senderB)); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Add(senderA, nil); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Remove(senderA); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSendersUnchanged(b *testing.B) {
+	s := openSenders(b, nstest.New(b))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Sync(these(senderA, senderB)); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

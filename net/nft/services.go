@@ -1,183 +1,280 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
-// services is all that the table has for services.
-type services struct {
-	// picks are the chains that lead to endpoints, by name.
-	picks map[string]pick
-	// ends are the chains and sets of single endpoints, with affinity.
-	ends map[string]sticky
-	// outer are the chains of external addresses, by name.
-	outer map[string]outer
-	// targets are the elements of the verdict maps.
-	targets map[entry]target
-	// flows are the ways that UDP and SCTP may take, for connection tracking.
-	flows map[Port]bool
-}
-
-// entry is one element of a verdict map, by the map's name and the key.
-type entry struct{ set, key string }
-
-// target is where an element leads: into a chain, or nowhere.
-type target struct {
-	code  int32
-	chain string
-}
-
-var (
-	refuse = target{verdictGoto, chainReject}
-	ignore = target{verdictDrop, ""}
-)
-
-// plan is what services make of the table. Of two that claim the same address
-// and port, one whose cluster IP it is has it, or the first by name.
-func plan(all []Service) (*services, error) {
-	p := &services{map[string]pick{}, map[string]sticky{}, map[string]outer{}, map[entry]target{}, map[Port]bool{}}
-	type id struct {
-		name     string
-		protocol Protocol
+// SyncServices makes what the table has for services that of all, in one
+// transaction with only the differences from what this Table wrote before. The
+// first call, and one after another process flushed the rules or created the table
+// again, replaces all that exists. A missing table gives ErrNoTable. After an
+// error nothing has changed, except for connections that the error is about. Of
+// two services that claim the same address and port, the one whose cluster IP it
+// is gets it, or the first by name. An invalid service is an error. No service
+// gets what is in apart.
+func (t *Table) SyncServices(all []Service, apart Apart) error {
+	want, err := plan(all)
+	if err != nil {
+		return fmt.Errorf("make services: %w", err)
 	}
-	seen := map[id]bool{}
-	sorted := slices.Clone(all)
-	slices.SortStableFunc(sorted, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
-	for i := range sorted {
-		s := &sorted[i]
-		if err := s.Check(); err != nil {
+	apart = apart.checked()
+	have, err := t.written(apart)
+	if err == nil && have != nil {
+		err = t.change(have, want)
+		if conflicts(err) {
+			have, err = nil, nil // another process has changed it
+		}
+	}
+	if err == nil && have == nil {
+		err = t.replaceServices(want, apart)
+	}
+	if err != nil {
+		t.services = nil
+		return fmt.Errorf("make services: %w", err)
+	}
+	t.services = want
+	return t.deleteStaleConnections(want.flowChanges(have))
+}
+
+// written returns what this Table wrote, nil if that no longer exists: the chains
+// of all services are then gone or edited.
+func (t *Table) written(apart Apart) (*services, error) {
+	if t.services == nil {
+		return nil, nil
+	}
+	for _, c := range serviceChains(apart) {
+		have, err := t.rules(c.Name)
+		if err != nil || !slices.EqualFunc(c.rules, have, (*rule).is) {
 			return nil, err
 		}
-		if seen[id{s.Name, s.Protocol}] {
-			return nil, fmt.Errorf("service %.80q of %s is there twice", s.Name, s.Protocol)
+	}
+	return t.services, nil
+}
+
+// conflicts reports whether the kernel has other objects than expected.
+func conflicts(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY)
+}
+
+// replaceServices deletes all that belongs to services, and writes what is wanted.
+// Endpoints keep their clients, unless another version made their sets in another
+// way.
+func (t *Table) replaceServices(want *services, apart Apart) error {
+	err := t.replaceExcept(want.sticky, want, apart)
+	if errors.Is(err, unix.EEXIST) {
+		err = t.replaceExcept(nil, want, apart)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return ErrNoTable
+	}
+	return err
+}
+
+// replaceExcept keeps the sets of some clients.
+func (t *Table) replaceExcept(keep map[string]sticky, want *services, apart Apart) error {
+	return t.retry(func(generation uint32) error {
+		chains, sets, err := t.named(ofServices)
+		if err != nil {
+			return err
 		}
-		seen[id{s.Name, s.Protocol}] = true
-	}
-	// Whoever may make a service chooses its external IPs, but no cluster IPs:
-	// these go first.
-	for _, add := range []func(s *Service, f family){p.addInside, p.addOutside} {
-		for i := range sorted {
-			add(&sorted[i], ipv4)
-			add(&sorted[i], ipv6)
+		sets = slices.DeleteFunc(sets, func(name string) bool { _, kept := keep[name]; return kept })
+		b := t.begin(generation)
+		b.drop(chains, sets)
+		for _, s := range serviceSets() {
+			b.newSet(s)
 		}
-	}
-	return p, nil
+		b.newChains(serviceChains(apart))
+		b.newRules(serviceChains(apart))
+		b.change(&services{}, want)
+		return t.commit(b)
+	})
 }
 
-// addInside plans the cluster IPs that a service has of an IP version.
-func (p *services) addInside(s *Service, f family) {
-	if ips := addresses(s.IPs, f); len(ips) > 0 {
-		to, reached := p.inside(s, f)
-		p.claim(s, f, ips, to, reached)
+// named lists the chains and sets whose names are selected. It leaves out sets
+// that the kernel deletes with their rules.
+func (t *Table) named(selected func(name string) bool) (chains, sets []string, err error) {
+	listedChains, err := t.chains()
+	if err != nil {
+		return nil, nil, err
 	}
-}
-
-// addOutside plans what else it has.
-func (p *services) addOutside(s *Service, f family) {
-	ips, external := addresses(s.IPs, f), addresses(s.External, f)
-	onNode := s.NodePort != 0 && (len(ips) > 0 || len(endpoints(s.Endpoints, f)) > 0)
-	if !onNode && len(external) == 0 {
-		return
-	}
-	to, reached := p.outside(s, f)
-	p.claim(s, f, external, to, reached)
-	if onNode {
-		e := entry{nodePortMap(f).name, string(appendPort(nil, s.Protocol, s.NodePort))}
-		p.lead(e, to, s, Port{Protocol: s.Protocol, Host: s.NodePort}, reached)
-	}
-}
-
-// addresses are those of a family, each once.
-func addresses(all []netip.Addr, f family) []netip.Addr {
-	var some []netip.Addr
-	for _, a := range all {
-		if a = a.Unmap(); familyOf(a) == f && !slices.Contains(some, a) {
-			some = append(some, a)
-		}
-	}
-	return some
-}
-
-// inside is where the service's cluster IPs lead, and which endpoints that are.
-func (p *services) inside(s *Service, f family) (target, []netip.AddrPort) {
-	if s.InternalLocal {
-		return p.local(s, f)
-	}
-	return p.all(s, f)
-}
-
-// outside is the same for what others come by.
-func (p *services) outside(s *Service, f family) (target, []netip.AddrPort) {
-	to, reached := p.all(s, f)
-	if to == refuse {
-		return to, reached
-	}
-	o := outer{all: to.chain}
-	if s.ExternalLocal {
-		o.apart, o.bridge = true, s.Bridge
-		o.others, _ = p.local(s, f)
-	}
-	name := s.chainName("service-external", f)
-	p.outer[name] = o
-	return target{verdictGoto, name}, reached
-}
-
-func (p *services) all(s *Service, f family) (target, []netip.AddrPort) {
-	reached := endpoints(s.Endpoints, f)
-	if len(reached) == 0 {
-		return refuse, nil
-	}
-	return p.pick(s, f, "service", reached), reached
-}
-
-func (p *services) local(s *Service, f family) (target, []netip.AddrPort) {
-	reached := endpoints(s.LocalEndpoints, f)
-	switch {
-	case len(reached) > 0:
-		return p.pick(s, f, "service-local", reached), reached
-	case len(endpoints(s.Endpoints, f)) > 0:
-		return ignore, nil // another node answers, and is asked again
-	}
-	return refuse, nil
-}
-
-// pick has a chain for some endpoints.
-func (p *services) pick(s *Service, f family, kind string, reached []netip.AddrPort) target {
-	name := s.chainName(kind, f)
-	chain := pick{family: f, endpoints: reached}
-	if s.Affinity > 0 {
-		for _, e := range reached {
-			end := stickyName(s.chainName("service-endpoint", f), e)
-			p.ends[end] = sticky{f, e, s.Affinity}
-			chain.sticky = append(chain.sticky, end)
+	for _, c := range listedChains {
+		if selected(c.Name) {
+			chains = append(chains, c.Name)
 		}
 	}
-	p.picks[name] = chain
-	return target{verdictGoto, name}
+	listedSets, err := t.sets()
+	for _, a := range listedSets {
+		anonymous := a.number(unix.NFTA_SET_FLAGS)&unix.NFT_SET_ANONYMOUS != 0
+		if name := a.text(unix.NFTA_SET_NAME); selected(name) && !anonymous {
+			sets = append(sets, name)
+		}
+	}
+	return chains, sets, err
 }
 
-// claim leads the service's port on addresses somewhere.
-func (p *services) claim(s *Service, f family, ips []netip.Addr, to target, reached []netip.AddrPort) {
-	for _, ip := range ips {
-		e := entry{vipMap(f).name, string(appendPort(ip.AsSlice(), s.Protocol, s.Port))}
-		p.lead(e, to, s, Port{HostIP: ip, Protocol: s.Protocol, Host: s.Port}, reached)
+// ClearServices removes all that SyncServices of any process made. It returns nil
+// if there is nothing, or no table.
+func (t *Table) ClearServices() error {
+	t.services = nil
+	err := t.retry(func(generation uint32) error {
+		chains, sets, err := t.named(ofServices)
+		if err != nil || len(chains)+len(sets) == 0 {
+			return err
+		}
+		b := t.begin(generation)
+		b.drop(chains, sets)
+		return t.commit(b)
+	})
+	if err = ignoreAbsent(err); err != nil {
+		return fmt.Errorf("remove services: %w", err)
+	}
+	return nil
+}
+
+// drop deletes chains and sets that may refer to each other.
+func (b *batch) drop(chains, sets []string) {
+	for _, name := range chains {
+		b.flush(name)
+	}
+	for _, name := range sets {
+		b.deleteSet(name)
+	}
+	for _, name := range chains {
+		b.deleteChain(name)
 	}
 }
 
-// lead leads an element somewhere unless another service has it.
-func (p *services) lead(e entry, to target, s *Service, port Port, reached []netip.AddrPort) {
-	if _, taken := p.targets[e]; taken {
-		return
+// change sends the differences.
+func (t *Table) change(have, want *services) error {
+	b := t.begin(0)
+	b.change(have, want)
+	if b.empty() {
+		return nil
 	}
-	p.targets[e] = to
-	if s.Protocol == TCP {
-		return
+	return t.commit(b)
+}
+
+// change adds the differences. Chains exist before the rules that jump to them,
+// and are deleted after these.
+func (b *batch) change(have, want *services) {
+	picks := differenceOf(have.picks, want.picks, strings.Compare, pick.same)
+	ends := differenceOf(have.sticky, want.sticky, strings.Compare, equal[sticky])
+	outer := differenceOf(have.external, want.external, strings.Compare, equal[external])
+	for _, name := range slices.Concat(ends.added, picks.added, outer.added) {
+		b.newChains([]chain{jumped(name)})
 	}
-	for _, r := range reached {
-		port.Pod, port.Target = r.Addr(), r.Port()
-		p.flows[port] = true
+	for _, d := range []difference[string]{outer, picks, ends} {
+		for _, name := range slices.Concat(d.altered, d.removed) {
+			b.flush(name)
+		}
 	}
+	b.changeClients(want.sticky, ends)
+	for _, name := range slices.Concat(ends.added, ends.altered) {
+		want.sticky[name].write(b, name)
+	}
+	for _, name := range slices.Concat(picks.added, picks.altered) {
+		want.picks[name].write(b, name)
+	}
+	for _, name := range slices.Concat(outer.added, outer.altered) {
+		want.external[name].write(b, name)
+	}
+	b.changeVerdicts(have.verdicts, want.verdicts)
+	for _, name := range slices.Concat(outer.removed, picks.removed, ends.removed) {
+		b.deleteChain(name)
+	}
+}
+
+func equal[V comparable](a, b V) bool { return a == b }
+
+// difference is the keys of two maps: those that only the new one has, those with
+// another value, and those that only the old one has.
+type difference[K comparable] struct{ added, altered, removed []K }
+
+// differenceOf compares two maps. The keys are sorted.
+func differenceOf[K comparable, V any](have, want map[K]V, order func(a, b K) int, same func(a, b V) bool) (d difference[K]) {
+	for k, v := range want {
+		old, exists := have[k]
+		switch {
+		case !exists:
+			d.added = append(d.added, k)
+		case !same(old, v):
+			d.altered = append(d.altered, k)
+		}
+	}
+	for k := range have {
+		if _, kept := want[k]; !kept {
+			d.removed = append(d.removed, k)
+		}
+	}
+	for _, keys := range [][]K{d.added, d.altered, d.removed} {
+		slices.SortFunc(keys, order)
+	}
+	return d
+}
+
+// changeClients adds and deletes the sets of clients, which exist as long as their
+// endpoints.
+func (b *batch) changeClients(want map[string]sticky, d difference[string]) {
+	for _, name := range d.removed {
+		b.deleteSet(name)
+	}
+	for _, name := range d.added {
+		b.newSet(want[name].clients(name))
+	}
+}
+
+func (e entry) compare(other entry) int { return strings.Compare(e.key, other.key) }
+
+// changeVerdicts changes the elements of the verdict maps.
+func (b *batch) changeVerdicts(have, want map[entry]expr.Verdict) {
+	d := differenceOf(have, want, entry.compare, equal[expr.Verdict])
+	for _, s := range serviceSets() {
+		b.deleteElements(s.Name, verdictsOf(s.Name, have, slices.Concat(d.removed, d.altered)))
+		b.addElements(s.Name, verdictsOf(s.Name, want, slices.Concat(d.added, d.altered)))
+	}
+}
+
+// verdictsOf returns those of some elements that are in one map.
+func verdictsOf(set string, all map[entry]expr.Verdict, some []entry) (elements []nftables.SetElement) {
+	for _, e := range some {
+		if e.set == set {
+			to := all[e]
+			elements = append(elements, nftables.SetElement{Key: []byte(e.key), VerdictData: &to})
+		}
+	}
+	return elements
+}
+
+// flowChanges returns the paths of UDP and SCTP that no longer exist, and all
+// paths from addresses and ports that had none. have may be nil.
+func (p *services) flowChanges(have *services) (gone, fresh []Port) {
+	if have == nil {
+		return nil, slices.Collect(maps.Keys(p.flows))
+	}
+	from := map[Port]bool{}
+	for flow := range have.flows {
+		if !p.flows[flow] {
+			gone = append(gone, flow)
+		}
+		from[flow.from()] = true
+	}
+	for flow := range p.flows {
+		if !from[flow.from()] {
+			fresh = append(fresh, flow)
+		}
+	}
+	return gone, fresh
+}
+
+// from returns the path without its end.
+func (p Port) from() Port {
+	return Port{HostIP: p.HostIP, Protocol: p.Protocol, Host: p.Host, Pod: unspecified(p.Pod)}
 }

@@ -187,8 +187,8 @@ func TestClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ip, want := range map[string]string{"10.96.0.1": "kube/api", "10.96.0.9": "foe/a", "198.51.100.1": "foe/a"} {
-		e := entry{vipMap(ipv4).name, string(appendPort(netip.MustParseAddr(ip).AsSlice(), TCP, 443))}
-		if got := p.targets[e].chain; !strings.HasSuffix(got, want) {
+		e := entry{vipMap(ipv4).Name, string(appendPort(netip.MustParseAddr(ip).AsSlice(), TCP, 443))}
+		if got := p.verdicts[e].Chain; !strings.HasSuffix(got, want) {
 			t.Errorf("%s leads to %q, want %s", ip, got, want)
 		}
 	}

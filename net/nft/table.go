@@ -1,68 +1,95 @@
+// Package nft manages the nftables table inet tinylet of one network namespace.
+// Its rules masquerade what leaves the pod network, and lead host ports to pods
+// and addresses of services to endpoints. The package changes no other table
+// except bridge tinylet (Senders), and runs no program.
+//
+// Each change is one transaction of the kernel: packets see the rules from
+// before or from after it, and a process that is killed leaves no part of one.
+// Several processes may change the table at the same time: a transaction that
+// depends on what was read before names the generation that was read
+// (NFNL_BATCH_GENID), and the kernel refuses it once another one came first.
+//
+// Tables, chains, sets, elements and expressions are the types of
+// github.com/google/nftables, and expressions have its encoding. Its Conn lists
+// tables and chains. The rest goes through the socket of that Conn (conn), since
+// the library cannot do it:
+//
+//   - A transaction of Conn names no generation, and its errors do not show which
+//     message was refused. Elements are added without NLM_F_EXCL, more than
+//     64 KiB of them are cut, and tables have no comment.
+//   - Conn.GetRules leaves out expressions that it has no type for, and lists one
+//     chain. GetSets and GetSetElements hide the errno, and panic on user data
+//     that any process with CAP_NET_ADMIN can write (userdata.Get). None of them
+//     repeats a listing that the kernel reports as interrupted.
 package nft
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// tableName is that of the table, in the family inet.
+// tableName is the name of the table in the families inet and bridge.
 const tableName = "tinylet"
 
-// tableComment is shown to whoever lists the table.
+// tableComment is listed with the table.
 const tableComment = "networks of pods: tinylet writes this table and mends what is changed by hand"
 
-// ErrNoTable says that the table is not there: Ensure makes it.
+// tableUserdata is NFTA_TABLE_USERDATA, which golang.org/x/sys/unix lacks.
+// Kernels before Linux 5.10 ignore it.
+const tableUserdata = 6
+
+// ErrNoTable means that the table does not exist. Ensure creates it.
 var ErrNoTable = errors.New("nftables table inet " + tableName + " is not there")
 
-// Table is the table inet tinylet of a network namespace. It need not be there:
-// Ensure makes it. Its methods block on the kernel alone, and are for one
-// goroutine at a time; several Tables of a namespace may be used at once, by
-// several processes too.
+// Table is the table inet tinylet of a network namespace. The table need not
+// exist: Ensure creates it. The methods block on the kernel only, and must be
+// called by one goroutine at a time. Several Tables of one namespace may be used
+// at the same time, by several processes too.
 type Table struct {
-	conn     *netlink.Conn
-	family   uint8 // NFPROTO_INET or NFPROTO_BRIDGE
-	batch    netlink.Builder
-	commands []command
-	sets     uint32    // made in the transaction, each with its number
-	services *services // as they were written last, nil if that is not known
+	conn     *conn
+	family   nftables.TableFamily // inet or bridge
+	services *services            // as this Table wrote them last, nil if unknown
 }
 
-// Open opens the table in the network namespace of the calling thread. It says
-// nothing of whether the table is there. A kernel without nftables gives
+// Open opens the table in the network namespace of the calling thread. It does
+// not check whether the table exists. A kernel without nftables gives
 // *Unsupported.
-func Open() (*Table, error) { return opened(netlink.Dial(unix.NETLINK_NETFILTER)) }
+func Open() (*Table, error) { return opened(dial(0)) }
 
-// OpenIn opens the table in the network namespace that is open as ns, which
-// may be closed afterwards.
+// OpenIn opens the table in the network namespace that is open as ns. The caller
+// may close ns afterwards.
 func OpenIn(ns *os.File) (*Table, error) {
-	return opened(netlink.DialIn(unix.NETLINK_NETFILTER, ns))
+	defer runtime.KeepAlive(ns)
+	return opened(dial(int(ns.Fd())))
 }
 
-func opened(conn *netlink.Conn, err error) (*Table, error) {
+func opened(c *conn, err error) (*Table, error) {
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
-		return nil, &Unsupported{What: "nf_tables", Err: err} // which has nfnetlink built as well
+		return nil, &Unsupported{What: "nf_tables", Err: err} // its configuration selects nfnetlink
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	return &Table{conn: conn, family: unix.NFPROTO_INET}, nil
+	return &Table{conn: c, family: nftables.TableFamilyINet}, nil
 }
 
 // Close closes the socket. The table stays as it is.
-func (t *Table) Close() error { return t.conn.Close() }
+func (t *Table) Close() error { return t.conn.close() }
 
-// Delete removes the table with everything in it. It is nil if there is none.
+// Delete deletes the table with all that it contains. It returns nil if the table
+// does not exist.
 func (t *Table) Delete() error {
 	t.services = nil
-	t.begin(0)
-	t.command(unix.NFT_MSG_DELTABLE, 0)
-	t.batch.String(unix.NFTA_TABLE_NAME, tableName)
-	err := t.commit()
+	b := t.begin(0)
+	b.deleteTable()
+	err := t.commit(b)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -70,4 +97,72 @@ func (t *Table) Delete() error {
 		return fmt.Errorf("delete nftables table inet %s: %w", tableName, err)
 	}
 	return nil
+}
+
+// newTable adds a table with a comment.
+func (b *batch) newTable(comment string) {
+	b.add(unix.NFT_MSG_NEWTABLE, netlink.Create, text(unix.NFTA_TABLE_NAME, tableName),
+		number(unix.NFTA_TABLE_FLAGS, 0), bytesOf(tableUserdata, commentData(commentOfTable, comment)))
+}
+
+func (b *batch) deleteTable() {
+	b.add(unix.NFT_MSG_DELTABLE, 0, text(unix.NFTA_TABLE_NAME, tableName))
+}
+
+// list returns the attributes of all objects of a kind in the table, or of those
+// that more attributes select.
+func (t *Table) list(kind uint16, flags netlink.HeaderFlags, from ...netlink.Attribute) (all []attributes, err error) {
+	request := message(unix.NFNL_SUBSYS_NFTABLES, kind, flags, t.family, 0, from...)
+	err = t.conn.dump(request, func() { all = nil }, func(payload []byte) {
+		// Of some kinds the kernel lists the objects of all tables. The table's name
+		// has one number in all kinds.
+		if a := attributesOf(payload); a.text(unix.NFTA_RULE_TABLE) == tableName {
+			all = append(all, bytes.Clone(a))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list by nftables: %w", unanswered(err))
+	}
+	return all, nil
+}
+
+// ignoreAbsent returns nil for ENOENT, which lists of a table that does not exist
+// give.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// chains lists the chains of the table.
+func (t *Table) chains() (all []*nftables.Chain, err error) {
+	if err = t.conn.deadline(); err == nil {
+		var listed []*nftables.Chain
+		listed, err = t.conn.lists.ListChainsOfTableFamily(t.family)
+		for _, c := range listed {
+			if c.Table != nil && c.Table.Name == tableName {
+				all = append(all, c)
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list by nftables: %w", unanswered(err))
+	}
+	return all, nil
+}
+
+// flags returns the flags of the table, or ErrNoTable.
+func (t *Table) flags() (uint32, error) {
+	err := t.conn.deadline()
+	if err == nil {
+		var table *nftables.Table
+		if table, err = t.conn.lists.ListTableOfFamily(tableName, t.family); err == nil {
+			return table.Flags, nil
+		}
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return 0, ErrNoTable
+	}
+	return 0, fmt.Errorf("list by nftables: %w", unanswered(err))
 }

@@ -2,84 +2,69 @@ package nft
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// tries bounds how often a transaction is made anew because the rules were
-// changed between its reading and its writing. Each time somebody else has got
-// ahead, so that the bound is one on how many do at once.
-const tries = 256
+// transactionTries bounds how often a transaction is repeated because another
+// transaction changed the rules after it read them. Each time another one has
+// succeeded, so that this bounds the number of simultaneous writers.
+const transactionTries = 256
 
-// errBusy says that others changed the rules each time.
+// errBusy means that other transactions came first each time.
 var errBusy = errors.New("nftables rules are changed by others all the time")
 
-// command is one message of a transaction, for telling what the kernel lacks
-// when it refuses it.
-type command struct {
-	kind uint16
-	code []byte // of a rule
+// batch is the messages of one transaction.
+type batch struct {
+	family   nftables.TableFamily
+	messages []netlink.Message
+	sets     uint32 // the number of sets that it adds, each with a number as its ID
 }
 
-// headerLen is the length of the family's own header.
-const headerLen = 4
-
-// header is the family's own (struct nfgenmsg).
-func header(family uint8, resource uint16) []byte {
-	return binary.BigEndian.AppendUint16([]byte{family, unix.NFNETLINK_V0}, resource)
-}
-
-// begin starts a transaction. With a generation the kernel refuses it
-// (ERESTART) once the rules are those of another.
-func (t *Table) begin(generation uint32) {
-	t.batch.Reset()
-	t.sets = 0
-	t.commands = append(t.commands[:0], command{})
-	t.batch.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0)
-	t.batch.Raw(header(unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+// begin starts a transaction. The kernel refuses one with a generation (ERESTART)
+// if the rules have another by then; 0 stands for any.
+func (t *Table) begin(generation uint32) *batch {
+	begin := message(0, unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
-		t.batch.Net32(unix.NFNL_BATCH_GENID, generation)
+		begin.Data = append(begin.Data, encode(number(unix.NFNL_BATCH_GENID, generation))...)
 	}
+	return &batch{family: t.family, messages: []netlink.Message{begin}}
 }
 
-// command starts one change of the transaction; its attributes follow.
-func (t *Table) command(kind, flags uint16) {
-	t.commands = append(t.commands, command{kind: kind})
-	t.request(&t.batch, kind, flags)
+// add adds one change to the transaction.
+func (b *batch) add(kind uint16, flags netlink.HeaderFlags, all ...netlink.Attribute) {
+	b.messages = append(b.messages, message(unix.NFNL_SUBSYS_NFTABLES, kind, flags, b.family, 0, all...))
 }
 
-// request starts a message of nftables for the table's family.
-func (t *Table) request(b *netlink.Builder, kind, flags uint16) {
-	b.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags)
-	b.Raw(header(t.family, 0))
-}
+// empty reports whether the transaction changes nothing.
+func (b *batch) empty() bool { return len(b.messages) == 1 }
 
-// commit sends the transaction. The last command's acknowledgement is the
-// kernel's word on all of it: errors of earlier ones come before.
-func (t *Table) commit() error {
-	t.batch.Ack()
-	t.batch.Begin(unix.NFNL_MSG_BATCH_END, 0)
-	t.batch.Raw(header(unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
-	return t.explain(t.conn.Do(&t.batch))
+// commit sends the transaction. The acknowledgement of the last change is that of
+// all: errors of earlier ones come first.
+func (t *Table) commit(b *batch) error {
+	b.messages[len(b.messages)-1].Header.Flags |= netlink.Acknowledge
+	end := message(0, unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	return explain(t.conn.execute(append(b.messages, end)))
 }
 
 // retry calls try with the generation of the rules until no other transaction
-// gets ahead of its own. What try has not found may be there all the same if
-// another made the table anew meanwhile, so that it is called again then.
+// comes before that of try. ENOENT may be about objects that another transaction
+// replaced meanwhile, so that retry calls try again then too.
 func (t *Table) retry(try func(generation uint32) error) error {
-	for range tries {
+	for range transactionTries {
 		generation, err := t.generation()
 		if err != nil {
 			return err
 		}
 		err = try(generation)
 		if errors.Is(err, unix.ENOENT) {
-			err = cmp.Or(t.still(generation), err)
+			err = cmp.Or(t.unchanged(generation), err)
 		}
 		if !errors.Is(err, unix.ERESTART) {
 			return err
@@ -88,9 +73,9 @@ func (t *Table) retry(try func(generation uint32) error) error {
 	return errBusy
 }
 
-// still is ERESTART if the rules are of another generation by now: what was
+// unchanged returns ERESTART if the rules have another generation by now: what was
 // read since then may be of both.
-func (t *Table) still(generation uint32) error {
+func (t *Table) unchanged(generation uint32) error {
 	now, err := t.generation()
 	if err == nil && now != generation {
 		err = unix.ERESTART
@@ -98,34 +83,99 @@ func (t *Table) still(generation uint32) error {
 	return err
 }
 
-// generation is the number of the rules as they are now, of all tables.
-func (t *Table) generation() (uint32, error) {
-	var b netlink.Builder
-	b.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
-	b.Raw(header(unix.AF_UNSPEC, 0))
-	generation := uint32(0)
-	err := t.conn.Dump(&b, nil, func(_ uint16, payload []byte) error {
-		generation = net32(netlink.Attribute(attributes(payload), unix.NFTA_GEN_ID))
-		return nil
+// generation returns the generation of the rules of all tables.
+func (t *Table) generation() (generation uint32, err error) {
+	request := message(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, 0, unix.AF_UNSPEC, 0)
+	err = t.conn.dump(request, nil, func(payload []byte) {
+		generation = attributesOf(payload).number(unix.NFTA_GEN_ID)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ask for the generation of nftables: %w", unasked(err))
+		return 0, fmt.Errorf("read the generation of nftables: %w", unanswered(err))
 	}
 	return generation, nil
 }
 
-// attributes is what stands behind the family's header.
-func attributes(payload []byte) []byte {
-	if len(payload) < headerLen {
-		return nil
-	}
-	return payload[headerLen:]
+// Unsupported means that the kernel lacks what the table needs.
+type Unsupported struct {
+	// What is the likely module, such as nft_masq, or several.
+	What string
+	// Err is the kernel's error.
+	Err error
 }
 
-// net32 is a number in the network's order, 0 if it has none.
-func net32(value []byte) uint32 {
-	if len(value) < 4 {
-		return 0
+// Error returns the modules and the remedy.
+func (e *Unsupported) Error() string {
+	return fmt.Sprintf("the kernel has no %s: load it (modprobe -a %s) or use a kernel that has it (%v)",
+		e.What, strings.ReplaceAll(e.What, ",", ""), e.Err)
+}
+
+// Unwrap returns the kernel's error.
+func (e *Unsupported) Unwrap() error { return e.Err }
+
+// modules are those of the expressions that nf_tables itself does not have.
+var modules = map[string]string{
+	"ct":     "nft_ct",
+	"fib":    "nft_fib_inet",
+	"masq":   "nft_masq",
+	"nat":    "nft_nat",
+	"numgen": "nft_numgen",
+	"reject": "nft_reject_inet",
+}
+
+// explain returns *Unsupported for the error of a transaction where a module is
+// missing.
+func explain(err error) error {
+	var refused *messageError
+	if !errors.As(err, &refused) {
+		return err
 	}
-	return binary.BigEndian.Uint32(value)
+	if what := missing(refused.message, refused.errno); what != "" {
+		return &Unsupported{What: what, Err: err}
+	}
+	return err
+}
+
+// unanswered returns *Unsupported for the kernel's error on a request for a list
+// where nf_tables is missing: nfnetlink calls a message of a subsystem that it
+// does not have invalid (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c).
+func unanswered(err error) error {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return &Unsupported{What: "nf_tables", Err: err}
+	}
+	return err
+}
+
+// missing returns what the kernel lacks if it refuses a message with an errno, ""
+// for another reason.
+func missing(m netlink.Message, errno unix.Errno) string {
+	absent := errno == unix.EPROTONOSUPPORT || errno == unix.EAFNOSUPPORT || errno == unix.EOPNOTSUPP
+	switch m.Header.Type {
+	case unix.NFNL_MSG_BATCH_BEGIN, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE:
+		if absent {
+			return "nf_tables"
+		}
+	case unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN:
+		if absent || errno == unix.ENOENT {
+			return "nft_chain_nat, nf_nat"
+		}
+	case unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWRULE:
+		if absent || errno == unix.ENOENT {
+			return neededBy(attributesOf(m.Data).value(unix.NFTA_RULE_EXPRESSIONS))
+		}
+	}
+	return ""
+}
+
+// neededBy returns the modules of a rule's expressions.
+func neededBy(expressions attributes) string {
+	var all []string
+	for _, e := range expressions.each() {
+		if m := modules[e.text(unix.NFTA_EXPR_NAME)]; m != "" && !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	if all == nil {
+		return "nf_tables"
+	}
+	return strings.Join(all, ", ")
 }

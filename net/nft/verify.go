@@ -1,127 +1,110 @@
 package nft
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// Edited says that the table is not what Ensure makes of a Base: somebody else
-// has changed it. Mend puts it right.
+// Edited means that the table is not what Ensure makes of a Base: another process
+// has changed it. Mend repairs it.
 type Edited struct {
 	// What is different, such as "chain guard".
 	What string
 }
 
-// Error says what is different.
+// Error returns what is different.
 func (e *Edited) Error() string {
 	return fmt.Sprintf("nftables table inet %s was changed by somebody else: %s", tableName, e.What)
 }
 
-// Verify compares all that the kernel has with what Ensure makes of a Base: the
-// table, its chains, each rule's bytecode, and the maps' kinds, but not their
-// elements. A difference gives *Edited, a missing table ErrNoTable. It lists
-// everything, and is for a slow check. What SyncServices makes is passed over.
+// differs reports whether an error is *Edited or ErrNoTable.
+func differs(err error) bool { return errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) }
+
+// Verify compares what the kernel has with what Ensure makes of a Base: the table,
+// its chains, the expressions of each rule, and the kinds of the maps, but not
+// their elements. A difference gives *Edited, a missing table ErrNoTable. Verify
+// lists everything, and is meant for slow checks. It ignores what SyncServices
+// makes.
 func (t *Table) Verify(b Base) error {
 	b, err := b.checked()
-	if err != nil {
-		return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
+	if err == nil {
+		chains := b.layout()
+		err = t.consistent(func() error { return t.verify(chains, portSets()) })
 	}
-	chains := b.layout()
-	err = t.retry(func(generation uint32) error {
-		err := t.verify(chains)
-		var edited *Edited
-		if errors.As(err, &edited) || errors.Is(err, ErrNoTable) {
-			return cmp.Or(t.still(generation), err)
-		}
-		return err
-	})
-	var edited *Edited
-	if err == nil || errors.As(err, &edited) || errors.Is(err, ErrNoTable) {
+	if err == nil || differs(err) {
 		return err
 	}
 	return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
 }
 
-// ignoreDifference is nil for what Edited and ErrNoTable say.
-func ignoreDifference(err error) error {
-	if errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) {
-		return nil
+// consistent calls compare again if it finds a difference, and the rules were
+// changed meanwhile.
+func (t *Table) consistent(compare func() error) error {
+	return t.retry(func(generation uint32) error {
+		err := compare()
+		if differs(err) {
+			return cmp.Or(t.unchanged(generation), err)
+		}
+		return err
+	})
+}
+
+func (t *Table) verify(chains []chain, sets []nftables.Set) error {
+	err := t.verifyAwake()
+	if err == nil {
+		err = t.verifySets(sets)
+	}
+	if err == nil {
+		err = t.verifyChains(chains)
+	}
+	if err == nil {
+		err = t.verifyRules(chains)
 	}
 	return err
 }
 
-func (t *Table) verify(chains []chain) error {
-	for _, compare := range []func([]chain) error{t.verifyTable, t.verifySets, t.verifyChains, t.verifyRules} {
-		if err := compare(chains); err != nil {
-			return err
+// verifyAwake checks that the table exists and is not dormant.
+func (t *Table) verifyAwake() error {
+	flags, err := t.flags()
+	if err == nil && flags != 0 {
+		err = &Edited{What: "the table has flags (dormant, say)"}
+	}
+	return err
+}
+
+func (t *Table) verifySets(sets []nftables.Set) error {
+	listed, err := t.sets()
+	if err != nil {
+		return err
+	}
+	for _, want := range sets {
+		is := func(a attributes) bool { return a.text(unix.NFTA_SET_NAME) == want.Name && isSet(want, a) }
+		if !slices.ContainsFunc(listed, is) {
+			return &Edited{What: "set or map " + want.Name}
 		}
 	}
 	return nil
-}
-
-// verifyTable sees that the table is awake.
-func (t *Table) verifyTable([]chain) error {
-	found, flags := false, uint32(0)
-	err := t.list(unix.NFT_MSG_GETTABLE, 0, unix.NFTA_TABLE_NAME, "", func(a []byte) {
-		found = true
-		flags = net32(netlink.Attribute(a, unix.NFTA_TABLE_FLAGS))
-	})
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return ErrNoTable
-	case flags != 0:
-		return &Edited{What: "the table has flags (dormant, say)"}
-	}
-	return nil
-}
-
-func (t *Table) verifySets([]chain) error {
-	have := map[string][]byte{}
-	if err := t.list(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, unix.NFTA_SET_TABLE, "", func(a []byte) {
-		have[netlink.Text(netlink.Attribute(a, unix.NFTA_SET_NAME))] = a
-	}); err != nil {
-		return err
-	}
-	for _, m := range portMaps {
-		if s := m.set(); !s.is(have[s.name]) {
-			return &Edited{What: "map " + s.name}
-		}
-	}
-	return nil
-}
-
-// is says whether the kernel's attributes are of such a set.
-func (s set) is(a []byte) bool {
-	number := func(kind uint16) uint32 { return net32(netlink.Attribute(a, kind)) }
-	return number(unix.NFTA_SET_FLAGS) == s.flags &&
-		number(unix.NFTA_SET_KEY_LEN) == s.keyLen &&
-		number(unix.NFTA_SET_DATA_LEN) == s.valLen &&
-		number(unix.NFTA_SET_KEY_TYPE) == s.keyType &&
-		number(unix.NFTA_SET_DATA_TYPE) == s.dataType &&
-		net32(netlink.Attribute(netlink.Attribute(a, unix.NFTA_SET_DESC), unix.NFTA_SET_DESC_SIZE)) == s.size
 }
 
 func (t *Table) verifyChains(chains []chain) error {
-	have := map[string][]byte{}
-	if err := t.list(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, unix.NFTA_CHAIN_TABLE, "", func(a []byte) {
-		have[netlink.Text(netlink.Attribute(a, unix.NFTA_CHAIN_NAME))] = a
-	}); err != nil {
+	listed, err := t.chains()
+	if err != nil {
 		return err
 	}
+	have := map[string]*nftables.Chain{}
+	for _, c := range listed {
+		have[c.Name] = c
+	}
 	for _, c := range chains {
-		if a, ok := have[c.name]; !ok || !c.is(a) {
-			return &Edited{What: "chain " + c.name}
+		if listed, ok := have[c.Name]; !ok || !c.is(listed) {
+			return &Edited{What: "chain " + c.Name}
 		}
-		delete(have, c.name)
+		delete(have, c.Name)
 	}
 	for name := range have {
 		if !ofServices(name) {
@@ -131,69 +114,105 @@ func (t *Table) verifyChains(chains []chain) error {
 	return nil
 }
 
-// is says whether the kernel's attributes are of such a chain.
-func (c chain) is(a []byte) bool {
-	hook := netlink.Attribute(a, unix.NFTA_CHAIN_HOOK)
-	if c.kind == "" {
-		return hook == nil
-	}
-	return hook != nil && netlink.Text(netlink.Attribute(a, unix.NFTA_CHAIN_TYPE)) == c.kind &&
-		net32(netlink.Attribute(a, unix.NFTA_CHAIN_POLICY)) == verdictAccept &&
-		net32(netlink.Attribute(hook, unix.NFTA_HOOK_HOOKNUM)) == c.hook &&
-		int32(net32(netlink.Attribute(hook, unix.NFTA_HOOK_PRIORITY))) == c.priority
-}
-
 func (t *Table) verifyRules(chains []chain) error {
-	have := map[string][][]byte{}
-	if err := t.eachRule("", func(chain string, a []byte) { have[chain] = append(have[chain], a) }); err != nil {
+	listed, err := t.rules("")
+	if err != nil {
 		return err
 	}
+	have := map[string][]attributes{}
+	for _, a := range listed {
+		chain := a.text(unix.NFTA_RULE_CHAIN)
+		have[chain] = append(have[chain], a)
+	}
 	for _, c := range chains {
-		if !slices.EqualFunc(c.rules, have[c.name], (*rule).is) {
-			return &Edited{What: "rules of chain " + c.name}
+		if !slices.EqualFunc(c.rules, have[c.Name], (*rule).is) {
+			return &Edited{What: "rules of chain " + c.Name}
 		}
 	}
 	return nil
 }
 
-// is says whether the kernel's attributes are of such a rule.
-func (r *rule) is(a []byte) bool {
-	var want, have [][]byte
-	for _, element := range netlink.Attributes(r.code) {
-		want = append(want, element)
+// Guarded reports whether the chain is in force that keeps others from services
+// that listen on 127.0.0.0/8 only. Without it route_localnet lets them in.
+func (t *Table) Guarded() (bool, error) {
+	err := t.consistent(t.verifyGuard)
+	if differs(err) {
+		return false, nil
 	}
-	for _, element := range netlink.Attributes(netlink.Attribute(a, unix.NFTA_RULE_EXPRESSIONS)) {
-		have = append(have, element)
-	}
-	return slices.EqualFunc(want, have, sameExpression) &&
-		comment(netlink.Attribute(a, unix.NFTA_RULE_USERDATA)) == r.comment
+	return err == nil, err
 }
 
-// sameExpression compares attribute by attribute: the kernel has an order of
-// its own, and adds what was not given where it is zero.
-func sameExpression(want, have []byte) bool {
-	if !bytes.Equal(netlink.Attribute(want, unix.NFTA_EXPR_NAME), netlink.Attribute(have, unix.NFTA_EXPR_NAME)) {
+func (t *Table) verifyGuard() error {
+	err := t.verifyAwake()
+	if err != nil {
+		return err
+	}
+	want := guard("")
+	chains, err := t.chains()
+	is := func(c *nftables.Chain) bool { return c.Name == want.Name && want.is(c) }
+	if err == nil && !slices.ContainsFunc(chains, is) {
+		err = &Edited{What: "chain " + want.Name}
+	}
+	if err != nil {
+		return err
+	}
+	rules, err := t.rules(want.Name)
+	if err == nil && len(rules) > 0 {
+		// The stamp covers all rules, which may be those of another base.
+		want.rules[0].comment = ruleComment(rules[0])
+	}
+	if err == nil && !slices.EqualFunc(want.rules, rules, (*rule).is) {
+		err = &Edited{What: "rules of chain " + want.Name}
+	}
+	return err
+}
+
+// Shared reports whether a notification of nftables (group NFNLGRP_NFTABLES) is
+// about what all pods share: the table, its own chains and their rules, those that
+// precede all services, and the table of Senders. It is not about what changes
+// with single pods and services.
+func Shared(kind uint16, payload []byte) bool {
+	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < headerLen || payload[0] != unix.NFPROTO_INET && payload[0] != unix.NFPROTO_BRIDGE {
 		return false
 	}
-	want, have = netlink.Attribute(want, unix.NFTA_EXPR_DATA), netlink.Attribute(have, unix.NFTA_EXPR_DATA)
-	for kind, value := range netlink.Attributes(want) {
-		if !bytes.Equal(netlink.Attribute(have, kind), value) {
-			return false
-		}
+	switch kind & 0xff {
+	case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+	default:
+		return false
 	}
-	for kind, value := range netlink.Attributes(have) {
-		if netlink.Attribute(want, kind) == nil && !zero(value) {
-			return false
-		}
+	a := attributesOf(payload)
+	// NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and NFTA_RULE_TABLE are one number.
+	if a.text(unix.NFTA_TABLE_NAME) != tableName {
+		return false
 	}
-	return true
+	if payload[0] == unix.NFPROTO_BRIDGE {
+		return true // it has no chain of a single pod
+	}
+	switch notifiedChain(kind, a) {
+	case "", chainGuard, chainPrerouting, chainOutput, chainHostPorts, chainPostrouting, chainLeaving,
+		chainServices, chainReject, chainServicesPre, chainServicesOutput, chainServicesPosting:
+		return true
+	}
+	return false
 }
 
-func zero(value []byte) bool {
-	for _, b := range value {
-		if b != 0 {
-			return false
-		}
+// notifiedChain returns the chain that a notification is about, "" for the table.
+func notifiedChain(kind uint16, a attributes) string {
+	switch kind & 0xff {
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		return a.text(unix.NFTA_CHAIN_NAME)
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		return a.text(unix.NFTA_RULE_CHAIN)
 	}
-	return true
+	return ""
+}
+
+// Unguards reports whether a notification of nftables may mean that Guarded is no
+// longer true.
+func Unguards(kind uint16, payload []byte) bool {
+	if !Shared(kind, payload) || payload[0] != unix.NFPROTO_INET {
+		return false
+	}
+	chain := notifiedChain(kind, attributesOf(payload))
+	return chain == "" || chain == chainGuard
 }
