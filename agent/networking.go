@@ -27,15 +27,15 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// listLimit bounds the question for the runtime's sandboxes.
+// listLimit is the deadline for listing the runtime's sandboxes.
 const listLimit = 30 * time.Second
 
-// assembleNetwork makes the owner of the pods' network. It is of the host that
-// this process runs on, so tests of the agent do without.
+// assembleNetwork creates the owner of the pod network. It manages the host of this
+// process, so tests of the agent do not call it.
 func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *slog.Logger) error {
 	binary, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find out what the runtime has to call for the pods' network: %w", err)
+		return fmt.Errorf("find path of this binary for the CNI plugin: %w", err)
 	}
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Networks: cfg.PodCIDRs(), UplinkAddresses: world, Binary: binary, Ports: cfg.ListenPorts(),
@@ -68,8 +68,8 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 	return nil
 }
 
-// connected is called each time the runtime's events begin: the runtime may be
-// another process, version or configuration than before.
+// connected is called when the stream of the runtime's events begins: the runtime's
+// process, version or configuration may have changed.
 func (p *parts) connected(guard *selfprotect.Guard) {
 	if guard != nil {
 		guard.RuntimeConnected()
@@ -80,19 +80,19 @@ func (p *parts) connected(guard *selfprotect.Guard) {
 	}
 }
 
-// problems are two problems as one.
+// problems joins two problems.
 func problems(first, second func() string) func() string {
 	return func() string { return joined(first(), second()) }
 }
 
-// assembleRoutes adds what keeps the routes to other nodes' pods. In other modes
-// those that an earlier agent has left are taken away.
+// assembleRoutes adds the Router in mode routed. In other modes the routes of an earlier
+// agent are removed.
 func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.Logger) error {
 	open := func() (routes.Kernel, error) { return link.Open() }
 	if cfg.Tinylet.Network.Mode != config.NetworkRouted || p.cluster == nil {
 		p.networkTasks = append(p.networkTasks, task{name: "routes-cleanup", once: true, run: func(context.Context) error {
 			if err := routes.Clear(open); err != nil {
-				log.Warn("routes to other nodes' pods that an earlier agent has made are left", "error", err)
+				log.Warn("cannot remove routes to other nodes' pods", "error", err)
 			}
 			return nil
 		}})
@@ -109,7 +109,7 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 		return err
 	}
 	p.networkTasks = append(p.networkTasks, task{name: "routes", run: router.Run}, task{name: "routes-join", once: true, run: func(ctx context.Context) error {
-		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
+		_, err := p.cluster.identity.Client(ctx) // then the server's addresses are known
 		router.Trigger()
 		return err
 	}})
@@ -119,13 +119,13 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 	return nil
 }
 
-// assembleServices adds what keeps the addresses of Services. Where that is not
-// wanted, those that an earlier agent has left are taken away.
+// assembleServices adds the Service proxy if it is enabled. Otherwise the rules of an
+// earlier agent are removed.
 func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slog.Logger) error {
 	if !cfg.Tinylet.Network.Services || p.cluster == nil {
 		p.networkTasks = append(p.networkTasks, task{name: "services-cleanup", once: true, run: func(context.Context) error {
 			if err := clearServices(); err != nil {
-				log.Warn("addresses of services that an earlier agent has made are left", "error", err)
+				log.Warn("cannot remove rules of Services", "error", err)
 			}
 			return nil
 		}})
@@ -141,7 +141,7 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 		return err
 	}
 	p.networkTasks = append(p.networkTasks, task{name: "services", run: serviceProxy.Run}, task{name: "services-join", once: true, run: func(ctx context.Context) error {
-		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
+		_, err := p.cluster.identity.Client(ctx) // then the server's addresses are known
 		serviceProxy.AddressesChanged()
 		return err
 	}})
@@ -151,7 +151,7 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	return nil
 }
 
-// clearServices needs nothing of a kernel without nftables.
+// clearServices removes the rules of Services. A kernel without nftables has none.
 func clearServices() error {
 	table, err := nft.Open()
 	if err == nil {
@@ -164,8 +164,8 @@ func clearServices() error {
 	return err
 }
 
-// dismantle takes away the tables of rules, and the bridge unless somebody else
-// has made it or uses it.
+// dismantle removes the tables of rules, and the bridge unless it has ports or was not
+// created by this agent.
 func dismantle(bridge string) error {
 	if err := podnet.Dismantle(bridge); err != nil {
 		return err
@@ -189,7 +189,7 @@ func dismantle(bridge string) error {
 	return h.DeleteLink(bridge)
 }
 
-// world are the node's addresses on its way to the world, and the routers'.
+// world returns the node's addresses on its uplink, and those of the routers.
 func world() ([]netip.Addr, error) {
 	h, err := link.Open()
 	if err != nil {
@@ -207,7 +207,7 @@ func world() ([]netip.Addr, error) {
 	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() }), nil
 }
 
-// afterwards calls two functions, of which the first may be nil.
+// afterwards returns a function that calls two functions. The first may be nil.
 func afterwards(first, second func()) func() {
 	if first == nil {
 		return second
@@ -218,7 +218,8 @@ func afterwards(first, second func()) func() {
 	}
 }
 
-// sandboxes are the IDs of those that the runtime has.
+// sandboxes returns the IDs of the runtime's pod sandboxes. ok is false if they are
+// unknown.
 func sandboxes(ctx context.Context, rt container.Runtime) (ids []string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
@@ -232,7 +233,7 @@ func sandboxes(ctx context.Context, rt container.Runtime) (ids []string, ok bool
 	return ids, true
 }
 
-// watchLinks hears of the host's links, but not of those of pods.
+// watchLinks watches the host's links, but not those of pods.
 func watchLinks(ctx context.Context, told func()) error {
 	m, err := link.Listen()
 	if err != nil {
@@ -241,12 +242,12 @@ func watchLinks(ctx context.Context, told func()) error {
 	return m.Run(ctx, func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") }, told)
 }
 
-// watchRules hears of the rules that pods share.
+// watchRules watches the rules that all pods share.
 func watchRules(bridge string) func(ctx context.Context, told func()) error {
 	return func(ctx context.Context, told func()) error { return podnet.Watch(ctx, bridge, told) }
 }
 
-// serverAddresses are where the API server is, as far as is known.
+// serverAddresses returns the known addresses of the API server.
 func (c *cluster) serverAddresses() []netip.Addr {
 	if client := c.identity.Current(); client != nil {
 		return client.Addresses()
@@ -254,8 +255,8 @@ func (c *cluster) serverAddresses() []netip.Addr {
 	return nil
 }
 
-// hostAddresses are this machine's addresses, and those of the routers that it
-// reaches the world by. What the kernel does not tell is left out.
+// hostAddresses returns this machine's addresses, and those of the routers of its
+// default routes. Addresses that cannot be read are left out.
 func hostAddresses() (own, routers []netip.Addr) {
 	h, err := link.Open()
 	if err != nil {
@@ -275,7 +276,7 @@ func hostAddresses() (own, routers []netip.Addr) {
 	return own, routers
 }
 
-// moved says that the node's addresses may be others.
+// moved handles a possible change of the node's addresses.
 func (c *cluster) moved() {
 	c.inputs.facts.forgetAddresses()
 	c.inputs.checkAddresses()

@@ -17,7 +17,7 @@ import (
 	agentnetwork "github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -170,7 +170,7 @@ func TestPluginLink(t *testing.T) {
 // in runs programs in a network namespace, one per line.
 func in(t *testing.T, ns *os.File, lines string) {
 	t.Helper()
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		for line := range strings.Lines(lines) {
 			words := strings.Fields(line)
 			if len(words) == 0 {
@@ -215,7 +215,7 @@ ip route add blackhole 10.77.0.0/16
 ip route add 203.0.113.0/24 via 192.0.2.3 table 100
 `)
 	var got HostNetwork
-	if err := netlink.In(ns, func() error { got = hostNetwork("tinylet0"); return nil }); err != nil {
+	if err := netns.Do(ns, func() error { got = hostNetwork("tinylet0"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got.BridgeFamily == Unknown {
@@ -245,7 +245,7 @@ ip addr add 10.88.0.7/16 dev br0
 ip route add default via 10.88.0.1
 `)
 	var got HostNetwork
-	if err := netlink.In(ns, func() error { got = hostNetwork("tinylet0"); return nil }); err != nil {
+	if err := netns.Do(ns, func() error { got = hostNetwork("tinylet0"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	f := healthy()
@@ -283,7 +283,7 @@ func TestDroppingChains(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ns := nstest.New(t)
 			var got []DroppingChain
-			if err := netlink.In(ns, func() error {
+			if err := netns.Do(ns, func() error {
 				load := exec.Command("nft", "-f", "-")
 				load.Stdin = strings.NewReader(tt.rules)
 				if out, err := load.CombinedOutput(); err != nil {
@@ -306,7 +306,7 @@ func TestDroppingChains(t *testing.T) {
 func TestOwnNetworkIsNoFinding(t *testing.T) {
 	ns := nstest.New(t)
 	var got HostNetwork
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		h, err := link.Open()
 		if err != nil {
 			return err

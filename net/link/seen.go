@@ -3,20 +3,21 @@ package link
 import (
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// seen is what was last heard, so that it is not told again. Where it may be
-// wrong it forgets, which costs a look for nothing; the kernel does not tell of
-// all that goes.
+// seen is the state that was reported last, so that repetitions are not reported. The
+// kernel does not report everything that is removed. Where seen may be wrong it
+// forgets, which may cause a report without a change.
 type seen struct {
 	ignore    func(Link) bool
-	known     map[int]linkState
+	links     map[int]linkState
 	addresses map[addressKey]uint32
 	defaults  map[routeKey]Route
 }
 
-// linkState is what counts of a link.
+// linkState are the fields of a link that count.
 type linkState struct {
 	ignored     bool
 	name, mac   string
@@ -29,20 +30,20 @@ type addressKey struct {
 	prefix netip.Prefix
 }
 
-// routeKey is what no two default routes share but for the ways of one.
+// routeKey is unique for each path of the default routes.
 type routeKey struct {
 	v6     bool
 	metric uint32
-	way    int
+	path   int
 }
 
-// addressFlags are those by which an address can be used, or not.
+// addressFlags are the flags that decide whether an address is usable.
 const addressFlags = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_TEMPORARY
 
 func newSeen(ignore func(Link) bool, all []Link) *seen {
 	s := &seen{ignore, map[int]linkState{}, map[addressKey]uint32{}, map[routeKey]Route{}}
 	for _, l := range all {
-		s.known[l.Index] = s.state(l)
+		s.links[l.Index] = s.state(l)
 	}
 	return s
 }
@@ -54,76 +55,75 @@ func (s *seen) state(l Link) linkState {
 	return linkState{false, l.Name, string(l.MAC), l.MTU, l.Master, l.Up, l.Running}
 }
 
-// message takes a message of the kernel's, and says whether it changes
-// anything that counts.
-func (s *seen) message(kind uint16, p []byte) bool {
-	switch kind {
-	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		l, ok := parseLink(p)
-		return ok && s.link(l, kind == unix.RTM_DELLINK)
-	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		a, ok := parseAddress(p)
-		return ok && a.Global() && !s.known[a.Index].ignored && s.address(a, kind == unix.RTM_DELADDR)
-	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return s.route(p, kind == unix.RTM_DELROUTE)
-	}
-	return false
+// linkUpdate reports whether a notification changes anything that counts. A bridge's
+// notifications about its ports (AF_BRIDGE) describe no link.
+func (s *seen) linkUpdate(u netlink.LinkUpdate) bool {
+	return u.Family != unix.AF_BRIDGE && s.link(fromLibrary(u.Link), u.Header.Type == unix.RTM_DELLINK)
 }
 
-func (s *seen) link(l Link, gone bool) bool {
-	before, known := s.known[l.Index]
-	if gone {
-		delete(s.known, l.Index)
+func (s *seen) addressUpdate(u netlink.AddrUpdate) bool {
+	a := Address{Index: u.LinkIndex, Prefix: prefixOf(&u.LinkAddress), Scope: uint8(u.Scope), Flags: uint32(u.Flags)}
+	return a.Global() && !s.links[a.Index].ignored && s.address(a, !u.NewAddr)
+}
+
+func (s *seen) routeUpdate(u netlink.RouteUpdate) (changed bool) {
+	if u.Flags&unix.RTM_F_CLONED != 0 {
+		return false
+	}
+	for i, r := range routesOf(u.Route) {
+		if r.Default() && r.Table == unix.RT_TABLE_MAIN && !s.links[r.Link].ignored {
+			changed = s.route(r, i, u.Type == unix.RTM_DELROUTE) || changed
+		}
+	}
+	return changed
+}
+
+func (s *seen) link(l Link, removed bool) bool {
+	before, known := s.links[l.Index]
+	if removed {
+		delete(s.links, l.Index)
 		s.forget(l.Index)
 		return known && !before.ignored || !known && !s.state(l).ignored
 	}
 	now := s.state(l)
-	s.known[l.Index] = now
+	s.links[l.Index] = now
 	if known && now == before {
 		return false
 	}
-	// Routes over a link that loses its carrier go without a word.
+	// Routes over a link that loses its carrier are removed without a notification.
 	s.forgetRoutes(l.Index)
 	return !now.ignored || known
 }
 
-func (s *seen) address(a Address, gone bool) bool {
+func (s *seen) address(a Address, removed bool) bool {
 	key := addressKey{a.Index, a.Prefix}
 	before, known := s.addresses[key]
 	flags := a.Flags & addressFlags
-	if gone {
+	if removed {
 		delete(s.addresses, key)
 	} else {
 		s.addresses[key] = flags
 	}
-	if !gone && known && before == flags {
+	if !removed && known && before == flags {
 		return false
 	}
-	// So do routes whose source was the address.
+	// So are routes with this preferred source address.
 	s.forgetRoutes(a.Index)
 	return true
 }
 
-func (s *seen) route(p []byte, gone bool) (changed bool) {
-	way := 0
-	parseRoute(p, func(r Route) {
-		if !r.Default() || r.Table != unix.RT_TABLE_MAIN || s.known[r.Link].ignored {
-			return
-		}
-		key := routeKey{r.Dst.Addr().Is6(), r.Metric, way}
-		way++
-		before, known := s.defaults[key]
-		changed = changed || gone || !known || before != r
-		if gone {
-			delete(s.defaults, key)
-		} else {
-			s.defaults[key] = r
-		}
-	})
-	return changed
+func (s *seen) route(r Route, path int, removed bool) bool {
+	key := routeKey{r.Dst.Addr().Is6(), r.Metric, path}
+	before, known := s.defaults[key]
+	if removed {
+		delete(s.defaults, key)
+		return true
+	}
+	s.defaults[key] = r
+	return !known || before != r
 }
 
-// forget drops what was heard of a link that is gone.
+// forget drops the state of a link that was removed.
 func (s *seen) forget(index int) {
 	s.forgetRoutes(index)
 	for key := range s.addresses {

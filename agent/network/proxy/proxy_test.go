@@ -20,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
@@ -301,7 +301,7 @@ func TestHeard(t *testing.T) {
 	told := make(chan struct{}, 1)
 	all.Go(func() { _ = p.Run(ctx) })
 	all.Go(func() {
-		_ = netlink.In(ns, func() error { return podnet.Watch(ctx, "pods0", func() { wait.Notify(told) }) })
+		_ = netns.Do(ns, func() error { return podnet.Watch(ctx, "pods0", func() { wait.Notify(told) }) })
 	})
 	all.Go(func() { // as agent/network looks
 		for wait.Notify(told); ; {
@@ -323,7 +323,7 @@ func TestHeard(t *testing.T) {
 		"delete table inet tinylet", "flush ruleset", "flush table inet tinylet",
 		"flush chain inet tinylet services-output", "flush chain inet tinylet services", "insert rule inet tinylet services-prerouting accept",
 	} {
-		err := netlink.In(ns, func() error { return exec.Command("nft", edit).Run() })
+		err := netns.Do(ns, func() error { return exec.Command("nft", edit).Run() })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,7 +343,7 @@ func eventually(t *testing.T, ns *os.File, texts ...string) {
 	}
 	var out []byte
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		_ = netlink.In(ns, func() (err error) {
+		_ = netns.Do(ns, func() (err error) {
 			out, err = exec.Command("nft", "list", "ruleset").CombinedOutput()
 			return err
 		})

@@ -18,16 +18,15 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// stateDir is where leases are unless the configuration says otherwise.
+// stateDir is the default directory of the leases.
 const stateDir = cni.DefaultStateDir
 
-// netConfigs are the suffixes of the files that a runtime takes the first of
-// (libcni's ConfFiles).
+// netConfigs are the suffixes of CNI configurations (ConfFiles of libcni). A runtime
+// uses the first file.
 var netConfigs = []string{".conf", ".conflist", ".json"}
 
-// readNet reads the pods' network of the network namespace that it is called
-// in. The leases are in the folder that the configuration names, or else in
-// that one.
+// readNet reads the pod network of the calling thread's network namespace. leases is
+// the directory of the leases if the configuration has none.
 func readNet(folder, leases string) (NetDocument, error) {
 	doc := NetDocument{ConfigFolder: folder, Pods: []PodNetDocument{}}
 	c, err := doc.configuration(folder)
@@ -53,8 +52,8 @@ func readNet(folder, leases string) (NetDocument, error) {
 	return doc, doc.kernel(c, host, table, unsupported)
 }
 
-// configuration reads which configuration the runtime takes, and what tinylet's
-// own says, without a state folder if there is none.
+// configuration determines which configuration the runtime uses, and returns tinylet's
+// own. Without one, StateDir is "".
 func (d *NetDocument) configuration(folder string) (cni.Config, error) {
 	names, err := netConfigNames(folder)
 	if err != nil {
@@ -94,32 +93,32 @@ func (d *NetDocument) configuration(folder string) (cni.Config, error) {
 	return c, nil
 }
 
-// othersNetwork says that one of the configurations, which are others' or
-// damaged, is meant to give pods a network that the agent leaves alone.
+// othersNetwork reports whether one of the configurations is a pod network that the
+// agent leaves alone: one of others, or a damaged one.
 func othersNetwork(folder string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return name != network.FileName && !network.OnlyLoopback(filepath.Join(folder, name))
 	})
 }
 
-// maxConfig bounds what is read of a configuration, as the agent does.
+// maxConfig bounds the size of a configuration, as in the agent.
 const maxConfig = 1 << 20
 
 func readConfig(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the network configuration: %w", err)
+		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxConfig))
 	if err != nil {
-		return nil, fmt.Errorf("read the network configuration: %w", err)
+		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
 	return data, nil
 }
 
-// netConfigNames are those of a folder's configurations, in the order in which
-// the runtime looks at them.
+// netConfigNames returns the names of a directory's configurations, in the order of the
+// runtime.
 func netConfigNames(folder string) (names []string, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +132,7 @@ func netConfigNames(folder string) (names []string, err error) {
 	return names, nil // ReadDir has sorted them
 }
 
-// own takes what tinylet's own configuration says.
+// own adds tinylet's own configuration to the document.
 func (d *NetDocument) own(c cni.Config) {
 	pods := plugin.Pods(c)
 	switch {
@@ -148,8 +147,8 @@ func (d *NetDocument) own(c cni.Config) {
 	d.MTU, d.Masquerade, d.Direct = c.MTU, c.Masquerade, c.Direct
 }
 
-// kernel reads what the kernel has, and compares. The table is nil on a kernel
-// that lacks nftables.
+// kernel reads the kernel's state and compares it with the configuration. table is nil
+// on a kernel without nftables.
 func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table, lacks *nft.Unsupported) error {
 	links, err := host.Links()
 	if err != nil {
@@ -200,7 +199,7 @@ func (d *NetDocument) bridge(name string, links []link.Link) {
 	}
 }
 
-// rules says how the table differs from what the configuration asks for.
+// rules records how the table differs from the configuration.
 func (d *NetDocument) rules(c cni.Config, table *nft.Table) error {
 	b := nft.Base{Bridge: c.Bridge, Masquerade: c.Masquerade, Direct: c.Direct}
 	for i := range d.Networks {
@@ -215,7 +214,7 @@ func (d *NetDocument) rules(c cni.Config, table *nft.Table) error {
 	return err
 }
 
-// spoofing says why pods can send with the addresses of others.
+// spoofing records why pods can send with the addresses of others.
 func (d *NetDocument) spoofing() error {
 	senders, err := nft.OpenSenders()
 	if err != nil {
@@ -242,10 +241,10 @@ func (d *NetDocument) spoofing() error {
 	return nil
 }
 
-// pods are those that have a lease.
+// pods adds the pods that have a lease.
 func (d *NetDocument) pods(c cni.Config, links []link.Link, table *nft.Table) error {
 	if _, err := os.Stat(c.StateDir); errors.Is(err, fs.ErrNotExist) {
-		return nil // to open the leases would make their folder
+		return nil // podnet.New would create the directory
 	}
 	n, err := podnet.New(plugin.Pods(c))
 	if err != nil {

@@ -1,17 +1,30 @@
 package link
 
 import (
-	"bytes"
 	"context"
+	"errors"
+	"net/netip"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
+
+// listenIn returns a Monitor of a namespace.
+func listenIn(t *testing.T, ns *os.File) (m *Monitor) {
+	t.Helper()
+	if err := netns.Do(ns, func() (err error) {
+		m, err = Listen()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
 
 // heard runs a Monitor that ignores the bridge and its ports. The function
 // says whether anything was told since it was last called; if something should
@@ -19,15 +32,14 @@ import (
 // when it has the time.
 func heard(t *testing.T, ns *os.File) func(want bool) bool {
 	t.Helper()
-	m, err := ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := listenIn(t, ns)
 	ctx, cancel := context.WithCancel(t.Context())
 	var told atomic.Int64
 	ended := make(chan error, 1)
 	ignore := func(l Link) bool { return l.Kind == "veth" && l.Alias != "up" && l.Name != "eth0" || l.Name == "br" }
-	go func() { ended <- m.Run(ctx, ignore, func() { told.Add(1) }) }()
+	go func() {
+		ended <- netns.Do(ns, func() error { return m.Run(ctx, ignore, func() { told.Add(1) }) })
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -135,10 +147,7 @@ func TestMonitorIsSilentAboutPods(t *testing.T) {
 // What happens between Listen and Run is told.
 func TestMonitorHearsFromListenOn(t *testing.T) {
 	h, ns := opened(t)
-	m, err := ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := listenIn(t, ns)
 	must(h.EnsureBridge(Bridge{Name: "br"}))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -146,48 +155,136 @@ func TestMonitorHearsFromListenOn(t *testing.T) {
 	if err := m.Run(ctx, nil, func() { told = true; cancel() }); err != nil || !told {
 		t.Errorf("told %v, %v", told, err)
 	}
-	m, err = ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Close()
 }
 
-// More than the socket holds is told of as a whole.
+// TestMonitorCloses closes a Monitor while notifications are pending: no goroutine is
+// left.
+func TestMonitorCloses(t *testing.T) {
+	h, ns := opened(t)
+	before := runtime.NumGoroutine()
+	for range 20 {
+		m := listenIn(t, ns)
+		must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(t)
+		if err := h.DeleteLink("br"); err != nil {
+			t.Fatal(err)
+		}
+		m.Close()
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left", runtime.NumGoroutine()-before)
+}
+
+// TestMonitorOverrun: more notifications than the socket's buffer holds are reported
+// once, and those after them as usual.
 func TestMonitorOverrun(t *testing.T) {
 	h, ns := opened(t)
-	m, err := ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := listenIn(t, ns)
 	for i := range 500 {
 		must(h.EnsureBridge(Bridge{Name: "pods", MTU: 1400 + i}))(t)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	told := false
+	told := 0
 	ignore := func(l Link) bool { return l.Name == "pods" }
-	if err := m.Run(ctx, ignore, func() { told = true; cancel() }); err != nil || !told {
-		t.Errorf("told %v, %v", told, err)
+	err := netns.Do(ns, func() error {
+		return m.Run(ctx, ignore, func() {
+			if told++; told == 1 {
+				if _, err := h.EnsureBridge(Bridge{Name: "other"}); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			cancel()
+		})
+	})
+	if err != nil || told != 2 {
+		t.Errorf("told %d times, %v", told, err)
 	}
 }
 
-func FuzzSeen(f *testing.F) {
-	h, _ := opened(f)
-	must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(f)
-	for _, kind := range []uint16{unix.RTM_GETLINK, unix.RTM_GETADDR, unix.RTM_GETROUTE} {
-		h.b.Reset()
-		h.b.Begin(kind, unix.NLM_F_DUMP)
-		h.b.Raw(make([]byte, map[uint16]int{unix.RTM_GETLINK: 16, unix.RTM_GETADDR: 8, unix.RTM_GETROUTE: 12}[kind]))
-		if err := h.list(kind-2, nil, func(p []byte) { f.Add(kind-2, bytes.Clone(p)) }); err != nil {
-			f.Fatal(err)
+// TestWatchRoutes: routes are reported in both directions, and an overrun of the
+// socket's buffer.
+func TestWatchRoutes(t *testing.T) {
+	h, ns := opened(t)
+	br := must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24")}))(t)
+	r := Route{Dst: netip.MustParsePrefix("10.2.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.2"), Link: br.Index, Protocol: 116}
+	ctx, cancel := context.WithCancel(t.Context())
+	added, removed, lost := make(chan Route, 1), make(chan Route, 1), make(chan struct{}, 1)
+	var busy atomic.Bool
+	ended := make(chan error, 1)
+	go func() {
+		ended <- netns.Do(ns, func() error {
+			return WatchRoutes(ctx, func(r Route, gone bool) {
+				for busy.Load() {
+					time.Sleep(time.Millisecond)
+				}
+				if r.Protocol != 116 {
+					return
+				}
+				to := added
+				if gone {
+					to = removed
+				}
+				select {
+				case to <- r:
+				default:
+				}
+			}, func() {
+				select {
+				case lost <- struct{}{}:
+				default:
+				}
+			})
+		})
+	}()
+	// It watches once a route is reported.
+	for try := 0; ; try++ {
+		if err := errors.Join(h.DeleteRoute(r), h.AddRoute(r)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-added:
+			if got.Dst != r.Dst || got.Gateway != r.Gateway || got.Link != r.Link {
+				t.Errorf("added %+v", got)
+			}
+		case <-time.After(100 * time.Millisecond):
+			if try < 100 {
+				continue
+			}
+			t.Fatal("a new route was not reported")
+		}
+		break
+	}
+	busy.Store(true)
+	for range 1000 {
+		if err := errors.Join(h.DeleteRoute(r), h.AddRoute(r)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	f.Fuzz(func(t *testing.T, kind uint16, p []byte) {
-		s := newSeen(nil, nil)
-		s.message(kind, p)
-		if kind&1 == 0 && s.message(kind, p) && kind < 24 {
-			t.Error("the same is told twice")
-		}
-	})
+	busy.Store(false)
+	select {
+	case <-lost:
+	case <-time.After(10 * time.Second):
+		t.Error("lost notifications were not reported")
+	}
+	for len(removed) > 0 {
+		<-removed
+	}
+	if err := h.DeleteRoute(r); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-removed:
+	case <-time.After(10 * time.Second):
+		t.Error("a route that was deleted after an overrun was not reported")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
