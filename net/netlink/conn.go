@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/net/netns"
 )
 
 // answerLimit bounds the wait for an answer. The kernel answers before the
@@ -39,21 +40,17 @@ func Dial(family int) (*Conn, error) {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	c := &Conn{fd: fd}
-	if err := c.set(family); err != nil {
+	if err := c.set(); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	return c, nil
 }
 
-func (c *Conn) set(family int) error {
-	// Explanations of errors without the request, and dumps that heed their
-	// filters: older kernels have neither, and work without.
+func (c *Conn) set() error {
+	// Explanations of errors without the request. Kernels without them work too.
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-	if family == unix.NETLINK_ROUTE {
-		_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
-	}
 	limit := unix.NsecToTimeval(answerLimit.Nanoseconds())
 	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		return err
@@ -82,34 +79,8 @@ func DialIn(family int, ns *os.File) (*Conn, error) {
 	return c, err
 }
 
-// In calls do on a thread that is in the network namespace open as ns. Do must
-// start no goroutine that relies on it, and return: who ends the goroutine
-// (t.Skip, t.Fatal) leaves the caller waiting. A thread that cannot go back ends.
-func In(ns *os.File, do func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil {
-			runtime.UnlockOSThread()
-			done <- fmt.Errorf("enter a network namespace: %w", err)
-			return
-		}
-		defer home.Close()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			runtime.UnlockOSThread()
-			done <- fmt.Errorf("enter network namespace %s: %w", ns.Name(), err)
-			return
-		}
-		err = do()
-		// A goroutine that ends with its thread locked takes the thread along.
-		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- err
-	}()
-	return <-done
-}
+// In is netns.Do, for callers that this package still has.
+func In(ns *os.File, do func() error) error { return netns.Do(ns, do) }
 
 // Close closes the socket.
 func (c *Conn) Close() error { return unix.Close(c.fd) }

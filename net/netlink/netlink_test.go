@@ -1,12 +1,8 @@
 package netlink
 
 import (
-	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -99,72 +95,6 @@ func TestExplanation(t *testing.T) {
 	var said *Error
 	if !errors.As(err, &said) || said.Text == "" {
 		t.Errorf("no explanation of a prefix of 200 bits: %v", err)
-	}
-}
-
-func TestMonitor(t *testing.T) {
-	ns := nstest.New(t)
-	var m *Monitor
-	if err := In(ns, func() (err error) {
-		m, err = Listen(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := DialIn(unix.NETLINK_ROUTE, ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	heard, ended := make(chan string, 16), make(chan error, 1)
-	go func() {
-		ended <- m.Run(ctx, func(kind uint16, p []byte) {
-			if kind == unix.RTM_NEWLINK {
-				heard <- Text(Attribute(p[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))
-			}
-		}, func() { t.Error("lost") })
-	}()
-	var b Builder
-	bridge(&b, "one")
-	if err := c.Do(&b); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case name := <-heard:
-		if name != "one" {
-			t.Errorf("heard of %q", name)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("heard nothing of a new bridge")
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestInLeavesTheThread(t *testing.T) {
-	ns := nstest.New(t)
-	inside := ""
-	if err := In(ns, func() (err error) {
-		inside, err = os.Readlink("/proc/thread-self/ns/net")
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for range 64 {
-		if now, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || now == inside {
-			t.Fatalf("a thread is in %s, %v", now, err)
-		}
-	}
-	none, err := os.Create(filepath.Join(t.TempDir(), "none"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer none.Close()
-	if err := In(none, func() error { return nil }); err == nil {
-		t.Error("a file that is no namespace was entered")
 	}
 }
 
