@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
 // listenIn returns a Monitor of a namespace.
-func listenIn(t *testing.T, ns *os.File) (m *Monitor) {
+func listenIn(t testing.TB, ns *os.File) (m *Monitor) {
 	t.Helper()
 	if err := netns.Do(ns, func() (err error) {
 		m, err = Listen()
@@ -37,9 +39,7 @@ func heard(t *testing.T, ns *os.File) func(want bool) bool {
 	var told atomic.Int64
 	ended := make(chan error, 1)
 	ignore := func(l Link) bool { return l.Kind == "veth" && l.Alias != "up" && l.Name != "eth0" || l.Name == "br" }
-	go func() {
-		ended <- netns.Do(ns, func() error { return m.Run(ctx, ignore, func() { told.Add(1) }) })
-	}()
+	go func() { ended <- m.Run(ctx, ignore, func() { told.Add(1) }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -191,100 +191,112 @@ func TestMonitorOverrun(t *testing.T) {
 	defer cancel()
 	told := 0
 	ignore := func(l Link) bool { return l.Name == "pods" }
-	err := netns.Do(ns, func() error {
-		return m.Run(ctx, ignore, func() {
-			if told++; told == 1 {
-				if _, err := h.EnsureBridge(Bridge{Name: "other"}); err != nil {
-					t.Error(err)
-				}
-				return
-			}
+	err := m.Run(ctx, ignore, func() {
+		if told++; told > 1 {
 			cancel()
-		})
+			return
+		}
+		if _, err := h.EnsureBridge(Bridge{Name: "other"}); err != nil {
+			t.Error(err)
+		}
 	})
 	if err != nil || told != 2 {
 		t.Errorf("told %d times, %v", told, err)
 	}
 }
 
-// TestWatchRoutes: routes are reported in both directions, and an overrun of the
-// socket's buffer.
-func TestWatchRoutes(t *testing.T) {
+// TestWatchRemovedRoutes: routes of the protocol that others remove are reported, and an
+// overflow of the socket's buffer.
+func TestWatchRemovedRoutes(t *testing.T) {
 	h, ns := opened(t)
 	br := must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24")}))(t)
-	r := Route{Dst: netip.MustParsePrefix("10.2.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.2"), Link: br.Index, Protocol: 116}
+	route := func(protocol uint8) Route {
+		return Route{Dst: netip.MustParsePrefix("10.2.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.2"), Link: br.Index, Protocol: protocol}
+	}
+	addRemove := func(protocol uint8) {
+		t.Helper()
+		if err := errors.Join(h.AddRoute(route(protocol)), h.DeleteRoute(route(protocol))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	added, removed, lost := make(chan Route, 1), make(chan Route, 1), make(chan struct{}, 1)
-	var busy atomic.Bool
+	told, free := make(chan struct{}, 1024), make(chan struct{}, 1024)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- netns.Do(ns, func() error {
-			return WatchRoutes(ctx, func(r Route, gone bool) {
-				for busy.Load() {
-					time.Sleep(time.Millisecond)
-				}
-				if r.Protocol != 116 {
-					return
-				}
-				to := added
-				if gone {
-					to = removed
-				}
-				select {
-				case to <- r:
-				default:
-				}
-			}, func() {
-				select {
-				case lost <- struct{}{}:
-				default:
-				}
+			return WatchRemovedRoutes(ctx, 116, func() {
+				told <- struct{}{}
+				<-free
 			})
 		})
 	}()
-	// It watches once a route is reported.
-	for try := 0; ; try++ {
-		if err := errors.Join(h.DeleteRoute(r), h.AddRoute(r)); err != nil {
-			t.Fatal(err)
-		}
+	heard := func(limit time.Duration) bool {
 		select {
-		case got := <-added:
-			if got.Dst != r.Dst || got.Gateway != r.Gateway || got.Link != r.Link {
-				t.Errorf("added %+v", got)
-			}
-		case <-time.After(100 * time.Millisecond):
-			if try < 100 {
-				continue
-			}
-			t.Fatal("a new route was not reported")
-		}
-		break
-	}
-	busy.Store(true)
-	for range 1000 {
-		if err := errors.Join(h.DeleteRoute(r), h.AddRoute(r)); err != nil {
-			t.Fatal(err)
+		case <-told:
+			return true
+		case <-time.After(limit):
+			return false
 		}
 	}
-	busy.Store(false)
-	select {
-	case <-lost:
-	case <-time.After(10 * time.Second):
-		t.Error("lost notifications were not reported")
+	// It watches once a removal is reported.
+	for try := 0; ; try++ {
+		if addRemove(116); heard(100 * time.Millisecond) {
+			break
+		}
+		if try == 100 {
+			t.Fatal("a removed route was not reported")
+		}
 	}
-	for len(removed) > 0 {
-		<-removed
+	for range 1000 { // more than the buffer holds, while told blocks
+		addRemove(5)
 	}
-	if err := h.DeleteRoute(r); err != nil {
-		t.Fatal(err)
+	free <- struct{}{}
+	if !heard(10 * time.Second) {
+		t.Error("an overflow was not reported")
 	}
-	select {
-	case <-removed:
-	case <-time.After(10 * time.Second):
-		t.Error("a route that was deleted after an overrun was not reported")
+	free <- struct{}{}
+	if addRemove(5); heard(300 * time.Millisecond) {
+		t.Error("a route of another protocol was reported")
 	}
+	if addRemove(116); !heard(10 * time.Second) {
+		t.Error("a route that was removed after an overflow was not reported")
+	}
+	free <- struct{}{}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzSeen parses notifications of the kernel with changed bytes between the header of
+// the message and its attributes, and those cut short.
+func FuzzSeen(f *testing.F) {
+	h, ns := opened(f)
+	m := listenIn(f, ns)
+	br := must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(f)
+	if err := h.AddRoute(Route{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.1.0.2"), Link: br.Index}); err != nil {
+		f.Fatal(err)
+	}
+	kinds := map[uint16]bool{}
+	for !kinds[unix.RTM_NEWROUTE] {
+		messages, _, err := m.socket.Receive()
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, message := range messages {
+			kinds[message.Header.Type] = true
+			f.Add(message.Header.Type, message.Data, uint16(len(message.Data)))
+		}
+	}
+	m.Close()
+	f.Fuzz(func(t *testing.T, kind uint16, payload []byte, length uint16) {
+		if kind == unix.RTM_NEWLINK || kind == unix.RTM_DELLINK {
+			return // the library parses links, and trusts the kernel
+		}
+		payload = payload[:min(len(payload)&^3, int(length)&^3)]
+		s := newSeen(nil, nil)
+		if s.message(kind, payload); kind&1 == 0 && s.message(kind, payload) {
+			t.Error("the same was reported twice")
+		}
+	})
 }

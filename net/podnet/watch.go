@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -22,31 +23,17 @@ func Watch(ctx context.Context, bridge string, told func()) error {
 	if err != nil {
 		return fmt.Errorf("subscribe to nftables: %w", err)
 	}
-	defer socket.Close()
-	defer context.AfterFunc(ctx, socket.Close)()
-	for {
-		messages, from, err := socket.Receive()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, unix.ENOBUFS): // the socket's buffer has overflowed
+	return link.Receive(ctx, socket, func(kind uint16, payload []byte) {
+		if nft.Unguards(kind, payload) {
 			protect(bridge)
+		}
+		if nft.Shared(kind, payload) {
 			told()
-			continue
-		case err != nil:
-			return fmt.Errorf("receive from nftables: %w", err)
-		case from.Pid != nl.PidKernel:
-			continue
 		}
-		for _, m := range messages {
-			if nft.Unguards(m.Header.Type, m.Data) {
-				protect(bridge)
-			}
-			if nft.Shared(m.Header.Type, m.Data) {
-				told()
-			}
-		}
-	}
+	}, func() {
+		protect(bridge)
+		told()
+	})
 }
 
 // protect does what is possible before the next Ensure, which reports errors.

@@ -161,9 +161,5 @@ func networks(routes []link.Route) []netip.Prefix {
 // namespace of the calling thread, until the context ends; it returns nil then.
 // Programs that configure links of this host may delete all routes but their own.
 func watch(ctx context.Context, told func()) error {
-	return link.WatchRoutes(ctx, func(r link.Route, removed bool) {
-		if removed && !isForeign(r) {
-			told()
-		}
-	}, told)
+	return link.WatchRemovedRoutes(ctx, Protocol, told)
 }
