@@ -17,7 +17,7 @@ import (
 
 // errNoTables is what the runtime passes on of the plugin on a kernel without
 // nf_tables.
-var errNoTables = fmt.Errorf("set up the network of default/web: %w", &nft.Unsupported{What: "nf_tables", Err: unix.EPROTONOSUPPORT})
+var errNoTables = fmt.Errorf("set up network of default/web: %w", &nft.Unsupported{What: "nf_tables", Err: unix.EPROTONOSUPPORT})
 
 // TestKernelWithoutNFTables has a pod with a network of its own not start, and
 // say why. A pod with hostNetwork runs.

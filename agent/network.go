@@ -26,7 +26,7 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// listLimit bounds the question for the runtime's sandboxes.
+// listLimit is the deadline for listing the runtime's sandboxes.
 const listLimit = 30 * time.Second
 
 // assembleNetwork builds the owner of the pod network. It changes the host, so tests of the agent
@@ -35,7 +35,7 @@ func (a *agent) assembleNetwork() error {
 	cfg, rt, log := a.cfg, a.runtime, a.log
 	binary, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find out what the runtime has to call for the pods' network: %w", err)
+		return fmt.Errorf("find path of this binary for the CNI plugin: %w", err)
 	}
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Networks: cfg.PodCIDRs(), UplinkAddresses: world, Binary: binary, Ports: cfg.ListenPorts(),
@@ -80,20 +80,20 @@ func (a *agent) runtimeConnected() {
 	}
 }
 
-// problems are two problems as one.
+// problems joins two problems.
 func problems(first, second func() string) func() string {
 	return func() string { return joined(first(), second()) }
 }
 
-// assembleRoutes adds what keeps the routes to other nodes' pods. In other modes
-// those that an earlier agent has left are taken away.
+// assembleRoutes adds the Router in mode routed. In other modes the routes of an earlier
+// agent are removed.
 func (a *agent) assembleRoutes(c *network.Config) error {
 	cfg, log := a.cfg, a.log
 	open := func() (routes.Kernel, error) { return link.Open() }
 	if cfg.Tinylet.Network.Mode != config.NetworkRouted || a.cluster == nil {
 		a.networkTasks = append(a.networkTasks, health.Task{Name: "routes-cleanup", Once: true, Run: func(context.Context) error {
 			if err := routes.Clear(open); err != nil {
-				log.Warn("routes to other nodes' pods that an earlier agent has made are left", "error", err)
+				log.Warn("cannot remove routes to other nodes' pods", "error", err)
 			}
 			return nil
 		}})
@@ -110,7 +110,7 @@ func (a *agent) assembleRoutes(c *network.Config) error {
 		return err
 	}
 	a.networkTasks = append(a.networkTasks, health.Task{Name: "routes", Run: router.Run}, health.Task{Name: "routes-join", Once: true, Run: func(ctx context.Context) error {
-		_, err := a.cluster.identity.Client(ctx) // then it is known where the server is
+		_, err := a.cluster.identity.Client(ctx) // then the server's addresses are known
 		router.Trigger()
 		return err
 	}})
@@ -120,14 +120,14 @@ func (a *agent) assembleRoutes(c *network.Config) error {
 	return nil
 }
 
-// assembleServices adds what keeps the addresses of Services. Where that is not
-// wanted, those that an earlier agent has left are taken away.
+// assembleServices adds the Service proxy if it is enabled. Otherwise the rules of an
+// earlier agent are removed.
 func (a *agent) assembleServices(c *network.Config) error {
 	cfg, log := a.cfg, a.log
 	if !cfg.Tinylet.Network.Services || a.cluster == nil {
 		a.networkTasks = append(a.networkTasks, health.Task{Name: "services-cleanup", Once: true, Run: func(context.Context) error {
 			if err := clearServices(); err != nil {
-				log.Warn("addresses of services that an earlier agent has made are left", "error", err)
+				log.Warn("cannot remove rules of Services", "error", err)
 			}
 			return nil
 		}})
@@ -143,7 +143,7 @@ func (a *agent) assembleServices(c *network.Config) error {
 		return err
 	}
 	a.networkTasks = append(a.networkTasks, health.Task{Name: "services", Run: serviceProxy.Run}, health.Task{Name: "services-join", Once: true, Run: func(ctx context.Context) error {
-		_, err := a.cluster.identity.Client(ctx) // then it is known where the server is
+		_, err := a.cluster.identity.Client(ctx) // then the server's addresses are known
 		serviceProxy.AddressesChanged()
 		return err
 	}})
@@ -153,7 +153,7 @@ func (a *agent) assembleServices(c *network.Config) error {
 	return nil
 }
 
-// clearServices needs nothing of a kernel without nftables.
+// clearServices removes the rules of Services. A kernel without nftables has none.
 func clearServices() error {
 	table, err := nft.Open()
 	if err == nil {
@@ -166,8 +166,8 @@ func clearServices() error {
 	return err
 }
 
-// dismantle takes away the tables of rules, and the bridge unless somebody else
-// has made it or uses it.
+// dismantle removes the tables of rules, and the bridge unless it has ports or was not
+// created by this agent.
 func dismantle(bridge string) error {
 	if err := podnet.Dismantle(bridge); err != nil {
 		return err
@@ -191,7 +191,7 @@ func dismantle(bridge string) error {
 	return h.DeleteLink(bridge)
 }
 
-// world are the node's addresses on its way to the world, and the routers'.
+// world returns the node's addresses on its uplink, and those of the routers.
 func world() ([]netip.Addr, error) {
 	h, err := link.Open()
 	if err != nil {
@@ -209,7 +209,7 @@ func world() ([]netip.Addr, error) {
 	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() }), nil
 }
 
-// afterwards calls two functions, of which the first may be nil.
+// afterwards returns a function that calls two functions. The first may be nil.
 func afterwards(first, second func()) func() {
 	if first == nil {
 		return second
@@ -220,7 +220,8 @@ func afterwards(first, second func()) func() {
 	}
 }
 
-// sandboxes are the IDs of those that the runtime has.
+// sandboxes returns the IDs of the runtime's pod sandboxes. ok is false if they are
+// unknown.
 func sandboxes(ctx context.Context, rt container.Runtime) (ids []string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
@@ -234,7 +235,7 @@ func sandboxes(ctx context.Context, rt container.Runtime) (ids []string, ok bool
 	return ids, true
 }
 
-// watchLinks hears of the host's links, but not of those of pods.
+// watchLinks watches the host's links, but not those of pods.
 func watchLinks(ctx context.Context, told func()) error {
 	m, err := link.Listen()
 	if err != nil {
@@ -243,12 +244,12 @@ func watchLinks(ctx context.Context, told func()) error {
 	return m.Run(ctx, func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") }, told)
 }
 
-// watchRules hears of the rules that pods share.
+// watchRules watches the rules that all pods share.
 func watchRules(bridge string) func(ctx context.Context, told func()) error {
 	return func(ctx context.Context, told func()) error { return podnet.Watch(ctx, bridge, told) }
 }
 
-// serverAddresses are where the API server is, as far as is known.
+// serverAddresses returns the known addresses of the API server.
 func (c *cluster) serverAddresses() []netip.Addr {
 	if client := c.identity.Current(); client != nil {
 		return client.Addresses()
@@ -256,8 +257,8 @@ func (c *cluster) serverAddresses() []netip.Addr {
 	return nil
 }
 
-// hostAddresses are this machine's addresses, and those of the routers that it
-// reaches the world by. What the kernel does not tell is left out.
+// hostAddresses returns this machine's addresses, and those of the routers of its
+// default routes. Addresses that cannot be read are left out.
 func hostAddresses() (own, routers []netip.Addr) {
 	h, err := link.Open()
 	if err != nil {

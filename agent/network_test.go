@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -24,7 +24,7 @@ func inNetwork(t *testing.T, programs string, test func()) {
 			t.Skipf("%s is not installed: it makes what is looked for", name)
 		}
 	}
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		for line := range strings.Lines(programs) {
 			words := strings.Fields(line)
 			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {

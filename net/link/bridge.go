@@ -9,56 +9,54 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// kindBridge is the kernel's name of the kind.
+// kindBridge is the kernel's name of this kind of link.
 const kindBridge = "bridge"
 
-// ErrOtherKind says that a link has the name that is wanted, but is something
-// else.
+// ErrOtherKind means that a link of the desired name exists, but is of another kind.
 var ErrOtherKind = errors.New("the link is of another kind")
 
-// Bridge is what a bridge has to be like.
+// Bridge is the desired state of a bridge.
 type Bridge struct {
 	Name string
 	MTU  int // bytes; 0 leaves it
-	// MAC is the address, without which one is made of the name (StableMAC):
-	// the kernel's own would change with the ports, and the neighbours would
-	// look for the old one.
+	// MAC is the address; nil is StableMAC of the name. The kernel's own address
+	// would change with the ports, and neighbours would have a stale one.
 	MAC net.HardwareAddr
-	// Addresses are all that it has of global scope: others are removed.
+	// Addresses are all addresses of global scope. Others are removed.
 	Addresses   []netip.Prefix
 	Promiscuous bool
 }
 
-// settleTries is how often a bridge is looked at and changed until nothing is
-// left to change. To remove an address may remove others: those of the same
-// prefix, behind an IPv4 one (promote_secondaries).
-const settleTries = 4
+// bridgeAttempts is how often a bridge is read and changed until nothing differs.
+// Removing an IPv4 address may remove others of the same network
+// (promote_secondaries).
+const bridgeAttempts = 4
 
-// EnsureBridge makes the bridge, brings it up and gives it its addresses, or
-// changes the one that is there. A link of that name that is no bridge gives
-// ErrOtherKind.
+// EnsureBridge creates the bridge, brings it up and sets its addresses, or changes
+// the existing one. ErrOtherKind if a link of that name is not a bridge.
 func (h *Handle) EnsureBridge(want Bridge) (Link, error) {
 	if err := want.complete(); err != nil {
 		return Link{}, err
 	}
-	for range settleTries {
-		l, settled, err := h.settle(want)
+	for range bridgeAttempts {
+		l, unchanged, err := h.reconcileBridge(want)
 		if err != nil {
 			return Link{}, fmt.Errorf("set up bridge %s: %w", want.Name, err)
 		}
-		if settled {
+		if unchanged {
 			return l, nil
 		}
 	}
 	return Link{}, fmt.Errorf("set up bridge %s: something else keeps changing it", want.Name)
 }
 
-// CreateBridge makes the bridge, up and without its addresses, where there is
-// none, and leaves one that is there as it is. It is for whoever has more to do
-// before EnsureBridge: the addresses then tell that it was done.
+// CreateBridge creates the bridge, up and without its addresses, if it does not
+// exist. It does not change an existing one. Callers with steps to take before
+// EnsureBridge use it: the addresses then mean that these steps are done.
 func (h *Handle) CreateBridge(want Bridge) error {
 	if err := want.complete(); err != nil {
 		return err
@@ -71,15 +69,18 @@ func (h *Handle) CreateBridge(want Bridge) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("make bridge %s: %w", want.Name, err)
+		return fmt.Errorf("create bridge %s: %w", want.Name, err)
 	}
 	return nil
 }
 
-// complete checks what is wanted, and fills in what is left to this package.
+// complete validates the bridge and sets the default address.
 func (b *Bridge) complete() error {
 	if err := ValidName(b.Name); err != nil {
 		return err
+	}
+	if b.MTU < 0 {
+		return fmt.Errorf("set up bridge %s: MTU %d is negative", b.Name, b.MTU)
 	}
 	if b.MAC == nil {
 		b.MAC = StableMAC(b.Name)
@@ -92,14 +93,14 @@ func (b *Bridge) complete() error {
 	return nil
 }
 
-// settle looks at the bridge and changes what has to change; settled says that
-// nothing had to.
-func (h *Handle) settle(want Bridge) (l Link, settled bool, err error) {
+// reconcileBridge reads the bridge and changes what differs. unchanged reports that
+// nothing differed.
+func (h *Handle) reconcileBridge(want Bridge) (l Link, unchanged bool, err error) {
 	l, err = h.Link(want.Name)
 	if errors.Is(err, ErrNotFound) {
 		err = h.createBridge(want)
 		if errors.Is(err, fs.ErrExist) {
-			err = nil // it was made just now: look again
+			err = nil // created concurrently: read it
 		}
 		return l, false, err
 	}
@@ -109,84 +110,91 @@ func (h *Handle) settle(want Bridge) (l Link, settled bool, err error) {
 	if err := l.isBridge(); err != nil {
 		return l, false, err
 	}
-	have, err := h.addresses(l.Index)
+	have, err := h.listAddresses(l.Index)
 	if err != nil {
 		return l, false, err
 	}
-	h.b.Reset()
-	h.changeBridge(want, l)
-	h.changeAddresses(want.Addresses, have, l.Index)
-	if h.b.Len() == 0 {
+	extra, missing := compareAddresses(want.Addresses, have)
+	if want.matches(l) && len(extra) == 0 && len(missing) == 0 {
 		return l, true, nil
 	}
-	return l, false, h.changed()
+	if err := translate(h.changeBridge(want, l)); err != nil {
+		return l, false, err
+	}
+	return l, false, translate(h.changeAddresses(l.Index, extra, missing))
 }
 
 func (l Link) isBridge() error {
 	if l.Kind != kindBridge {
-		return fmt.Errorf("%w, %q, and not removed for that: remove it or choose another name", ErrOtherKind, l.Kind)
-	}
-	return nil
-}
-
-// changed sends what was built. An address that goes with another is gone
-// already, and that is what was wanted.
-func (h *Handle) changed() error {
-	if err := h.do(); !errors.Is(err, unix.EADDRNOTAVAIL) {
-		return err
+		return fmt.Errorf("%w (%q) and is not removed: remove it or choose another name", ErrOtherKind, l.Kind)
 	}
 	return nil
 }
 
 func (h *Handle) createBridge(want Bridge) error {
-	h.b.Reset()
-	h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	header(&h.b, 0, want.flags(), want.flags())
-	h.b.String(unix.IFLA_IFNAME, want.Name)
-	if want.MTU != 0 {
-		h.b.Uint32(unix.IFLA_MTU, uint32(want.MTU))
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Flags = want.Name, want.MTU, want.MAC, net.FlagUp
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	err := h.rt.LinkAdd(bridge)
+	if err == nil && want.Promiscuous {
+		err = h.rt.SetPromiscOn(bridge)
 	}
-	h.b.Bytes(unix.IFLA_ADDRESS, want.MAC)
-	info := h.b.Nest(unix.IFLA_LINKINFO)
-	h.b.String(unix.IFLA_INFO_KIND, kindBridge)
-	h.b.End(info)
-	return h.do()
+	return translate(err)
 }
 
-func (b Bridge) flags() uint32 {
-	if b.Promiscuous {
-		return unix.IFF_UP | unix.IFF_PROMISC
-	}
-	return unix.IFF_UP
+// matches reports whether a link is as desired, without its addresses.
+func (b Bridge) matches(l Link) bool {
+	return l.Up && l.Promiscuous == b.Promiscuous && (b.MTU == 0 || b.MTU == l.MTU) && bytes.Equal(b.MAC, l.MAC)
 }
 
-// changeBridge builds the message that makes a bridge as it should be, if any.
-func (h *Handle) changeBridge(want Bridge, l Link) {
-	mtu, mac := want.MTU != 0 && want.MTU != l.MTU, !bytes.Equal(want.MAC, l.MAC)
-	if l.Up && l.Promiscuous == want.Promiscuous && !mtu && !mac {
-		return
+func (h *Handle) changeBridge(want Bridge, l Link) error {
+	var errs []error
+	link := withIndex(l.Index)
+	if !bytes.Equal(want.MAC, l.MAC) {
+		errs = append(errs, h.rt.LinkSetHardwareAddr(link, want.MAC))
 	}
-	h.b.Begin(unix.RTM_NEWLINK, 0)
-	header(&h.b, l.Index, want.flags(), unix.IFF_UP|unix.IFF_PROMISC)
-	if mtu {
-		h.b.Uint32(unix.IFLA_MTU, uint32(want.MTU))
+	if want.MTU != 0 && want.MTU != l.MTU {
+		errs = append(errs, h.rt.LinkSetMTU(link, want.MTU))
 	}
-	if mac {
-		h.b.Bytes(unix.IFLA_ADDRESS, want.MAC)
+	if want.Promiscuous != l.Promiscuous {
+		set := h.rt.SetPromiscOff
+		if want.Promiscuous {
+			set = h.rt.SetPromiscOn
+		}
+		errs = append(errs, set(link))
 	}
+	if !l.Up {
+		errs = append(errs, h.rt.LinkSetUp(link))
+	}
+	return errors.Join(errs...)
 }
 
-// changeAddresses builds the messages that remove what is not wanted, and then
-// add what is missing: an IPv6 address cannot be there with two lengths.
-func (h *Handle) changeAddresses(want []netip.Prefix, have []Address, index int) {
+// compareAddresses returns the existing addresses of global scope that are not
+// wanted, and the wanted ones that do not exist.
+func compareAddresses(want []netip.Prefix, have []netlink.Addr) (extra []netlink.Addr, missing []netip.Prefix) {
+	missing = slices.Clone(want)
 	for _, a := range have {
-		if a.Global() && !slices.Contains(want, a.Prefix) {
-			deleteAddress(&h.b, index, a.Prefix)
+		own, ok := addressOf(a)
+		if ok && own.Global() && !slices.Contains(want, own.Prefix) {
+			extra = append(extra, a)
+		}
+		missing = slices.DeleteFunc(missing, func(p netip.Prefix) bool { return p == own.Prefix })
+	}
+	return extra, missing
+}
+
+// changeAddresses removes before it adds: an IPv6 address cannot exist with two
+// prefix lengths. An address may be gone with one that was removed before.
+func (h *Handle) changeAddresses(index int, extra []netlink.Addr, missing []netip.Prefix) error {
+	for i := range extra {
+		if err := h.rt.AddrDel(nil, &extra[i]); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return err
 		}
 	}
-	for _, p := range want {
-		if !slices.ContainsFunc(have, func(a Address) bool { return a.Prefix == p }) {
-			addAddress(&h.b, index, p, unix.NLM_F_REPLACE)
+	for _, p := range missing {
+		if err := h.rt.AddrReplace(nil, newAddr(index, p)); err != nil {
+			return err
 		}
 	}
+	return nil
 }

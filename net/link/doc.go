@@ -1,8 +1,9 @@
-// Package link owns the links, addresses, routes, traffic shaping and sysctls
-// of one network namespace, and hears of their changes. It speaks rtnetlink
-// over net/netlink, knows no Kubernetes, and keeps no state beside the
-// kernel's.
+// Package link owns the links, addresses, routes, traffic shaping and sysctls of one
+// network namespace, and watches them for changes. It is a thin layer on
+// github.com/vishvananda/netlink: it adds deadlines, bounded retries of interrupted
+// dumps, netip types and errors that callers can check. It knows no Kubernetes, and
+// keeps no state besides the kernel's.
 //
-// What has to be so is asked for by what it is (EnsureBridge, Configure, Shape):
-// the kernel is read first, and nothing is sent where nothing has to change.
+// Callers describe the state that they need (EnsureBridge, Configure, Shape). The
+// package changes only what differs.
 package link

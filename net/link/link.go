@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// Link is a network interface as the kernel has it.
+// Link is the state of a network interface.
 type Link struct {
 	Index int
 	Name  string
@@ -18,177 +18,102 @@ type Link struct {
 	Alias string
 	MTU   int              // bytes
 	MAC   net.HardwareAddr // nil if it has none
-	// Master is the index of the bridge, 0 if it is no port.
+	// Master is the index of the bridge, 0 if the link is not a port.
 	Master int
-	// Peer is the index of the other end (IFLA_LINK), 0 if it has none. PeerNS
-	// is the number by which this namespace knows that of the peer, -1 if it is
-	// this one, or has none.
+	// Peer is the index of the other end (IFLA_LINK), 0 if it has none. PeerNS is
+	// the ID that this namespace has for the peer's namespace, -1 if the peer is in
+	// this namespace or there is none.
 	Peer, PeerNS int
-	// Up is what is wanted of the link, Running whether it can carry packets.
+	// Up is the administrative state; Running means that the link can carry packets.
 	Up, Running bool
 	Loopback    bool
-	Promiscuous bool // as an administrator wants it
-	Hairpin     bool // the bridge sends back through the port it came from
+	Promiscuous bool // administrative state
 }
 
-// extSkipStats leaves the counters out of an answer (RTEXT_FILTER_SKIP_STATS
-// in linux/rtnetlink.h), which are half of it.
-const extSkipStats = 1 << 3
-
-// header appends struct ifinfomsg.
-func header(b *netlink.Builder, index int, flags, change uint32) {
-	var m [unix.SizeofIfInfomsg]byte
-	order.PutUint32(m[4:], uint32(index))
-	order.PutUint32(m[8:], flags)
-	order.PutUint32(m[12:], change)
-	b.Raw(m[:])
+// fromLibrary copies what is used of a link. The library's slices share the memory
+// of a whole message.
+func fromLibrary(l netlink.Link) Link {
+	a := l.Attrs()
+	kind := l.Type()
+	if _, device := l.(*netlink.Device); device {
+		kind = ""
+	}
+	return Link{
+		Index: a.Index, Name: a.Name, Kind: kind, Alias: a.Alias, MTU: a.MTU, MAC: slices.Clone(a.HardwareAddr),
+		Master: a.MasterIndex, Peer: a.ParentIndex, PeerNS: int(int32(a.NetNsID)), // -1 is read as 1<<32 - 1
+		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_RUNNING != 0,
+		Loopback: a.RawFlags&unix.IFF_LOOPBACK != 0, Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
+	}
 }
 
-// Link reads the link of a name; ErrNotFound if there is none.
+// Link returns the link of a name. ErrNotFound if there is none.
 func (h *Handle) Link(name string) (Link, error) {
 	if err := ValidName(name); err != nil {
 		return Link{}, err
 	}
-	h.b.Reset()
-	h.b.Begin(unix.RTM_GETLINK, 0)
-	header(&h.b, 0, 0, 0)
-	h.b.String(unix.IFLA_IFNAME, name)
-	l, err := h.one()
+	l, err := read(func() (netlink.Link, error) { return h.rt.LinkByName(name) })
 	if err != nil {
 		return Link{}, fmt.Errorf("read link %s: %w", name, err)
 	}
-	return l, nil
+	return fromLibrary(l), nil
 }
 
-// LinkByIndex reads the link of an index; ErrNotFound if there is none.
+// LinkByIndex returns the link of an index. ErrNotFound if there is none.
 func (h *Handle) LinkByIndex(index int) (Link, error) {
 	if index <= 0 {
 		return Link{}, fmt.Errorf("read link %d: %w", index, ErrNotFound)
 	}
-	h.b.Reset()
-	h.b.Begin(unix.RTM_GETLINK, 0)
-	header(&h.b, index, 0, 0)
-	l, err := h.one()
+	l, err := read(func() (netlink.Link, error) { return h.rt.LinkByIndex(index) })
 	if err != nil {
 		return Link{}, fmt.Errorf("read link %d: %w", index, err)
 	}
-	return l, nil
+	return fromLibrary(l), nil
 }
 
-func (h *Handle) one() (found Link, err error) {
-	h.b.Uint32(unix.IFLA_EXT_MASK, extSkipStats)
-	err = h.list(unix.RTM_NEWLINK, nil, func(p []byte) {
-		if l, ok := parseLink(p); ok {
-			found = l
-		}
-	})
-	if err == nil && found.Index == 0 {
-		err = ErrNotFound
-	}
-	return found, err
-}
-
-// Links reads all links, in no order.
+// Links returns all links, in no order.
 func (h *Handle) Links() ([]Link, error) {
-	all, err := h.links(0)
+	all, err := read(h.rt.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	return all, nil
+	links := make([]Link, len(all))
+	for i, l := range all {
+		links[i] = fromLibrary(l)
+	}
+	return links, nil
 }
 
-// Ports reads the ports of the bridge that has this index, in no order. A
-// bridge that is gone has none.
+// Ports returns the ports of the bridge with this index, in no order. A bridge that
+// does not exist has none.
 func (h *Handle) Ports(bridge int) ([]Link, error) {
 	if bridge <= 0 {
-		return nil, fmt.Errorf("list the ports of link %d: %w", bridge, ErrNotFound)
+		return nil, fmt.Errorf("list ports of link %d: %w", bridge, ErrNotFound)
 	}
-	all, err := h.links(bridge)
+	all, err := h.Links()
 	if err != nil {
-		return nil, fmt.Errorf("list the ports of link %d: %w", bridge, err)
+		return nil, fmt.Errorf("list ports of link %d: %w", bridge, err)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(l Link) bool { return l.Master != bridge }), nil
 }
 
-// links reads the links of a master, 0 for all. Where the kernel does not heed
-// that, more are read than are taken.
-func (h *Handle) links(master int) (all []Link, err error) {
-	h.b.Reset()
-	h.b.Begin(unix.RTM_GETLINK, unix.NLM_F_DUMP)
-	header(&h.b, 0, 0, 0)
-	h.b.Uint32(unix.IFLA_EXT_MASK, extSkipStats)
-	if master != 0 {
-		h.b.Uint32(unix.IFLA_MASTER, uint32(master))
+// Hairpin reports whether the bridge sends frames back through the port with this
+// index. The error does not tell whether the link is missing or not a port.
+func (h *Handle) Hairpin(port int) (bool, error) {
+	info, err := read(func() (netlink.Protinfo, error) { return h.rt.LinkGetProtinfo(withIndex(port)) })
+	if err != nil {
+		return false, fmt.Errorf("read bridge port %d: %w", port, err)
 	}
-	err = h.list(unix.RTM_NEWLINK, func() { all = all[:0] }, func(p []byte) {
-		if l, ok := parseLink(p); ok && (master == 0 || l.Master == master) {
-			all = append(all, l)
-		}
-	})
-	return all, err
+	return info.Hairpin, nil
 }
 
-// parseLink reads the payload of RTM_NEWLINK or RTM_DELLINK. Messages of a
-// bridge about its ports (AF_BRIDGE) are none of a link.
-func parseLink(p []byte) (Link, bool) {
-	if len(p) < unix.SizeofIfInfomsg || p[0] != unix.AF_UNSPEC {
-		return Link{}, false
-	}
-	flags := order.Uint32(p[8:])
-	l := Link{
-		Index:       int(int32(order.Uint32(p[4:]))),
-		PeerNS:      -1,
-		Up:          flags&unix.IFF_UP != 0,
-		Running:     flags&unix.IFF_RUNNING != 0,
-		Loopback:    flags&unix.IFF_LOOPBACK != 0,
-		Promiscuous: flags&unix.IFF_PROMISC != 0,
-	}
-	for kind, value := range netlink.Attributes(p[unix.SizeofIfInfomsg:]) {
-		switch kind {
-		case unix.IFLA_IFNAME:
-			l.Name = netlink.Text(value)
-		case unix.IFLA_IFALIAS:
-			l.Alias = netlink.Text(value)
-		case unix.IFLA_MTU:
-			l.MTU = int(int32(netlink.Number32(value)))
-		case unix.IFLA_ADDRESS:
-			l.MAC = append(net.HardwareAddr(nil), value...)
-		case unix.IFLA_MASTER:
-			l.Master = int(int32(netlink.Number32(value)))
-		case unix.IFLA_LINK:
-			l.Peer = int(int32(netlink.Number32(value)))
-		case unix.IFLA_LINK_NETNSID:
-			l.PeerNS = int(int32(netlink.Number32(value)))
-		case unix.IFLA_LINKINFO:
-			l.parseInfo(value)
-		}
-	}
-	return l, l.Index > 0 && l.Name != ""
-}
-
-func (l *Link) parseInfo(info []byte) {
-	for kind, value := range netlink.Attributes(info) {
-		switch kind {
-		case unix.IFLA_INFO_KIND:
-			l.Kind = netlink.Text(value)
-		case unix.IFLA_INFO_SLAVE_DATA:
-			mode := netlink.Attribute(value, unix.IFLA_BRPORT_MODE)
-			l.Hairpin = len(mode) > 0 && mode[0] != 0
-		}
-	}
-}
-
-// DeleteLink removes the link of a name, nil if there is none. The other end
-// of a veth goes with it.
+// DeleteLink removes the link of a name. It returns nil if there is none. The other
+// end of a veth goes with it.
 func (h *Handle) DeleteLink(name string) error {
-	if err := ValidName(name); err != nil {
-		return err
+	l, err := h.Link(name)
+	if err == nil {
+		err = translate(h.rt.LinkDel(withIndex(l.Index)))
 	}
-	h.b.Reset()
-	h.b.Begin(unix.RTM_DELLINK, 0)
-	header(&h.b, 0, 0, 0)
-	h.b.String(unix.IFLA_IFNAME, name)
-	if err := h.do(); err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("delete link %s: %w", name, err)
 	}
 	return nil

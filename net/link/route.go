@@ -4,47 +4,49 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// Route is one way to a destination. Of a route with several ways (multipath)
-// each is a Route when it is read.
+// Route is one path to a destination. A multipath route is read as several Routes.
 type Route struct {
 	Dst     netip.Prefix // 0.0.0.0/0 and ::/0 are the default routes
 	Gateway netip.Addr   // the zero value: the destination is on the link
-	Link    int          // the index; 0 where the gateway tells it
-	Source  netip.Addr   // that packets have unless they chose one; may be zero
-	Metric  uint32       // the lowest wins; 0 is the kernel's, 1024 for IPv6
-	Table   uint32       // 0 is the main one
-	// Protocol is who made it, unix.RTPROT_*; 0 is RTPROT_BOOT, as of ip.
+	Link    int          // the index; 0 where the gateway determines it
+	Source  netip.Addr   // preferred source address; may be the zero value
+	Metric  uint32       // the lowest wins; 0 is the kernel's default, 1024 for IPv6
+	Table   uint32       // 0 is the main table
+	// Protocol is the origin of the route, unix.RTPROT_*; 0 is RTPROT_BOOT, as for ip.
 	Protocol uint8
 	Type     uint8 // unix.RTN_*; 0 is RTN_UNICAST
-	OnLink   bool  // the gateway is reached though no address's prefix has it
-	// Dead says that the link is down or has no carrier. It is only read.
+	OnLink   bool  // the gateway is on the link, although no address's prefix contains it
+	// Dead means that the link is down or has no carrier. It is ignored on writing.
 	Dead bool
 }
 
-// Default says whether it leads everywhere.
+// Default reports whether it is a default route.
 func (r Route) Default() bool { return r.Dst.IsValid() && r.Dst.Bits() == 0 }
 
-// check says why there cannot be such a route.
+// check returns why there cannot be such a route. The library has signed metrics and
+// table numbers, of 32 bits on some machines.
 func (r Route) check() error {
 	switch {
 	case !r.Dst.IsValid() || r.Dst.Addr().Is4In6() || r.Dst != r.Dst.Masked():
-		return fmt.Errorf("%s is no destination", r.Dst)
+		return fmt.Errorf("%s is not a destination", r.Dst)
 	case r.Gateway.Is4In6(), r.Gateway.Is4() && r.Dst.Addr().Is6():
-		return fmt.Errorf("%s is no gateway to %s", r.Gateway, r.Dst)
+		return fmt.Errorf("%s cannot be a gateway to %s", r.Gateway, r.Dst)
 	case r.Source.IsValid() && r.Source.Is4() != r.Dst.Addr().Is4():
-		return fmt.Errorf("%s is no source for %s", r.Source, r.Dst)
+		return fmt.Errorf("%s cannot be a source for %s", r.Source, r.Dst)
+	case r.Metric > math.MaxInt32 || r.Table > math.MaxInt32:
+		return fmt.Errorf("metric %d or table %d is too large", r.Metric, r.Table)
 	}
 	return nil
 }
 
-// String is the route for an error.
+// String returns the route for errors.
 func (r Route) String() string {
 	s := "route " + r.Dst.String()
 	if r.Gateway.IsValid() {
@@ -53,99 +55,137 @@ func (r Route) String() string {
 	return s
 }
 
-// put builds a message about a route. What is removed is found by what the
-// Route says; nothing that it leaves open matters.
-func (r Route) put(b *netlink.Builder, kind, flags uint16) {
-	table := cmp.Or(r.Table, unix.RT_TABLE_MAIN)
-	m := [unix.SizeofRtMsg]byte{
-		0: family(r.Dst.Addr()), 1: uint8(r.Dst.Bits()), 4: tableByte(table),
-		5: r.Protocol, 6: unix.RT_SCOPE_NOWHERE, 7: r.Type,
-	}
-	if kind == unix.RTM_NEWROUTE {
-		m[5], m[6], m[7] = cmp.Or(r.Protocol, unix.RTPROT_BOOT), r.scope(), cmp.Or(r.Type, unix.RTN_UNICAST)
-	}
-	if r.OnLink {
-		order.PutUint32(m[8:], unix.RTNH_F_ONLINK)
-	}
-	b.Begin(kind, flags)
-	b.Raw(m[:])
-	b.Uint32(unix.RTA_TABLE, table)
-	if r.Dst.Bits() > 0 {
-		ip(b, unix.RTA_DST, r.Dst.Addr())
-	}
-	r.putGateway(b)
-	if r.Link != 0 {
-		b.Uint32(unix.RTA_OIF, uint32(r.Link))
+// newRoute returns the library's form of a route.
+func newRoute(r Route) *netlink.Route {
+	n := &netlink.Route{
+		Dst: ipNetOf(r.Dst), LinkIndex: r.Link, Priority: int(r.Metric), Table: int(r.Table),
+		Protocol: netlink.RouteProtocol(r.Protocol), Type: int(r.Type), Scope: r.scope(),
 	}
 	if r.Source.IsValid() {
-		ip(b, unix.RTA_PREFSRC, r.Source)
+		n.Src = r.Source.AsSlice()
 	}
-	if r.Metric != 0 {
-		b.Uint32(unix.RTA_PRIORITY, r.Metric)
-	}
-}
-
-func (r Route) putGateway(b *netlink.Builder) {
-	switch {
-	case !r.Gateway.IsValid():
-	case r.Gateway.Is4() == r.Dst.Addr().Is4():
-		ip(b, unix.RTA_GATEWAY, r.Gateway)
+	switch gateway := r.Gateway.WithZone(""); {
+	case !gateway.IsValid():
+	case gateway.Is4() == r.Dst.Addr().Is4():
+		n.Gw = gateway.AsSlice()
 	default:
-		var via [2 + 16]byte
-		order.PutUint16(via[:], unix.AF_INET6)
-		v := r.Gateway.As16()
-		copy(via[2:], v[:])
-		b.Bytes(unix.RTA_VIA, via[:])
+		n.Via = &netlink.Via{AddrFamily: netlink.FAMILY_V6, Addr: gateway.AsSlice()}
 	}
+	if r.OnLink {
+		n.SetFlag(netlink.FLAG_ONLINK)
+	}
+	return n
 }
 
-// scope is how far an IPv4 route leads; IPv6 has none.
-func (r Route) scope() uint8 {
+// scope returns how far an IPv4 route leads; IPv6 has no scopes of routes.
+func (r Route) scope() netlink.Scope {
 	if r.Dst.Addr().Is4() && !r.Gateway.IsValid() && cmp.Or(r.Type, unix.RTN_UNICAST) == unix.RTN_UNICAST {
-		return unix.RT_SCOPE_LINK
+		return netlink.SCOPE_LINK
 	}
-	return unix.RT_SCOPE_UNIVERSE
+	return netlink.SCOPE_UNIVERSE
 }
 
-// AddRoute adds a route; one that is there already, or another to the same
-// destination with the same metric, gives fs.ErrExist.
+// AddRoute adds a route. fs.ErrExist if it exists, or another one to the same
+// destination with the same metric.
 func (h *Handle) AddRoute(r Route) error {
-	return h.route("add", r, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-}
-
-// ReplaceRoute adds a route in the place of the one to the same destination
-// with the same metric, if there is one.
-func (h *Handle) ReplaceRoute(r Route) error {
-	return h.route("replace", r, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-}
-
-// DeleteRoute removes a route, nil if there is none. What r leaves open, such
-// as its metric, fits any: the first that the kernel finds is removed.
-func (h *Handle) DeleteRoute(r Route) error {
-	err := h.route("delete", r, unix.RTM_DELROUTE, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
-func (h *Handle) route(verb string, r Route, kind, flags uint16) error {
 	err := r.check()
 	if err == nil {
-		h.b.Reset()
-		r.put(&h.b, kind, flags)
-		err = h.do()
+		err = translate(h.rt.RouteAdd(newRoute(r)))
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", verb, r, err)
+		return fmt.Errorf("add %s: %w", r, err)
 	}
 	return nil
 }
 
-// tableByte is the table in struct rtmsg, where only small ones fit.
-func tableByte(table uint32) uint8 {
-	if table > 0xff {
-		return unix.RT_TABLE_COMPAT
+// DeleteRoute removes a route. It returns nil if there is none. Fields that are not
+// set match any route, and the first match is removed.
+func (h *Handle) DeleteRoute(r Route) error {
+	err := r.check()
+	if err == nil {
+		n := newRoute(r)
+		n.Scope = netlink.SCOPE_NOWHERE // any
+		err = translate(h.rt.RouteDel(n))
 	}
-	return uint8(table)
+	if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("delete %s: %w", r, err)
+	}
+	return nil
+}
+
+// RouteFilter selects the routes to read.
+type RouteFilter struct {
+	Family   uint8  // unix.AF_INET or AF_INET6; 0 is both
+	Table    uint32 // 0 is the main table
+	Link     int    // the index, 0 for all
+	Protocol uint8  // unix.RTPROT_*, 0 for all
+}
+
+// Routes returns routes, without cached ones. There are none in a table or on a link
+// that does not exist.
+func (h *Handle) Routes(f RouteFilter) ([]Route, error) {
+	var all []Route
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		if f.Family != 0 && f.Family != family {
+			continue
+		}
+		found, err := h.listRoutes(int(family), f)
+		// There is no such table, or no such family.
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, n := range found {
+			for _, r := range routesOf(n) {
+				if f.Link == 0 || f.Link == r.Link {
+					all = append(all, r)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+func (h *Handle) listRoutes(family int, f RouteFilter) ([]netlink.Route, error) {
+	filter := &netlink.Route{Table: int(cmp.Or(f.Table, unix.RT_TABLE_MAIN)), Protocol: netlink.RouteProtocol(f.Protocol)}
+	mask := netlink.RT_FILTER_TABLE
+	if f.Protocol != 0 {
+		mask |= netlink.RT_FILTER_PROTOCOL
+	}
+	return read(func() ([]netlink.Route, error) { return h.rt.RouteListFiltered(family, filter, mask) })
+}
+
+// routesOf returns a Route for each path of a route of the library. It returns none
+// for a route of another family.
+func routesOf(n netlink.Route) []Route {
+	if n.Dst == nil {
+		return nil
+	}
+	r := Route{
+		Dst: prefixOf(n.Dst), Link: n.LinkIndex, Source: addrOf(n.Src),
+		Metric: uint32(n.Priority), Table: uint32(n.Table), Protocol: uint8(n.Protocol), Type: uint8(n.Type),
+	}
+	if !r.Dst.IsValid() {
+		return nil
+	}
+	if len(n.MultiPath) == 0 {
+		return []Route{r.path(n.Flags, n.Gw, n.Via)}
+	}
+	paths := make([]Route, len(n.MultiPath))
+	for i, hop := range n.MultiPath {
+		r.Link = hop.LinkIndex
+		paths[i] = r.path(hop.Flags, hop.Gw, hop.Via)
+	}
+	return paths
+}
+
+// path returns r with what each path has of its own. The gateway of an IPv4 route
+// may be an IPv6 address.
+func (r Route) path(flags int, gateway []byte, via netlink.Destination) Route {
+	r.OnLink = flags&unix.RTNH_F_ONLINK != 0
+	r.Dead = flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) != 0
+	r.Gateway = addrOf(gateway)
+	if v, ok := via.(*netlink.Via); ok {
+		r.Gateway = addrOf(v.Addr)
+	}
+	return r
 }

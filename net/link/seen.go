@@ -2,21 +2,24 @@ package link
 
 import (
 	"net/netip"
+	"slices"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// seen is what was last heard, so that it is not told again. Where it may be
-// wrong it forgets, which costs a look for nothing; the kernel does not tell of
-// all that goes.
+// seen is the state that was reported last, so that repetitions are not reported. The
+// kernel does not report everything that is removed. Where seen may be wrong it
+// forgets, which may cause a report without a change.
 type seen struct {
 	ignore    func(Link) bool
-	known     map[int]linkState
+	links     map[int]linkState
 	addresses map[addressKey]uint32
-	defaults  map[routeKey]Route
+	defaults  map[routeKey]string
 }
 
-// linkState is what counts of a link.
+// linkState are the fields of a link that count.
 type linkState struct {
 	ignored     bool
 	name, mac   string
@@ -29,20 +32,19 @@ type addressKey struct {
 	prefix netip.Prefix
 }
 
-// routeKey is what no two default routes share but for the ways of one.
+// routeKey identifies a default route of the main table.
 type routeKey struct {
-	v6     bool
+	family uint8
 	metric uint32
-	way    int
 }
 
-// addressFlags are those by which an address can be used, or not.
+// addressFlags are the flags that decide whether an address is usable.
 const addressFlags = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_TEMPORARY
 
 func newSeen(ignore func(Link) bool, all []Link) *seen {
-	s := &seen{ignore, map[int]linkState{}, map[addressKey]uint32{}, map[routeKey]Route{}}
+	s := &seen{ignore, map[int]linkState{}, map[addressKey]uint32{}, map[routeKey]string{}}
 	for _, l := range all {
-		s.known[l.Index] = s.state(l)
+		s.links[l.Index] = s.state(l)
 	}
 	return s
 }
@@ -54,78 +56,68 @@ func (s *seen) state(l Link) linkState {
 	return linkState{false, l.Name, string(l.MAC), l.MTU, l.Master, l.Up, l.Running}
 }
 
-// message takes a message of the kernel's, and says whether it changes
-// anything that counts.
-func (s *seen) message(kind uint16, p []byte) bool {
+// message reports whether a notification changes anything that counts.
+func (s *seen) message(kind uint16, payload []byte) bool {
 	switch kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		l, ok := parseLink(p)
+		l, ok := parseLink(payload)
 		return ok && s.link(l, kind == unix.RTM_DELLINK)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		a, ok := parseAddress(p)
-		return ok && a.Global() && !s.known[a.Index].ignored && s.address(a, kind == unix.RTM_DELADDR)
+		a, ok := parseAddress(payload)
+		return ok && a.Global() && !s.links[a.Index].ignored && s.address(a, kind == unix.RTM_DELADDR)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return s.route(p, kind == unix.RTM_DELROUTE)
+		key, content, ok := parseDefaultRoute(payload)
+		return ok && s.route(key, content, kind == unix.RTM_DELROUTE)
 	}
 	return false
 }
 
-func (s *seen) link(l Link, gone bool) bool {
-	before, known := s.known[l.Index]
-	if gone {
-		delete(s.known, l.Index)
+func (s *seen) link(l Link, removed bool) bool {
+	before, known := s.links[l.Index]
+	if removed {
+		delete(s.links, l.Index)
 		s.forget(l.Index)
 		return known && !before.ignored || !known && !s.state(l).ignored
 	}
 	now := s.state(l)
-	s.known[l.Index] = now
-	if known && now == before {
+	s.links[l.Index] = now
+	if known && now == before || !known && now.ignored {
 		return false
 	}
-	// Routes over a link that loses its carrier go without a word.
-	s.forgetRoutes(l.Index)
-	return !now.ignored || known
+	// Routes over a link that loses its carrier are removed without a notification.
+	clear(s.defaults)
+	return true
 }
 
-func (s *seen) address(a Address, gone bool) bool {
+func (s *seen) address(a Address, removed bool) bool {
 	key := addressKey{a.Index, a.Prefix}
 	before, known := s.addresses[key]
 	flags := a.Flags & addressFlags
-	if gone {
+	if removed {
 		delete(s.addresses, key)
 	} else {
 		s.addresses[key] = flags
 	}
-	if !gone && known && before == flags {
+	if !removed && known && before == flags {
 		return false
 	}
-	// So do routes whose source was the address.
-	s.forgetRoutes(a.Index)
+	// So are routes with this preferred source address.
+	clear(s.defaults)
 	return true
 }
 
-func (s *seen) route(p []byte, gone bool) (changed bool) {
-	way := 0
-	parseRoute(p, func(r Route) {
-		if !r.Default() || r.Table != unix.RT_TABLE_MAIN || s.known[r.Link].ignored {
-			return
-		}
-		key := routeKey{r.Dst.Addr().Is6(), r.Metric, way}
-		way++
-		before, known := s.defaults[key]
-		changed = changed || gone || !known || before != r
-		if gone {
-			delete(s.defaults, key)
-		} else {
-			s.defaults[key] = r
-		}
-	})
-	return changed
+func (s *seen) route(key routeKey, content string, removed bool) bool {
+	before, known := s.defaults[key]
+	if removed {
+		delete(s.defaults, key)
+		return true
+	}
+	s.defaults[key] = content
+	return !known || before != content
 }
 
-// forget drops what was heard of a link that is gone.
+// forget drops the addresses of a link that was removed.
 func (s *seen) forget(index int) {
-	s.forgetRoutes(index)
 	for key := range s.addresses {
 		if key.index == index {
 			delete(s.addresses, key)
@@ -133,10 +125,79 @@ func (s *seen) forget(index int) {
 	}
 }
 
-func (s *seen) forgetRoutes(index int) {
-	for key, r := range s.defaults {
-		if r.Link == index {
-			delete(s.defaults, key)
+// parseLink parses the payload of RTM_NEWLINK or RTM_DELLINK. A bridge's notifications
+// about its ports (AF_BRIDGE) describe no link.
+func parseLink(payload []byte) (Link, bool) {
+	if len(payload) < unix.SizeofIfInfomsg || nl.DeserializeIfInfomsg(payload).Family != unix.AF_UNSPEC {
+		return Link{}, false
+	}
+	l, err := netlink.LinkDeserialize(nil, payload)
+	if err != nil {
+		return Link{}, false
+	}
+	return fromLibrary(l), true
+}
+
+// parseAddress parses the payload of RTM_NEWADDR or RTM_DELADDR, because the library's
+// parser is not exported. IPv6 has IFA_LOCAL only with a peer.
+func parseAddress(payload []byte) (Address, bool) {
+	if len(payload) < unix.SizeofIfAddrmsg {
+		return Address{}, false
+	}
+	m := nl.DeserializeIfAddrmsg(payload)
+	attributes, err := nl.ParseRouteAttr(payload[m.Len():])
+	a := Address{Index: int(m.Index), Scope: m.Scope, Flags: uint32(m.Flags)}
+	var local, address netip.Addr
+	for _, attribute := range attributes {
+		switch attribute.Attr.Type {
+		case unix.IFA_LOCAL:
+			local = addrOf(attribute.Value)
+		case unix.IFA_ADDRESS:
+			address = addrOf(attribute.Value)
+		case unix.IFA_FLAGS:
+			a.Flags = number(attribute.Value)
 		}
 	}
+	if !local.IsValid() {
+		local = address
+	}
+	a.Prefix = netip.PrefixFrom(local, int(m.Prefixlen))
+	return a, err == nil && a.Prefix.IsValid()
+}
+
+// parseDefaultRoute parses the payload of RTM_NEWROUTE or RTM_DELROUTE. ok is false if
+// it is not about a default route of the main table. content is what makes two routes
+// equal: all but RTA_CACHEINFO, which contains lifetimes.
+func parseDefaultRoute(payload []byte) (key routeKey, content string, ok bool) {
+	if len(payload) < unix.SizeofRtMsg {
+		return key, "", false
+	}
+	m := nl.DeserializeRtMsg(payload)
+	if m.Dst_len != 0 || m.Flags&unix.RTM_F_CLONED != 0 {
+		return key, "", false
+	}
+	attributes, err := nl.ParseRouteAttr(payload[m.Len():])
+	key.family = m.Family
+	table := uint32(m.Table)
+	equal := slices.Clone(payload[:m.Len()])
+	for _, attribute := range attributes {
+		switch kind := attribute.Attr.Type; kind {
+		case unix.RTA_CACHEINFO:
+			continue
+		case unix.RTA_TABLE:
+			table = number(attribute.Value)
+		case unix.RTA_PRIORITY:
+			key.metric = number(attribute.Value)
+		}
+		equal = append(append(equal, byte(attribute.Attr.Type)), attribute.Value...)
+	}
+	return key, string(equal), err == nil && table == unix.RT_TABLE_MAIN
+}
+
+// number returns an attribute's number, 0 if it has none.
+func number(value []byte) uint32 {
+	if len(value) < 4 {
+		return 0
+	}
+	return nl.NativeEndian().Uint32(value)
 }

@@ -5,51 +5,36 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// Rate is how much a link sends: BitsPerSecond in the long run, and BurstBits
-// at once after a pause. Both are counted with the link's own header. The zero
-// value is no limit.
+// Rate limits what a link sends: BitsPerSecond on average, and BurstBits at once
+// after a pause. Link-layer headers count. The zero value is no limit.
 type Rate struct{ BitsPerSecond, BurstBits uint64 }
 
-// Attributes of a tbf, and the struct that each has to have, by
-// linux/pkt_sched.h.
 const (
-	tbfKind   = "tbf"
-	tbfParms  = 1
-	tbfRate64 = 4
-	tbfBurst  = 6
-
-	tbfParmsLen   = 36
-	tbfRate       = 8  // rate.rate, bytes per second
-	tbfLinkLayer  = 1  // rate.linklayer
-	tbfLimit      = 24 // bytes that wait
-	tbfBuffer     = 28 // what may go at once, in ticks
-	linkLayerEth  = 1  // TC_LINKLAYER_ETHERNET
-	handleRoot    = 0xffffffff
-	sizeofTcmsg   = 20
-	nanosPerTick  = 64 // PSCHED_SHIFT in net/pkt_sched.h
-	nanosPerSec   = 1_000_000_000
-	latencyDivide = 40 // of a second: 25 ms, as of the CNI plugin bandwidth
-	// maxBurst keeps the kernel's arithmetic whole: bytes times a factor of 32
-	// bits (psched_l2t_ns).
+	nanosPerTick = 64 // PSCHED_SHIFT in net/pkt_sched.h
+	nanosPerSec  = 1_000_000_000
+	// queuesPerSecond is 1 s divided by the longest time in the queue: 25 ms, as in
+	// the CNI plugin bandwidth.
+	queuesPerSecond = 40
+	// maxBurst avoids an overflow in the kernel, which multiplies bytes by a factor of
+	// 32 bits (psched_l2t_ns).
 	maxBurst = math.MaxInt32
-	// etherHeader is what is sent beside an MTU's bytes, with a VLAN's tag.
+	// etherHeader is the length of an Ethernet header with a VLAN tag.
 	etherHeader = 18
 )
 
-// Shape limits what the link of this index sends, by a token bucket filter in
-// the place of its root qdisc; packets wait for 25 ms beyond a burst at most,
-// and are dropped then. A rate below 8 bit/s is one of 8. A burst that no
-// packet of the link's MTU would fit into is made as large as one, and one
-// beyond 2 GiB smaller. The zero Rate removes the filter, and nothing else. A
-// link that is missing gives ErrNotFound.
+// Shape limits what the link with this index sends. It sets a token bucket filter as
+// its root qdisc. Packets beyond the burst wait for 25 ms at most, and are dropped
+// then. A rate below 8 bit/s is raised to 8 bit/s, a burst below one packet of the
+// link's MTU to one packet. A burst above 2 GiB is reduced to that. The zero Rate
+// removes the filter, but no other qdisc. ErrNotFound if the link does not exist.
 func (h *Handle) Shape(index int, r Rate) error {
 	if err := h.shape(index, r); err != nil {
-		return fmt.Errorf("limit what link %d sends to %d bit/s: %w", index, r.BitsPerSecond, err)
+		return fmt.Errorf("limit link %d to %d bit/s: %w", index, r.BitsPerSecond, err)
 	}
 	return nil
 }
@@ -67,55 +52,52 @@ func (h *Handle) shape(index int, r Rate) error {
 	if err != nil || have == want {
 		return err
 	}
-	h.b.Reset()
 	if want == (bucket{}) {
-		h.b.Begin(unix.RTM_DELQDISC, 0)
-		rootHeader(&h.b, index)
-		if err := h.do(); !errors.Is(err, unix.ENOENT) { // gone since
+		root := &netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT}}
+		if err := translate(h.rt.QdiscDel(root)); !errors.Is(err, unix.ENOENT) { // removed meanwhile
 			return err
 		}
 		return nil
 	}
-	h.b.Begin(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	rootHeader(&h.b, index)
-	want.put(&h.b)
-	return h.do()
+	return h.setBucket(index, want)
 }
 
-// ShapedTo reads the Rate that Shape has set, the zero Rate where none is. It
-// has what Shape made of the rate and the burst.
+// ShapedTo returns the Rate that Shape has set, as adjusted by Shape; the zero Rate
+// if there is none. ErrNotFound if the link does not exist.
 func (h *Handle) ShapedTo(index int) (Rate, error) {
-	have, err := h.bucket(index)
+	_, err := h.LinkByIndex(index)
+	var have bucket
+	if err == nil {
+		have, err = h.bucket(index)
+	}
 	if err != nil {
-		return Rate{}, fmt.Errorf("read what link %d may send: %w", index, err)
+		return Rate{}, fmt.Errorf("read limit of link %d: %w", index, err)
 	}
 	return have.rate(), nil
 }
 
-// bucket is a token bucket filter in the kernel's units. The burst is not
-// among what is compared: the kernel tells it in ticks alone, which are
-// rounded. The limit has it, in bytes.
+// bucket is a token bucket filter in the kernel's units. The kernel reports the burst
+// in ticks, which are rounded. The limit contains it in bytes.
 type bucket struct {
 	perSecond uint64 // bytes
-	limit     uint32 // bytes: the burst and what comes in 25 ms
+	limit     uint32 // bytes: the burst and what arrives in 25 ms
 }
 
-// bucketOf is the bucket of a Rate, for a link with this MTU.
+// bucketOf returns the bucket of a Rate for a link with this MTU.
 func bucketOf(r Rate, mtu int) bucket {
 	if r.BitsPerSecond == 0 {
 		return bucket{}
 	}
 	perSecond := max(r.BitsPerSecond/8, 1)
 	burst := min(max(r.BurstBits/8, uint64(max(mtu, 0))+etherHeader), maxBurst)
-	return bucket{perSecond, uint32(burst + waiting(perSecond))}
+	return bucket{perSecond, uint32(burst + queued(perSecond))}
 }
 
-// waiting is how many bytes come in 25 ms, no more than the half of what a
-// limit can be.
-func waiting(perSecond uint64) uint64 { return min(perSecond/latencyDivide, math.MaxInt32) }
+// queued returns the bytes that arrive in 25 ms, bounded to half of the maximum limit.
+func queued(perSecond uint64) uint64 { return min(perSecond/queuesPerSecond, math.MaxInt32) }
 
 func (b bucket) burst() uint64 {
-	return uint64(b.limit) - min(waiting(b.perSecond), uint64(b.limit))
+	return uint64(b.limit) - min(queued(b.perSecond), uint64(b.limit))
 }
 
 func (b bucket) rate() Rate {
@@ -126,79 +108,42 @@ func (b bucket) rate() Rate {
 	return Rate{bits, b.burst() * 8}
 }
 
-// rootHeader appends struct tcmsg of a link's root qdisc.
-func rootHeader(b *netlink.Builder, index int) {
-	var m [sizeofTcmsg]byte
-	order.PutUint32(m[4:], uint32(index))
-	order.PutUint32(m[12:], handleRoot)
-	b.Raw(m[:])
-}
-
-// put appends the kind and the options. A link layer spares the kernel's old
-// tables of rates.
-func (b bucket) put(to *netlink.Builder) {
-	to.String(unix.TCA_KIND, tbfKind)
-	options := to.Nest(unix.TCA_OPTIONS)
-	var p [tbfParmsLen]byte
-	p[tbfLinkLayer] = linkLayerEth
-	order.PutUint32(p[tbfRate:], uint32(min(b.perSecond, math.MaxUint32)))
-	order.PutUint32(p[tbfLimit:], b.limit)
-	order.PutUint32(p[tbfBuffer:], b.ticks())
-	to.Bytes(tbfParms, p[:])
-	if b.perSecond > math.MaxUint32 {
-		to.Uint64(tbfRate64, b.perSecond)
+// bucket reads the root qdisc of a link; the zero value if it is another one.
+func (h *Handle) bucket(index int) (bucket, error) {
+	all, err := read(func() ([]netlink.Qdisc, error) { return h.rt.QdiscList(withIndex(index)) })
+	for _, q := range all {
+		if tbf, ok := q.(*netlink.Tbf); ok && tbf.Parent == netlink.HANDLE_ROOT {
+			return bucket{tbf.Rate, tbf.Limit}, err
+		}
 	}
-	// In bytes, for ticks are too coarse for high rates and too few for low.
-	to.Uint32(tbfBurst, uint32(b.burst()))
-	to.End(options)
+	return bucket{}, err
 }
 
-// ticks is how long the burst takes, for kernels that do not know it in bytes.
+// setBucket sets the root qdisc of a link. The library sends the burst in ticks
+// alone, with which the kernel limits it to what is sent in 4.3 s (2^32 ns): at 8
+// bit/s no packet would pass. TCA_TBF_BURST is the burst in bytes. With a link layer
+// the kernel needs no table of rates.
+func (h *Handle) setBucket(index int, b bucket) error {
+	parms := nl.TcTbfQopt{
+		Rate:  nl.TcRateSpec{Linklayer: nl.LINKLAYER_ETHERNET, Rate: uint32(min(b.perSecond, math.MaxUint32))},
+		Limit: b.limit, Buffer: b.ticks(),
+	}
+	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	options.AddRtAttr(nl.TCA_TBF_PARMS, parms.Serialize())
+	if b.perSecond > math.MaxUint32 {
+		options.AddRtAttr(nl.TCA_TBF_RATE64, nl.Uint64Attr(b.perSecond))
+	}
+	options.AddRtAttr(nl.TCA_TBF_BURST, nl.Uint32Attr(uint32(b.burst())))
+	request := h.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
+	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("tbf")))
+	request.AddData(options)
+	return execute(request)
+}
+
+// ticks returns the time in which the burst is sent, for kernels without
+// TCA_TBF_BURST.
 func (b bucket) ticks() uint32 {
 	seconds := float64(b.burst()) / float64(b.perSecond)
 	return uint32(min(math.Ceil(seconds*nanosPerSec/nanosPerTick), math.MaxUint32))
-}
-
-// bucket reads a link's, the zero value where its root qdisc is no such.
-func (h *Handle) bucket(index int) (found bucket, err error) {
-	h.b.Reset()
-	// The kernel tells who asks as it tells all who listen, so not without
-	// ECHO (qdisc_get_notify in net/sched/sch_api.c), and nothing of a qdisc
-	// that a link has by itself: then ACK is what ends the wait.
-	h.b.Begin(unix.RTM_GETQDISC, unix.NLM_F_ECHO|unix.NLM_F_ACK)
-	rootHeader(&h.b, index)
-	err = h.list(unix.RTM_NEWQDISC, nil, func(p []byte) {
-		if q, ok := parseQdisc(p, index); ok {
-			found = q
-		}
-	})
-	// Or it says that there is none.
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
-		err = nil
-	}
-	return found, err
-}
-
-// parseQdisc reads the payload of RTM_NEWQDISC about a link's root; ok is false
-// if it is about another, or no bucket.
-func parseQdisc(p []byte, index int) (b bucket, ok bool) {
-	if len(p) < sizeofTcmsg || order.Uint32(p[4:]) != uint32(index) || order.Uint32(p[12:]) != handleRoot {
-		return b, false
-	}
-	attributes := p[sizeofTcmsg:]
-	if netlink.Text(netlink.Attribute(attributes, unix.TCA_KIND)) != tbfKind {
-		return b, false
-	}
-	for kind, value := range netlink.Attributes(netlink.Attribute(attributes, unix.TCA_OPTIONS)) {
-		switch {
-		case kind == tbfParms && len(value) >= tbfParmsLen:
-			b.limit = order.Uint32(value[tbfLimit:])
-			if b.perSecond == 0 {
-				b.perSecond = uint64(order.Uint32(value[tbfRate:]))
-			}
-		case kind == tbfRate64 && len(value) >= 8:
-			b.perSecond = order.Uint64(value)
-		}
-	}
-	return b, b.perSecond != 0
 }

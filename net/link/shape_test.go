@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"errors"
 	"math"
 	"net"
@@ -10,9 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 )
 
 func TestShape(t *testing.T) {
@@ -98,7 +95,7 @@ func TestShapeHoldsBack(t *testing.T) {
 	if err := host.Shape(must(host.Link("one"))(t).Index, Rate{80e6, 8e6}); err != nil {
 		t.Fatal(err)
 	}
-	listener := listenIn(t, ns)
+	listener := listenTCP(t, ns)
 	defer listener.Close()
 	done := make(chan time.Duration, 1)
 	go func() {
@@ -118,7 +115,7 @@ func TestShapeHoldsBack(t *testing.T) {
 		}
 		done <- time.Since(start)
 	}()
-	if err := netlink.In(hostNS, func() error {
+	if err := netns.Do(hostNS, func() error {
 		c, err := net.DialTCP("tcp", nil, listener.Addr().(*net.TCPAddr))
 		if err != nil {
 			return err
@@ -134,9 +131,9 @@ func TestShapeHoldsBack(t *testing.T) {
 	}
 }
 
-func listenIn(t *testing.T, ns *os.File) (l net.Listener) {
+func listenTCP(t *testing.T, ns *os.File) (l net.Listener) {
 	t.Helper()
-	if err := netlink.In(ns, func() (err error) {
+	if err := netns.Do(ns, func() (err error) {
 		l, err = net.Listen("tcp", "10.1.0.7:0")
 		return err
 	}); err != nil {
@@ -158,29 +155,4 @@ func TestBucketKeepsItsBurst(t *testing.T) {
 			}
 		}
 	}
-}
-
-func FuzzQdisc(f *testing.F) {
-	h, _ := opened(f)
-	if err := h.CreateVeth(Veth{Name: "one", Peer: Peer{Name: "two"}}); err != nil {
-		f.Fatal(err)
-	}
-	one := must(h.Link("one"))(f).Index
-	if err := h.Shape(one, Rate{40e9, 1e6}); err != nil {
-		f.Fatal(err)
-	}
-	h.b.Reset()
-	h.b.Begin(unix.RTM_GETQDISC, unix.NLM_F_ECHO|unix.NLM_F_ACK)
-	rootHeader(&h.b, one)
-	if err := h.list(unix.RTM_NEWQDISC, nil, func(p []byte) { f.Add(bytes.Clone(p), one) }); err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, p []byte, index int) {
-		if b, ok := parseQdisc(p, index); ok {
-			_, _ = b.rate(), b.ticks()
-			if b.perSecond == 0 {
-				t.Errorf("%+v", b)
-			}
-		}
-	})
 }

@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// sysctlRoot is where the settings are. The kernel shows each thread those of
-// its own network namespace.
+// sysctlRoot is the directory of the network sysctls. Each thread sees those of its
+// own network namespace.
 const sysctlRoot = "/proc/sys/net"
 
-// sysctlLimit is longer than any value of the kernel's.
+// sysctlLimit bounds the size of a value, in bytes.
 const sysctlLimit = 64 << 10
 
-// Sysctl reads a setting of the calling thread's network namespace, without
-// the line's end. The key has its parts between dots, or between slashes where
-// an interface's name may have dots: net.ipv4.ip_forward,
-// net/ipv4/conf/eth0.1/forwarding. One that does not exist gives
-// fs.ErrNotExist.
+// Sysctl returns a sysctl of the calling thread's network namespace, without the
+// newline. The parts of the key are separated by dots, or by slashes where the name of
+// an interface may contain dots: net.ipv4.ip_forward, net/ipv4/conf/eth0.1/forwarding.
+// fs.ErrNotExist if there is no such sysctl.
 func Sysctl(key string) (string, error) {
 	file, root, err := sysctlFile(key)
 	if err != nil {
@@ -35,8 +34,8 @@ func Sysctl(key string) (string, error) {
 	return value, nil
 }
 
-// SetSysctl gives a setting of the calling thread's network namespace a value,
-// and writes nothing where it has it. Keys and errors are those of Sysctl.
+// SetSysctl sets a sysctl of the calling thread's network namespace. It does not write
+// a value that is set already. Keys and errors are those of Sysctl.
 func SetSysctl(key, value string) error {
 	if err := setSysctl(key, value); err != nil {
 		return fmt.Errorf("set sysctl %s to %.80q: %w", key, value, err)
@@ -50,7 +49,7 @@ func setSysctl(key, value string) error {
 		return err
 	}
 	defer root.Close()
-	// What cannot be read may still be written (flush, for one).
+	// Some sysctls are write-only, such as net.ipv4.route.flush.
 	have, err := readSysctl(root, file)
 	switch {
 	case err == nil && sameValue(have, value):
@@ -58,7 +57,7 @@ func setSysctl(key, value string) error {
 	case err != nil && !errors.Is(err, fs.ErrPermission):
 		return err
 	}
-	// No O_CREATE: what does not exist would look like a want of permission.
+	// Without O_CREATE: with it, a missing file gives a permission error.
 	f, err := root.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -67,10 +66,10 @@ func setSysctl(key, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sameValue compares values whose numbers the kernel may separate otherwise.
+// sameValue compares values. The kernel may separate numbers by other white space.
 func sameValue(a, b string) bool { return slices.Equal(strings.Fields(a), strings.Fields(b)) }
 
-// sysctlFile is the file of a key below the root, which it opens.
+// sysctlFile opens sysctlRoot and returns the file of a key relative to it.
 func sysctlFile(key string) (string, *os.Root, error) {
 	path := key
 	if !strings.Contains(key, "/") {
@@ -78,7 +77,7 @@ func sysctlFile(key string) (string, *os.Root, error) {
 	}
 	file, found := strings.CutPrefix(path, "net/")
 	if !found || file == "" {
-		return "", nil, errors.New("it is none of the network's, which begin with net")
+		return "", nil, errors.New("not a network sysctl: want the prefix net")
 	}
 	root, err := os.OpenRoot(sysctlRoot)
 	return file, root, err

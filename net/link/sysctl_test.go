@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 )
 
 func TestSysctl(t *testing.T) {
@@ -18,7 +18,7 @@ func TestSysctl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		for _, c := range []struct{ key, value, want string }{
 			{"net.ipv4.ip_forward", "1", "1"},
 			{"net.ipv4.ip_forward", "0", "0"},
@@ -74,7 +74,7 @@ func TestSysctlWritesNothing(t *testing.T) {
 	if info, err := os.Stat("/proc/sys/net/ipv4/tcp_available_congestion_control"); err != nil || info.Mode().Perm()&0o222 != 0 {
 		t.Fatalf("%v, %v: the kernel lets it be written, and another setting has to be found for this test", info, err)
 	}
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		have, err := Sysctl(key)
 		if err != nil {
 			return err

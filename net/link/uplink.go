@@ -10,24 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoRoute says that no default route leads over a link that can carry
-// packets.
+// ErrNoRoute means that there is no default route over a link that can carry packets.
 var ErrNoRoute = errors.New("no default route")
 
-// Uplink is the link by which the node reaches the world.
+// Uplink is the link of the node's default route.
 type Uplink struct {
 	Link Link
-	// V4 and V6 are the addresses of global scope by which others know the
-	// node on that link, best first; those that do not work, or not much
-	// longer, are left out. A source that a default route names comes first.
+	// V4 and V6 are the addresses of global scope on that link that identify the node,
+	// best first: the preferred source address of a default route comes first.
+	// Deprecated, tentative and temporary addresses are left out.
 	V4, V6 []netip.Addr
-	// Gateway4 and Gateway6 are where its default routes lead; the zero value
-	// where there is none, or none is needed.
+	// Gateway4 and Gateway6 are the gateways of its default routes; the zero value if
+	// there is none.
 	Gateway4, Gateway6 netip.Addr
 }
 
-// DefaultRoute reads the best default route of the main table: that with the
-// lowest metric whose link is up and running. ErrNoRoute if there is none.
+// DefaultRoute returns the default route of the main table with the lowest metric
+// whose link is up and running. ErrNoRoute if there is none.
 func (h *Handle) DefaultRoute(v6 bool) (Route, error) {
 	r, _, err := h.defaultRoute(v6)
 	return r, err
@@ -45,7 +44,7 @@ func (h *Handle) defaultRoute(v6 bool) (Route, Link, error) {
 	for _, r := range candidates(all) {
 		l, err := h.LinkByIndex(r.Link)
 		switch {
-		case errors.Is(err, ErrNotFound): // gone since
+		case errors.Is(err, ErrNotFound): // removed meanwhile
 		case err != nil:
 			return Route{}, Link{}, err
 		case l.Up && l.Running:
@@ -55,7 +54,7 @@ func (h *Handle) defaultRoute(v6 bool) (Route, Link, error) {
 	return Route{}, Link{}, ErrNoRoute
 }
 
-// candidates are the default routes that may work, best first.
+// candidates returns the usable default routes, the best first.
 func candidates(all []Route) []Route {
 	all = slices.DeleteFunc(all, func(r Route) bool {
 		return !r.Default() || r.Type != unix.RTN_UNICAST || r.Dead || r.Link == 0
@@ -64,21 +63,21 @@ func candidates(all []Route) []Route {
 	return all
 }
 
-// Uplink finds the link of the best IPv4 default route, or of IPv6's where
-// there is none, with its addresses. ErrNoRoute if there is neither.
+// Uplink returns the link of the best IPv4 default route, or of the best IPv6 default
+// route if there is no IPv4 one, with its addresses. ErrNoRoute if there is neither.
 func (h *Handle) Uplink() (Uplink, error) {
 	r4, l4, err := h.defaultRoute(false)
 	if err != nil && !errors.Is(err, ErrNoRoute) {
-		return Uplink{}, fmt.Errorf("find the uplink: %w", err)
+		return Uplink{}, fmt.Errorf("find uplink: %w", err)
 	}
 	r6, l6, err6 := h.defaultRoute(true)
 	if err6 != nil && !errors.Is(err6, ErrNoRoute) {
-		return Uplink{}, fmt.Errorf("find the uplink: %w", err6)
+		return Uplink{}, fmt.Errorf("find uplink: %w", err6)
 	}
 	u := Uplink{Link: l4, Gateway4: r4.Gateway}
 	switch {
 	case err != nil && err6 != nil:
-		return Uplink{}, fmt.Errorf("find the uplink: %w", ErrNoRoute)
+		return Uplink{}, fmt.Errorf("find uplink: %w", ErrNoRoute)
 	case err != nil:
 		u.Link = l6
 	}
@@ -87,15 +86,16 @@ func (h *Handle) Uplink() (Uplink, error) {
 	} else {
 		r6 = Route{}
 	}
-	addresses, err := h.addresses(u.Link.Index)
+	addresses, err := h.Addresses(u.Link.Index)
 	if err != nil {
-		return Uplink{}, fmt.Errorf("find the addresses of uplink %s: %w", u.Link.Name, err)
+		return Uplink{}, fmt.Errorf("find addresses of uplink %s: %w", u.Link.Name, err)
 	}
 	u.V4, u.V6 = usable(addresses, false, r4.Source), usable(addresses, true, r6.Source)
 	return u, nil
 }
 
-// usable are the addresses of a family by which a node can be known for long.
+// usable returns the addresses of a family that can identify the node for long, with
+// the address first in front.
 func usable(all []Address, v6 bool, first netip.Addr) (some []netip.Addr) {
 	for _, a := range all {
 		if a.Prefix.Addr().Is6() == v6 && a.Global() && !a.Deprecated() && !a.Tentative() && !a.Temporary() {

@@ -1,68 +1,59 @@
-// Package netns owns pinned network namespaces: making them, each kept alive
-// by a bind mount on a file, opening, telling apart, listing and removing
-// them. It knows nothing of what is in them, and keeps no state beside the
-// kernel's.
+// Package netns owns access to network namespaces: it opens one by its path and
+// runs functions in it. It keeps no state.
 //
-// A pin has the propagation of the mount that its folder is on: where that is
-// shared, as systemd makes it, other mount namespaces see the pin; where it is
-// private, only those do that are made later. Removing it works in either case,
-// for the kernel takes all mounts of all mount namespaces off a file that is
-// unlinked (__detach_mounts in fs/namespace.c).
+// It does not use github.com/vishvananda/netns, whose GetFromPath opens what is at
+// the path without a check: opening a device can start it, and opening a FIFO can
+// block. Its Set leaves a thread of the Go scheduler in the wrong namespace if the
+// way back fails.
 package netns
 
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotNamespace says that something is no network namespace.
+// ErrNotNamespace means that a file is not a network namespace.
 var ErrNotNamespace = errors.New("not a network namespace")
 
-// Open opens the network namespace that is pinned at path, or that a process
-// is in (/proc/PID/ns/net). The errors are ErrNotNamespace and fs.ErrNotExist,
-// wrapped, beside those of the system.
-//
-// Links are followed: those of /proc are links that only the kernel can
-// follow. What is there is therefore looked at before it is opened, since to
-// open a device may be to start it, and to open a pipe may be to wait.
+// Open opens the network namespace that is bind-mounted at path, or that of a
+// process (/proc/PID/ns/net). It follows symbolic links, because those in /proc are
+// resolved by the kernel alone. Errors wrap ErrNotNamespace, fs.ErrNotExist or an
+// error of the system. Files of other types are not opened.
 func Open(path string) (*os.File, error) {
-	at, err := find(path, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
-	}
-	defer unix.Close(at)
-	fd, err := reopen(at)
+	fd, err := open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// find takes hold of a path without opening what is there.
-func find(path string, flags int) (int, error) {
-	return retry(func() (int, error) { return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0) })
-}
-
-// reopen opens what find has found, if it is a network namespace.
-func reopen(at int) (int, error) {
-	if !isNSFS(at) {
+// open gets an O_PATH descriptor, which has no effect on the file, and opens the
+// file behind it if it is a network namespace.
+func open(path string) (int, error) {
+	at, err := retry(func() (int, error) { return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	if !onNSFS(at) {
 		return -1, ErrNotNamespace
 	}
-	fd, err := retry(func() (int, error) { return unix.Open(handle(at), unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	same := "/proc/thread-self/fd/" + strconv.Itoa(at)
+	fd, err := retry(func() (int, error) { return unix.Open(same, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return -1, err
 	}
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%w: ask for its kind: %w", ErrNotNamespace, err)
+		err = fmt.Errorf("%w: read namespace type: %w", ErrNotNamespace, err)
 	case kind != unix.CLONE_NEWNET:
-		err = fmt.Errorf("%w but one of another kind (%#x)", ErrNotNamespace, kind)
+		err = fmt.Errorf("%w: namespace of type %#x", ErrNotNamespace, kind)
 	default:
 		return fd, nil
 	}
@@ -70,15 +61,12 @@ func reopen(at int) (int, error) {
 	return -1, err
 }
 
-// isNSFS says whether an open file is of the file system of namespaces.
-func isNSFS(fd int) bool {
+// onNSFS reports whether an open file is on nsfs, the file system of namespaces.
+func onNSFS(fd int) bool {
 	var s unix.Statfs_t
 	_, err := retry(func() (int, error) { return 0, unix.Fstatfs(fd, &s) })
 	return err == nil && uint32(s.Type) == unix.NSFS_MAGIC
 }
-
-// handle is a path to an open file that leads nowhere else.
-func handle(fd int) string { return "/proc/thread-self/fd/" + strconv.Itoa(fd) }
 
 func retry(do func() (int, error)) (int, error) {
 	for {
@@ -89,43 +77,36 @@ func retry(do func() (int, error)) (int, error) {
 	}
 }
 
-// ID tells a namespace from all others that live at the same time.
-type ID struct{ Device, Inode uint64 }
+// ownNamespace is the network namespace of the calling thread.
+const ownNamespace = "/proc/thread-self/ns/net"
 
-// IDOf is the ID of an open namespace.
-func IDOf(ns *os.File) (ID, error) {
-	var s unix.Stat_t
-	if err := unix.Fstat(int(ns.Fd()), &s); err != nil {
-		return ID{}, fmt.Errorf("identify network namespace %s: %w", ns.Name(), err)
-	}
-	return ID{uint64(s.Dev), s.Ino}, nil
+// Do calls f on a thread in the network namespace open as ns, and returns its error.
+// f must start no goroutine that depends on the namespace. f must return: if it ends
+// its goroutine (t.Skip, t.Fatal), Do blocks forever. If the thread cannot return to
+// its own namespace, it ends.
+func Do(ns *os.File, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- onThread(ns, f) }()
+	return <-done
 }
 
-// Same says whether two open namespaces are one. What cannot be asked is not
-// the same as anything.
-func Same(a, b *os.File) bool {
-	x, errA := IDOf(a)
-	y, errB := IDOf(b)
-	return errA == nil && errB == nil && x == y
-}
-
-// List names the pins in a folder, sorted, with what calls that were killed
-// have left of theirs: Remove is for both, and Open tells them apart. A folder
-// that does not exist has none.
-func List(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// onThread locks the calling goroutine to its thread. The runtime ends the thread of
+// a goroutine that ends while it is locked.
+func onThread(ns *os.File, f func() error) error {
+	runtime.LockOSThread()
+	home, err := os.Open(ownNamespace)
 	if err != nil {
-		return nil, fmt.Errorf("list network namespaces: %w", err)
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace: %w", err)
 	}
-	var names []string
-	for _, e := range entries {
-		// This is the kind of the file below the mount.
-		if e.Type().IsRegular() {
-			names = append(names, e.Name())
-		}
+	defer home.Close()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace %s: %w", ns.Name(), err)
 	}
-	return names, nil
+	err = f()
+	if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
 }

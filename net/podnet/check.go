@@ -13,14 +13,14 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// ErrChanged says that a pod's network is no longer what Setup made.
+// ErrChanged means that a pod's network differs from what Setup created.
 var ErrChanged = errors.New("it is no longer as it was set up")
 
-// Check compares a pod's network with what Setup made: interfaces, addresses,
-// rules and ports. It changes nothing. What differs gives ErrChanged.
+// Check compares a pod's network with what Setup created: interfaces, addresses,
+// rules and ports. It changes nothing. ErrChanged if something differs.
 func (n *Network) Check(p Pod) error {
 	if err := n.check(&p); err != nil {
-		return fmt.Errorf("check the network of %s: %w", p.name(), err)
+		return fmt.Errorf("check network of %s: %w", p.name(), err)
 	}
 	return nil
 }
@@ -48,8 +48,14 @@ func (n *Network) check(p *Pod) error {
 		return fmt.Errorf("%w: its interface %s is gone", ErrChanged, hostName(lease.Owner))
 	case err != nil:
 		return err
-	case end.Master != bridge.Index || !end.Up || end.Hairpin != n.cfg.Hairpin:
+	case end.Master != bridge.Index || !end.Up:
 		return fmt.Errorf("%w: its interface %s", ErrChanged, end.Name)
+	}
+	switch hairpin, err := host.Hairpin(end.Index); {
+	case err != nil:
+		return err
+	case hairpin != n.cfg.Hairpin:
+		return fmt.Errorf("%w: hairpin mode of its interface %s", ErrChanged, end.Name)
 	}
 	if err := n.checkInside(p, lease.Addresses); err != nil {
 		return err
@@ -62,7 +68,7 @@ func (n *Network) check(p *Pod) error {
 	return n.checkSender(senderOf(lease))
 }
 
-// checkSender sees that the pod sends from its own addresses alone.
+// checkSender checks that the pod can send from its own addresses alone.
 func (n *Network) checkSender(s nft.Sender) error {
 	return n.withSenders(func(table *nft.Senders) error {
 		if err := table.Supported(); err != nil {
@@ -70,14 +76,14 @@ func (n *Network) checkSender(s nft.Sender) error {
 		}
 		err := table.Verify()
 		if errors.As(err, new(*nft.Edited)) || errors.Is(err, nft.ErrNoTable) {
-			return fmt.Errorf("%w: what pods may send from: %w", ErrChanged, err)
+			return fmt.Errorf("%w: source addresses of pods: %w", ErrChanged, err)
 		}
 		if err != nil {
 			return err
 		}
 		has, err := table.Has(s)
 		if err == nil && !has {
-			err = fmt.Errorf("%w: what the pod may send from", ErrChanged)
+			err = fmt.Errorf("%w: source addresses of the pod", ErrChanged)
 		}
 		return err
 	})
@@ -104,13 +110,13 @@ func (n *Network) checkRules(ports []nft.Port) error {
 	for _, want := range ports {
 		want.Owner = nft.KeptOwner(want.Owner)
 		if !slices.Contains(have, want) {
-			return fmt.Errorf("%w: port %v of the host", ErrChanged, want)
+			return fmt.Errorf("%w: host port %v", ErrChanged, want)
 		}
 	}
 	return nil
 }
 
-// checkInside looks into the pod's namespace.
+// checkInside checks the pod's namespace.
 func (n *Network) checkInside(p *Pod, addresses []netip.Addr) error {
 	ns, err := netns.Open(p.NetNS)
 	if err != nil {
@@ -125,7 +131,7 @@ func (n *Network) checkInside(p *Pod, addresses []netip.Addr) error {
 	l, err := inside.Link(p.Interface)
 	switch {
 	case errors.Is(err, link.ErrNotFound):
-		return fmt.Errorf("%w: %s is gone from the pod", ErrChanged, p.Interface)
+		return fmt.Errorf("%w: interface %s of the pod is gone", ErrChanged, p.Interface)
 	case err != nil:
 		return err
 	case !l.Up:
@@ -143,13 +149,13 @@ func (n *Network) checkInside(p *Pod, addresses []netip.Addr) error {
 	return n.checkRoutes(inside, l.Index, addresses)
 }
 
-// checkRoutes sees that the pod still finds the world.
+// checkRoutes checks the pod's default routes.
 func (n *Network) checkRoutes(inside *link.Handle, index int, addresses []netip.Addr) error {
 	for _, a := range addresses {
 		in, _ := n.cfg.rangeOf(a)
 		r, err := inside.DefaultRoute(a.Is6())
 		if errors.Is(err, link.ErrNoRoute) || err == nil && (r.Link != index || r.Gateway != in.Gateway) {
-			return fmt.Errorf("%w: the pod's default route by %v", ErrChanged, in.Gateway)
+			return fmt.Errorf("%w: the pod's default route via %v", ErrChanged, in.Gateway)
 		}
 		if err != nil {
 			return err
@@ -158,11 +164,11 @@ func (n *Network) checkRoutes(inside *link.Handle, index int, addresses []netip.
 	return nil
 }
 
-// Ready says why no pod could be set up now: nil if one could. It makes
-// nothing. What is missing of that which all pods share is made with the next.
+// Ready returns why no pod can be set up now, nil if one can. It changes nothing. What
+// is missing of the state that all pods share is created with the next pod.
 func (n *Network) Ready() error {
 	if err := n.canBeMade(); err != nil {
-		return fmt.Errorf("pods' network: %w", err)
+		return fmt.Errorf("pod network is not ready: %w", err)
 	}
 	return nil
 }
@@ -179,10 +185,10 @@ func (n *Network) canBeMade() error {
 	case err != nil:
 		return err
 	case l.Kind != "bridge":
-		return fmt.Errorf("%s is to be the pods' bridge: %w (%s)", n.cfg.Bridge, link.ErrOtherKind, cmp.Or(l.Kind, "a device"))
+		return fmt.Errorf("%s cannot be the pods' bridge: %w (%s)", n.cfg.Bridge, link.ErrOtherKind, cmp.Or(l.Kind, "a device"))
 	}
 	if len(n.cfg.Ranges) == 0 {
-		return errors.New("there is no range of addresses for pods")
+		return errors.New("no range of addresses for pods is configured")
 	}
 	table, err := nft.Open()
 	if err != nil {

@@ -10,11 +10,10 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Collect takes away what belongs to pods that do not live: networks of those
-// that went without Teardown, and what calls that were killed have left. A
-// runtime lists a container only when its network is there: who judges by such
-// a list has to spare entries that are younger. An error of one keeps none of
-// the others from being taken away.
+// Collect removes the networks of pods for which lives returns false, such as those
+// that ended without Teardown, and orphans of killed calls. A runtime lists a
+// container only when its network exists, so that a caller with such a list must keep
+// entries that are newer than the list. Collect continues after an error.
 func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
 	var errs []error
 	leases, err := n.leases.Collect(func(l ipam.Lease) bool {
@@ -31,10 +30,9 @@ func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
 	return len(leases), errors.Join(append(errs, n.sweep())...)
 }
 
-// sweep takes away what the kernel has without a lease.
+// sweep removes what the kernel has without a lease.
 func (n *Network) sweep() error {
-	// Links come first: what is made after they were listed has its lease
-	// before it.
+	// Links are listed before leases: each of them is created after its lease.
 	host, err := link.Open()
 	if err != nil {
 		return err

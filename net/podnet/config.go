@@ -10,42 +10,42 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Config is what all pods of a node share.
+// Config is the configuration that all pods of a node share.
 type Config struct {
-	// Bridge is the name of the interface that the pods are attached to.
+	// Bridge is the name of the bridge to which the pods are attached.
 	Bridge string
-	// MTU of the pods' interfaces in bytes; 0 is that of the uplink when the
-	// pod is set up.
+	// MTU of the pods' interfaces in bytes; 0 is the MTU of the uplink when the pod is
+	// set up.
 	MTU int
-	// Ranges are where addresses come from, one of each: at most one of IPv4
-	// and one of IPv6. Without any, networks can be taken down alone.
+	// Ranges are the ranges of addresses, at most one of IPv4 and one of IPv6. A pod
+	// gets one address of each. Without a range pods can only be torn down.
 	Ranges []ipam.Range
-	// Kept are networks that pods still have addresses of, and that give no
-	// more.
+	// Kept are ranges of which pods still have addresses, and from which no more
+	// addresses are allocated.
 	Kept []ipam.Range
-	// Masquerade gives what pods send beyond the node the node's address.
+	// Masquerade replaces the source address of what pods send beyond the node by the
+	// node's address.
 	Masquerade bool
-	// Direct are destinations for which it does not.
+	// Direct are destinations without masquerading.
 	Direct []netip.Prefix
-	// Hairpin has the bridge send back to a pod what it sends to itself.
+	// Hairpin makes the bridge send back to a pod what the pod sends to itself.
 	Hairpin bool
-	// Promiscuous has the bridge itself do that.
+	// Promiscuous has the same effect with the bridge's promiscuous mode.
 	Promiscuous bool
-	// Reserved are ports of TCP of the host that no pod has: others listen there,
-	// or will.
+	// Reserved are TCP ports of the host that no pod gets: the node uses them.
 	Reserved []uint16
-	// StateDir holds the leases. They do not outlive the boot, so it may be in
-	// a tmpfs.
+	// StateDir is the directory of the leases. They are not valid after a reboot, so
+	// that it may be in a tmpfs.
 	StateDir string
 }
 
-// complete checks the configuration and fills in what follows.
+// complete validates the configuration and sets defaults.
 func (c Config) complete() (Config, error) {
 	if err := link.ValidName(c.Bridge); err != nil {
 		return c, err
 	}
 	if c.StateDir == "" {
-		return c, errors.New("there is no folder for leases")
+		return c, errors.New("StateDir is required")
 	}
 	var err error
 	if c.Ranges, err = completed(c.Ranges); err != nil {
@@ -57,7 +57,7 @@ func (c Config) complete() (Config, error) {
 	for i, r := range c.Ranges {
 		for _, s := range c.Ranges[:i] {
 			if r.Prefix.Addr().Is4() == s.Prefix.Addr().Is4() {
-				return c, fmt.Errorf("%v and %v are of one family, and a pod has one address of each", s.Prefix, r.Prefix)
+				return c, fmt.Errorf("ranges %v and %v are of the same family, and a pod has one address of each", s.Prefix, r.Prefix)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func completed(ranges []ipam.Range) ([]ipam.Range, error) {
 	return out, nil
 }
 
-// base is what the rules are made of.
+// base returns the input of the shared rules.
 func (c *Config) base() nft.Base {
 	b := nft.Base{Bridge: c.Bridge, Direct: c.Direct, Masquerade: c.Masquerade}
 	for _, ranges := range [][]ipam.Range{c.Ranges, c.Kept} {
@@ -86,7 +86,7 @@ func (c *Config) base() nft.Base {
 	return b
 }
 
-// bridge is what the bridge has to be like.
+// bridge returns the desired state of the bridge.
 func (c *Config) bridge() link.Bridge {
 	b := link.Bridge{Name: c.Bridge, MTU: c.MTU, Promiscuous: c.Promiscuous}
 	for _, ranges := range [][]ipam.Range{c.Ranges, c.Kept} {
@@ -97,7 +97,7 @@ func (c *Config) bridge() link.Bridge {
 	return b
 }
 
-// families says which of IPv4 and IPv6 the pods have.
+// families reports which of IPv4 and IPv6 the pods have.
 func (c *Config) families() (v4, v6 bool) {
 	for _, r := range c.Ranges {
 		v4, v6 = v4 || r.Prefix.Addr().Is4(), v6 || r.Prefix.Addr().Is6()
@@ -105,7 +105,7 @@ func (c *Config) families() (v4, v6 bool) {
 	return v4, v6
 }
 
-// rangeOf is the range that an address is of.
+// rangeOf returns the range that contains an address.
 func (c *Config) rangeOf(a netip.Addr) (ipam.Range, bool) {
 	for _, ranges := range [][]ipam.Range{c.Ranges, c.Kept} {
 		for _, r := range ranges {

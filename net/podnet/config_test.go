@@ -16,8 +16,8 @@ func TestConfigRefused(t *testing.T) {
 	}{
 		{"no bridge", "name", func(c *Config) { c.Bridge = "" }},
 		{"a path for a bridge", "name", func(c *Config) { c.Bridge = "../../x" }},
-		{"no folder", "no folder for leases", func(c *Config) { c.StateDir = "" }},
-		{"two of a family", "of one family", func(c *Config) { c.Ranges[1].Prefix = prefix("10.77.0.0/24") }},
+		{"no folder", "StateDir is required", func(c *Config) { c.StateDir = "" }},
+		{"two of a family", "of the same family", func(c *Config) { c.Ranges[1].Prefix = prefix("10.77.0.0/24") }},
 		{"too small", "too small", func(c *Config) { c.Ranges[0].Prefix = prefix("10.77.0.0/31") }},
 		{"host bits", "write 10.77.0.0/24", func(c *Config) { c.Kept = []ipam.Range{{Prefix: prefix("10.77.0.1/24")}} }},
 	} {

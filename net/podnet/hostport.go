@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// PortInUse says that a process of the host listens on a port that a pod
-// wants: the pod would take its connections away.
+// PortInUse means that a process of the host listens on a requested host port. The
+// pod would get its connections.
 type PortInUse struct{ Port nft.Port }
 
 // Error names the port.
@@ -20,20 +20,20 @@ func (e *PortInUse) Error() string {
 	return fmt.Sprintf("port %d/%v of the host is in use by a process of the host", e.Port.Host, e.Port.Protocol)
 }
 
-// PortReserved says that a pod wants a port of the host that no pod may have.
+// PortReserved means that a requested host port is reserved for the node.
 type PortReserved struct{ Port nft.Port }
 
 // Error names the port.
 func (e *PortReserved) Error() string {
-	return fmt.Sprintf("port %d/%v of the host is the node's own: give the pod another hostPort", e.Port.Host, e.Port.Protocol)
+	return fmt.Sprintf("port %d/%v of the host is reserved for the node: give the pod another hostPort", e.Port.Host, e.Port.Protocol)
 }
 
 func (c *Config) reserved(p nft.Port) bool {
 	return p.Protocol == nft.TCP && slices.Contains(c.Reserved, p.Host)
 }
 
-// allowed divides ports into those that pods may have, and those that an
-// earlier configuration has given them.
+// allowed divides ports into those that pods may have, and reserved ones, which an
+// earlier configuration may have allowed.
 func (c *Config) allowed(ports []nft.Port) (may, not []nft.Port) {
 	for _, p := range ports {
 		if c.reserved(p) {
@@ -45,16 +45,16 @@ func (c *Config) allowed(ports []nft.Port) (may, not []nft.Port) {
 	return may, not
 }
 
-// checkFree looks whether processes of the host leave ports alone, in the
-// network namespace of the calling thread, by binding each for a moment.
+// checkFree checks that no process of the host uses the ports, in the network
+// namespace of the calling thread. It binds each port for a moment.
 func checkFree(ports []nft.Port) error {
 	for i := range ports {
 		err := bind(&ports[i])
 		if errors.Is(err, unix.EADDRINUSE) {
 			return &PortInUse{Port: ports[i]}
 		}
-		// What else keeps from binding (an address that the host does not have
-		// yet, a kernel without SCTP) keeps nobody's connections away.
+		// Other errors, such as those of an address that the host does not have yet or
+		// of a kernel without SCTP, do not mean that another process uses the port.
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func bind(p *nft.Port) error {
 		}
 	}
 	if p.Protocol == nft.TCP {
-		// Connections that have ended and wait (TIME_WAIT) listen to nobody.
+		// Connections in TIME_WAIT do not use the port.
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -103,7 +103,7 @@ func addrs(texts ...string) []netip.Addr {
 }
 
 // on runs something in the host's namespace.
-func (l *lab) on(do func() error) error { return netlink.In(l.host, do) }
+func (l *lab) on(do func() error) error { return netns.Do(l.host, do) }
 
 // must runs something there that has to succeed.
 func (l *lab) must(do func() error) {
@@ -157,7 +157,7 @@ func (p *pod) address(v6 bool) string {
 // serve answers on a port of a namespace with the address of who asks.
 func serve(t testing.TB, ns *os.File, network string, port int) {
 	t.Helper()
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		if strings.HasPrefix(network, "udp") {
 			c, err := net.ListenPacket(network, ":"+strconv.Itoa(port))
 			if err != nil {
@@ -205,7 +205,7 @@ func hostOf(a net.Addr) string {
 // ask says as whom a server sees somebody in a namespace.
 func ask(ns *os.File, network, address string) (string, error) {
 	seen := ""
-	err := netlink.In(ns, func() error {
+	err := netns.Do(ns, func() error {
 		c, err := net.DialTimeout(network, address, 3*time.Second)
 		if err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Uses says whether a pod has an address of a network.
+// Uses reports whether a pod has an address in a network.
 func (n *Network) Uses(network netip.Prefix) (bool, error) {
 	leases, err := n.leases.All()
 	if err != nil {
@@ -19,21 +19,21 @@ func (n *Network) Uses(network netip.Prefix) (bool, error) {
 	return slices.ContainsFunc(leases, func(l ipam.Lease) bool { return slices.ContainsFunc(l.Addresses, network.Contains) }), nil
 }
 
-// Entry is one pod's network, for people.
+// Entry describes one pod's network.
 type Entry struct {
 	ID        ID
-	Pod       string // namespace/name, "" if nobody said it
+	Pod       string // namespace/name, "" if unknown
 	Interface string // on the host's side
 	Addresses []netip.Addr
 	Ports     []nft.Port
-	Since     time.Time // by a clock that may have been wrong
+	Since     time.Time // the clock may have been wrong
 }
 
-// List is the network of every pod, in the order of their addresses.
+// List returns the networks of all pods, in the order of their addresses.
 func (n *Network) List() ([]Entry, error) {
 	leases, err := n.leases.All()
 	if err != nil {
-		return nil, fmt.Errorf("list the pods' networks: %w", err)
+		return nil, fmt.Errorf("list networks of pods: %w", err)
 	}
 	entries := make([]Entry, len(leases))
 	for i, l := range leases {
@@ -42,7 +42,7 @@ func (n *Network) List() ([]Entry, error) {
 	return entries, nil
 }
 
-// Entry is that of one pod; fs.ErrNotExist if it has none.
+// Entry returns the network of one pod. fs.ErrNotExist if there is none.
 func (n *Network) Entry(id ID) (Entry, error) {
 	l, err := n.leases.Get(id.Owner())
 	if err != nil {

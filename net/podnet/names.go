@@ -8,35 +8,34 @@ import (
 	"strings"
 )
 
-// ID says whose a network is: a container, as the runtime names its sandbox,
-// and the interface in it.
+// ID identifies the network of a pod sandbox: the sandbox's ID at the runtime, and the
+// interface in it.
 type ID struct {
 	Container, Interface string
 }
 
-// Owner is the ID as one text. A container's name has no slash.
+// Owner returns the ID as one string. A container ID has no slash.
 func (id ID) Owner() string { return id.Container + "/" + id.Interface }
 
-// idOf reads an Owner.
+// idOf parses an Owner.
 func idOf(owner string) ID {
 	container, name, _ := strings.Cut(owner, "/")
 	return ID{container, name}
 }
 
-// alias begins the alias of each interface on the host's side: by it those that
-// this package has made are known.
+// alias is the prefix of the aliases of host interfaces that this package creates.
 const alias = "tinylet:"
 
-// hostName is the name of the interface on the host's side. It is the same each
-// time, so that one that a killed call left is found again. "veth" is what
-// network managers leave alone.
+// hostName returns the name of the host interface. It depends on the owner alone, so
+// that the interface of a killed call is found again. Network managers ignore
+// interfaces with the prefix veth.
 func hostName(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return "veth" + hex.EncodeToString(sum[:5])
 }
 
-// macOf is the MAC address of a pod by its first address: who has cached the
-// one knows the other, also when the address goes to another pod.
+// macOf returns the MAC address for a pod's first address. Neighbours with a cached
+// entry reach the next pod with that address too.
 func macOf(address netip.Addr) net.HardwareAddr {
 	if address.Is4() {
 		a := address.As4()

@@ -11,22 +11,22 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Pod is what is asked for.
+// Pod is the request for a pod's network.
 type Pod struct {
 	ID
 	// NetNS is the path of its network namespace.
 	NetNS string
-	// Namespace, Name and UID are for people, and UID, or else the names, is
-	// what an address goes by that stays the same over reboots.
+	// Namespace, Name and UID are for people. UID, or else Namespace and Name, is the
+	// key by which a pod gets the same address again after a reboot.
 	Namespace, Name, UID string
-	// Ports are those of the host that lead to it. Owner is filled in, and so
-	// is Pod where it is not set: one for each address of HostIP's family.
+	// Ports are the host ports. Owner is set by this package, and so is Pod: there is
+	// one port for each address of HostIP's family.
 	Ports []nft.Port
-	// Ingress and Egress bound what goes in and what comes out; zero does not.
+	// Ingress and Egress limit what the pod receives and sends; zero is no limit.
 	Ingress, Egress link.Rate
-	// Wanted are its addresses, if just these are asked for.
+	// Wanted are the requested addresses; nil are any.
 	Wanted []netip.Addr
-	// MAC is its address, if just this one is asked for.
+	// MAC is the requested MAC address; nil is any.
 	MAC net.HardwareAddr
 }
 
@@ -47,27 +47,26 @@ func (p *Pod) label() string {
 	return p.Namespace + "/" + p.Name
 }
 
-// detail is what a lease remembers, beside the addresses, of what was made.
+// detail is what a lease records besides the addresses.
 type detail struct {
 	NetNS string     `json:"netns,omitempty"`
 	Ports []nft.Port `json:"ports,omitempty"`
-	// MAC is the pod's, if just this one was asked for.
+	// MAC is the requested MAC address, if any.
 	MAC net.HardwareAddr `json:"mac,omitempty"`
-	// Leaving says that the ports are being taken away, so that nobody puts
-	// them back.
+	// Leaving means that the ports are being removed and must not be restored.
 	Leaving bool `json:"leaving,omitempty"`
 }
 
 func (d detail) encode() ([]byte, error) { return json.Marshal(d) }
 
-// detailOf reads a lease's; one that cannot be read is empty, and what it
-// would have told is found by its owner.
+// detailOf parses the detail of a lease. If that fails, it is empty and whole is
+// false; what belongs to the lease is then found by its owner.
 func detailOf(l ipam.Lease) (d detail, whole bool) {
 	err := json.Unmarshal(l.Detail, &d)
 	return d, err == nil
 }
 
-// portsOf are the ports as the table has them, for the addresses of a lease.
+// portsOf returns the host ports as in the table, for the addresses of a lease.
 func (p *Pod) portsOf(addresses []netip.Addr) ([]nft.Port, error) {
 	var all []nft.Port
 	for _, port := range p.Ports {
@@ -82,22 +81,22 @@ func (p *Pod) portsOf(addresses []netip.Addr) ([]nft.Port, error) {
 			all = append(all, port)
 		}
 		if !found {
-			return nil, fmt.Errorf("port %v of the host: the pod has no address of that family", port)
+			return nil, fmt.Errorf("host port %v: the pod has no address of that family", port)
 		}
 	}
 	return all, nil
 }
 
-// Result is what a pod has.
+// Result describes the network that was set up.
 type Result struct {
 	Bridge, Host, Inside Interface
-	// Addresses are the pod's, with the prefix of its network, and Gateways
-	// are where its default routes lead, in the same order.
+	// Addresses are the pod's addresses, with the prefix length of their network.
+	// Gateways are the gateways of its default routes, in the same order.
 	Addresses []netip.Prefix
 	Gateways  []netip.Addr
 }
 
-// Interface is one of those that belong to a pod's network.
+// Interface is an interface of a pod's network.
 type Interface struct {
 	Name string
 	MAC  net.HardwareAddr

@@ -9,15 +9,15 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// holder is a lease with ports that are not being taken away. Not are those that
-// it has of an earlier configuration and may not have.
+// holder is a lease with host ports that are not being removed. not are reserved
+// ports that an earlier configuration allowed.
 type holder struct {
 	owner      string
 	ports, not []nft.Port
 }
 
-// holders are all, those first that were first: where two want one port, it was
-// most likely theirs.
+// holders returns all holders, the oldest first: if two have the same port, the older
+// one most likely had it.
 func (n *Network) holders() ([]holder, error) {
 	leases, err := n.leases.All()
 	if err != nil {
@@ -35,7 +35,7 @@ func (n *Network) holders() ([]holder, error) {
 	return all, nil
 }
 
-// ensureRules makes the rules if they are not there or are others.
+// ensureRules creates the rules if they do not exist or differ.
 func (n *Network) ensureRules(table *nft.Table) error {
 	return n.withPorts(table, func(ports func() ([]nft.Port, error)) error {
 		_, err := table.Ensure(n.cfg.base(), ports)
@@ -43,10 +43,9 @@ func (n *Network) ensureRules(table *nft.Table) error {
 	})
 }
 
-// withPorts has rules written together with the ports of all leases: a later
-// call looks no further than for the rules, also when this one is killed. Ports
-// of pods that were taken down meanwhile are taken away again, since Teardown may
-// have been before.
+// withPorts calls write, which writes the rules together with the ports of all leases:
+// if this call is killed, a later one checks only the rules. Ports of pods that were
+// torn down meanwhile are removed again, because Teardown may have run before.
 func (n *Network) withPorts(table *nft.Table, write func(ports func() ([]nft.Port, error)) error) error {
 	var put []nft.Port
 	err := write(func() ([]nft.Port, error) {
@@ -71,8 +70,8 @@ func (n *Network) withPorts(table *nft.Table, write func(ports func() ([]nft.Por
 	return table.RemovePorts(slices.DeleteFunc(put, func(p nft.Port) bool { return stay[p.Owner] }))
 }
 
-// restorePorts puts the ports of all leases back that are not there, takes those
-// away that no pod may have, and tells which cannot be.
+// restorePorts adds missing ports of all leases and removes reserved ones. It
+// continues after an error.
 func (n *Network) restorePorts(table *nft.Table) error {
 	holders, err := n.holders()
 	if err != nil {
@@ -85,8 +84,8 @@ func (n *Network) restorePorts(table *nft.Table) error {
 	return errors.Join(errs...)
 }
 
-// restore puts the ports of one lease back, and takes them away again if the
-// pod is being taken down meanwhile: Teardown may have been before.
+// restore adds the ports of one lease, and removes them again if the pod is torn down
+// meanwhile, because Teardown may have run before.
 func (n *Network) restore(table *nft.Table, h holder) error {
 	if err := table.AddPorts(h.ports); err != nil {
 		return err

@@ -8,13 +8,13 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// senderOf is what the pod of a lease may send from.
+// senderOf returns the source addresses that the pod of a lease may use.
 func senderOf(l ipam.Lease) nft.Sender {
 	d, _ := detailOf(l)
 	return nft.Sender{Port: hostName(l.Owner), MAC: d.mac(l), Addresses: l.Addresses}
 }
 
-// mac is the MAC address of a lease's pod, nil for a lease without an address.
+// mac returns the MAC address of a lease's pod, nil for a lease without an address.
 func (d detail) mac(l ipam.Lease) net.HardwareAddr {
 	switch {
 	case d.MAC != nil:
@@ -25,7 +25,7 @@ func (d detail) mac(l ipam.Lease) net.HardwareAddr {
 	return macOf(l.Addresses[0])
 }
 
-// senders are those of all leases.
+// senders returns the senders of all leases.
 func (n *Network) senders() ([]nft.Sender, error) {
 	leases, err := n.leases.All()
 	if err != nil {
@@ -38,8 +38,8 @@ func (n *Network) senders() ([]nft.Sender, error) {
 	return all, nil
 }
 
-// withSenders does something with the table of what pods send from. A kernel
-// that cannot have it has pods start all the same.
+// withSenders calls do with the table of source addresses. On a kernel that does not
+// support the table pods start without it.
 func (n *Network) withSenders(do func(*nft.Senders) error) error {
 	table, err := n.openSenders()
 	if err == nil {
@@ -51,22 +51,22 @@ func (n *Network) withSenders(do func(*nft.Senders) error) error {
 	return err
 }
 
-// restrict has a pod send from its own addresses alone.
+// restrict limits a pod to its own source addresses.
 func (n *Network) restrict(s nft.Sender) error {
 	return n.withSenders(func(t *nft.Senders) error { return t.Add(s, n.senders) })
 }
 
-// forget takes away what restrict has made. The interface is gone before.
+// forget removes the entry of restrict. The interface is removed before.
 func (n *Network) forget(l ipam.Lease) error {
 	s := senderOf(l)
 	if s.MAC == nil {
-		return nil // what there may be goes with the next look at all
+		return nil // restrictAll removes what there may be
 	}
 	return absent(n.withSenders(func(t *nft.Senders) error { return t.Remove(s) }))
 }
 
-// absent is nil for an error of a kernel that can have no rules: there are none
-// to take away.
+// absent returns nil for the error of a kernel without nftables: there are no rules to
+// remove.
 func absent(err error) error {
 	if errors.As(err, new(*nft.Unsupported)) {
 		return nil
@@ -74,8 +74,7 @@ func absent(err error) error {
 	return err
 }
 
-// restrictAll does for all leases what restrict does, and forgets what has
-// none.
+// restrictAll calls restrict for all leases, and removes entries without a lease.
 func (n *Network) restrictAll() error {
 	return n.withSenders(func(t *nft.Senders) error { return t.Sync(n.senders) })
 }

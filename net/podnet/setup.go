@@ -10,20 +10,19 @@ import (
 
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// defaultMTU is that of Ethernet, for a node without a way to the world.
+// defaultMTU is Ethernet's, for a node without an uplink.
 const defaultMTU = 1500
 
-// Setup gives a pod its network. Where an earlier call for the same ID was
-// broken off, it goes on from what that has left. If it fails, nothing is left.
+// Setup sets up the network of a pod. It completes what an interrupted call for the
+// same ID has left. After an error nothing is left.
 func (n *Network) Setup(p Pod) (Result, error) {
 	r, err := n.setup(p)
 	if err != nil {
-		return Result{}, fmt.Errorf("set up the network of %s: %w", p.name(), errors.Join(err, n.Teardown(p.ID)))
+		return Result{}, fmt.Errorf("set up network of %s: %w", p.name(), errors.Join(err, n.Teardown(p.ID)))
 	}
 	return r, nil
 }
@@ -68,7 +67,7 @@ func (n *Network) setup(p Pod) (Result, error) {
 	return r, n.publish(ports)
 }
 
-// lease takes the pod's addresses, and writes down what is going to be made.
+// lease allocates the pod's addresses, and records what is going to be created.
 func (n *Network) lease(p *Pod) (ipam.Lease, []nft.Port, error) {
 	if _, not := n.cfg.allowed(p.Ports); not != nil {
 		return ipam.Lease{}, nil, &PortReserved{Port: not[0]}
@@ -89,7 +88,7 @@ func (n *Network) lease(p *Pod) (ipam.Lease, []nft.Port, error) {
 	return l, ports, n.leases.Amend(p.Owner(), data)
 }
 
-// ready is the bridge, made if there is none or something is missing of it.
+// ready returns the bridge, and creates what is missing of the shared state.
 func (n *Network) ready(host *link.Handle) (link.Link, error) {
 	if l, ok := n.isReady(host); ok {
 		return l, nil
@@ -121,7 +120,7 @@ func (n *Network) isReady(host *link.Handle) (link.Link, bool) {
 	return l, true
 }
 
-// attach makes the pair of interfaces and what the pod's end needs.
+// attach creates the veth pair and configures both ends.
 func (n *Network) attach(host *link.Handle, ns *os.File, bridge link.Link, p *Pod, lease ipam.Lease) (Result, error) {
 	sender := senderOf(lease)
 	name, mac := sender.Port, sender.MAC
@@ -132,7 +131,7 @@ func (n *Network) attach(host *link.Handle, ns *os.File, bridge link.Link, p *Po
 	veth.Alias = veth.Alias[:min(len(veth.Alias), 255)]
 	err := host.CreateVeth(veth)
 	if errors.Is(err, link.ErrExists) {
-		// A call that was broken off has left it.
+		// An interrupted call has left it.
 		if err = host.DeleteLink(name); err == nil {
 			err = host.CreateVeth(veth)
 		}
@@ -141,7 +140,7 @@ func (n *Network) attach(host *link.Handle, ns *os.File, bridge link.Link, p *Po
 		return Result{}, err
 	}
 	n.did("veth")
-	r, err := n.furnish(ns, p, lease, mac)
+	r, err := n.configureInside(ns, p, lease, mac)
 	if err != nil {
 		return Result{}, err
 	}
@@ -150,7 +149,7 @@ func (n *Network) attach(host *link.Handle, ns *os.File, bridge link.Link, p *Po
 		return Result{}, err
 	}
 	if p.Ingress.BitsPerSecond != 0 {
-		// What the host sends out here is what the pod gets.
+		// What the host sends on its end is what the pod receives.
 		if err := host.Shape(end.Index, p.Ingress); err != nil {
 			return Result{}, err
 		}
@@ -160,7 +159,7 @@ func (n *Network) attach(host *link.Handle, ns *os.File, bridge link.Link, p *Po
 	return r, nil
 }
 
-// mtu is that of a new pod.
+// mtu returns the MTU of a new pod.
 func (n *Network) mtu(host *link.Handle) int {
 	if n.cfg.MTU != 0 {
 		return n.cfg.MTU
@@ -171,26 +170,18 @@ func (n *Network) mtu(host *link.Handle) int {
 	return defaultMTU
 }
 
-// furnish sets up the pod's end.
-func (n *Network) furnish(ns *os.File, p *Pod, lease ipam.Lease, mac net.HardwareAddr) (Result, error) {
+// configureInside configures the pod's end.
+func (n *Network) configureInside(ns *os.File, p *Pod, lease ipam.Lease, mac net.HardwareAddr) (Result, error) {
 	r := Result{}
 	for _, a := range lease.Addresses {
 		in, ok := n.cfg.rangeOf(a)
 		if !ok {
-			return r, fmt.Errorf("address %v is of no range", a)
+			return r, fmt.Errorf("address %v is in no range", a)
 		}
 		r.Addresses = append(r.Addresses, netip.PrefixFrom(a, in.Prefix.Bits()))
 		r.Gateways = append(r.Gateways, in.Gateway)
 	}
-	// Other pods on the bridge must not tell this one where the world is.
-	// Its link-local address has to be the one that it may send from.
-	if err := netlink.In(ns, func() error {
-		return errors.Join(ignoreAbsent(link.SetSysctl(conf6+"/"+p.Interface+"/accept_ra", "0")),
-			ignoreAbsent(link.SetSysctl(conf6+"/"+p.Interface+"/addr_gen_mode", "0")))
-	}); err != nil {
-		return r, err
-	}
-	inside, err := link.OpenIn(ns)
+	inside, err := openInside(ns, p.Interface)
 	if err != nil {
 		return r, err
 	}
@@ -208,7 +199,22 @@ func (n *Network) furnish(ns *os.File, p *Pod, lease ipam.Lease, mac net.Hardwar
 	return r, nil
 }
 
-// ignoreAbsent is for settings of a kernel without IPv6.
+// openInside opens the pod's namespace. Before the interface is up it must accept no
+// router advertisements, which other pods on the bridge can send, and its link-local
+// address must be the one that it may send from (EUI-64).
+func openInside(ns *os.File, name string) (inside *link.Handle, err error) {
+	err = netns.Do(ns, func() error {
+		if err := errors.Join(ignoreAbsent(link.SetSysctl(conf6+"/"+name+"/accept_ra", "0")),
+			ignoreAbsent(link.SetSysctl(conf6+"/"+name+"/addr_gen_mode", "0"))); err != nil {
+			return err
+		}
+		inside, err = link.Open()
+		return err
+	})
+	return inside, err
+}
+
+// ignoreAbsent returns nil for a sysctl of a kernel without IPv6.
 func ignoreAbsent(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -216,7 +222,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// publish sees that the rules are there, and gives the pod its ports.
+// publish ensures the rules, and adds the pod's host ports.
 func (n *Network) publish(ports []nft.Port) error {
 	table, err := nft.Open()
 	if err != nil {

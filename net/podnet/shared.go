@@ -12,10 +12,10 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Ensure makes what all pods share: the bridge with its addresses, the
-// kernel's settings, the table of rules and the host ports of all pods that
-// have a lease. What somebody else has changed of it is mended. It is idempotent
-// and lists everything: it is for a start, and for when something has changed.
+// Ensure creates the state that all pods share: the bridge with its addresses, the
+// sysctls, the table of rules and the host ports of all pods that have a lease. It
+// repairs changes of others. It is idempotent and lists everything: it is meant for a
+// start, and for after a change.
 func (n *Network) Ensure() error {
 	host, err := link.Open()
 	if err != nil {
@@ -27,9 +27,9 @@ func (n *Network) Ensure() error {
 	})
 }
 
-// ensureHost makes the bridge, the rules and the kernel's settings. The rules
-// come before the settings that they make harmless. The bridge's addresses come
-// last: where they are, a later call looks no further (isReady).
+// ensureHost creates the bridge, the rules and the sysctls. The rules come before the
+// sysctls that are unsafe without them. The bridge's addresses come last: if they
+// exist, later calls check nothing else (isReady).
 func (n *Network) ensureHost(host *link.Handle, rules func(*nft.Table) error) error {
 	bridge := n.cfg.bridge()
 	if err := host.CreateBridge(bridge); err != nil {
@@ -46,8 +46,8 @@ func (n *Network) ensureHost(host *link.Handle, rules func(*nft.Table) error) er
 	return err
 }
 
-// ensureGuarded makes the rules. Until they are there, and where they cannot be
-// made, nothing is routed to the addresses that they guard.
+// ensureGuarded creates the rules. Until they exist, and if they cannot be created,
+// nothing is routed to the addresses that they protect.
 func (n *Network) ensureGuarded(rules func(*nft.Table) error) error {
 	table, err := nft.Open()
 	if err != nil {
@@ -63,8 +63,8 @@ func (n *Network) ensureGuarded(rules func(*nft.Table) error) error {
 	return nil
 }
 
-// closeUnguarded has nothing routed to 127.0.0.0/8 where the rules do not guard
-// it, or where that cannot be told.
+// closeUnguarded disables routing to 127.0.0.0/8 if the rules do not protect it, or if
+// that is unknown.
 func closeUnguarded(table *nft.Table, bridge string) error {
 	if guarded, err := table.Guarded(); err == nil && guarded {
 		return nil
@@ -88,11 +88,10 @@ func (n *Network) ensureTable(table *nft.Table) error {
 	return n.restorePorts(table)
 }
 
-// setting is one of the kernel's, below /proc/sys.
+// setting is a sysctl, as a path below /proc/sys.
 type setting struct{ path, value string }
 
-// settings makes the host pass on what pods send and get, in the network
-// namespace of the calling thread.
+// settings enables forwarding, in the network namespace of the calling thread.
 func (n *Network) settings() error {
 	v4, v6 := n.cfg.families()
 	var all []setting
@@ -107,7 +106,7 @@ func (n *Network) settings() error {
 			return err
 		}
 	}
-	// A pod must not tell the host where the world is.
+	// The host must accept no router advertisements of pods.
 	all = append(all, setting{"net/ipv6/conf/" + n.cfg.Bridge + "/accept_ra", "0"})
 	for _, s := range all {
 		err := link.SetSysctl(s.path, s.value)
@@ -121,12 +120,12 @@ func (n *Network) settings() error {
 	return nil
 }
 
-// routeLocalnet is the setting that has the kernel route what comes in by the
-// bridge to 127.0.0.0/8.
+// routeLocalnet is the sysctl with which the kernel routes to 127.0.0.0/8 what arrives
+// on the bridge.
 func routeLocalnet(bridge string) string { return "net/ipv4/conf/" + bridge + "/route_localnet" }
 
-// openLocalhost is for ports of the host on 127.0.0.1. It is called behind the
-// rules that drop what others send there (CVE-2020-8558).
+// openLocalhost enables that for host ports on 127.0.0.1. It is called after the rules
+// exist that drop what others send there (CVE-2020-8558).
 func (n *Network) openLocalhost() error {
 	if v4, _ := n.cfg.families(); !v4 {
 		return nil
@@ -134,28 +133,28 @@ func (n *Network) openLocalhost() error {
 	return link.SetSysctl(routeLocalnet(n.cfg.Bridge), "1")
 }
 
-// closeLocalhost takes that back.
+// closeLocalhost disables it.
 func closeLocalhost(bridge string) error {
 	return ignoreAbsent(link.SetSysctl(routeLocalnet(bridge), "0"))
 }
 
 const conf6 = "net/ipv6/conf"
 
-// forwardIPv6 has the kernel pass on IPv6. With that it would no longer learn
-// its own default route from routers, but on interfaces that are told to all
-// the same (accept_ra=2 of Documentation/networking/ip-sysctl.rst).
+// forwardIPv6 enables forwarding of IPv6. A host that forwards does not accept router
+// advertisements, and would lose its default route. So interfaces that accept them are
+// set to accept_ra=2 (Documentation/networking/ip-sysctl.rst).
 func (n *Network) forwardIPv6() error {
 	const forwarding = conf6 + "/all/forwarding"
 	have, err := link.Sysctl(forwarding)
 	if err != nil {
-		return fmt.Errorf("pods are to have IPv6: %w", err)
+		return fmt.Errorf("enable IPv6 forwarding: %w", err)
 	}
 	if have == "1" {
 		return nil
 	}
 	entries, err := os.ReadDir("/proc/sys/" + conf6)
 	if err != nil {
-		return fmt.Errorf("pods are to have IPv6: %w", err)
+		return fmt.Errorf("enable IPv6 forwarding: %w", err)
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {

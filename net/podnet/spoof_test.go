@@ -17,7 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -40,7 +40,7 @@ func (l *lab) wireEnd(p *pod) *wireEnd {
 			w.v6 = a.Addr()
 		}
 	}
-	if err := netlink.In(p.ns, func() (err error) {
+	if err := netns.Do(p.ns, func() (err error) {
 		if w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
@@ -476,7 +476,7 @@ func TestLocalnetFlushed(t *testing.T) {
 			told, ended := make(chan struct{}, 1024), make(chan error, 1)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
-				ended <- netlink.In(l.host, func() error { return Watch(ctx, "pods0", func() { told <- struct{}{} }) })
+				ended <- netns.Do(l.host, func() error { return Watch(ctx, "pods0", func() { told <- struct{}{} }) })
 			}()
 			for heard := false; !heard; { // it listens
 				l.run("nft", "add rule inet tinylet output counter")

@@ -10,30 +10,29 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Teardown takes a pod's network away: its ports, its interfaces and then its
-// lease. The pod's namespace need not be there any more, and nothing of the
-// network either.
+// Teardown removes a pod's network: its host ports, its interfaces and then its lease.
+// The pod's namespace need not exist, nor any part of the network.
 func (n *Network) Teardown(id ID) error {
 	lease, err := n.leases.Get(id.Owner())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		lease = ipam.Lease{Owner: id.Owner()}
 	case err != nil:
-		return fmt.Errorf("take down the network of %s: %w", id.Owner(), err)
+		return fmt.Errorf("tear down network of %s: %w", id.Owner(), err)
 	}
 	err = n.leave(lease)
 	if err == nil {
 		err = n.dismantle(lease)
 	}
 	if err != nil {
-		return fmt.Errorf("take down the network of %s: %w", id.Owner(), err)
+		return fmt.Errorf("tear down network of %s: %w", id.Owner(), err)
 	}
 	_, _, err = n.leases.Release(id.Owner())
 	return err
 }
 
-// leave writes down that the lease's ports go, before they do: who puts the
-// ports of all leases back at the same time looks again after it has.
+// leave records that the lease's ports are removed, before they are. A concurrent call
+// that restores the ports of all leases reads the record after it has added them.
 func (n *Network) leave(lease ipam.Lease) error {
 	d, whole := detailOf(lease)
 	if !whole || len(d.Ports) == 0 || d.Leaving {
@@ -50,7 +49,7 @@ func (n *Network) leave(lease ipam.Lease) error {
 	return nil
 }
 
-// dismantle removes what the kernel has for a lease.
+// dismantle removes the kernel state of a lease.
 func (n *Network) dismantle(lease ipam.Lease) error {
 	if err := n.unpublish(lease); err != nil {
 		return err
@@ -66,8 +65,8 @@ func (n *Network) dismantle(lease ipam.Lease) error {
 	return n.forget(lease)
 }
 
-// unpublish takes the lease's ports away. What a lease that cannot be read had
-// is found among all ports.
+// unpublish removes the lease's host ports. For a lease that cannot be parsed, they
+// are found among all ports.
 func (n *Network) unpublish(lease ipam.Lease) error { return absent(unpublish(lease)) }
 
 func unpublish(lease ipam.Lease) error {

@@ -3,40 +3,41 @@ package podnet
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Watch calls told whenever the rules that all pods share have changed, in the
-// network namespace of the calling thread, until the context ends; it returns
-// nil then. Ports that come and go with pods are not told. Told must not block;
-// it is called for what this package does as well.
+// Watch calls told after each change of the rules that all pods share, in the network
+// namespace of the calling thread, until ctx ends; it returns nil then. Host ports of
+// pods are not reported. Changes by this package are. told must not block.
 //
-// Where somebody has taken away the rules that guard 127.0.0.0/8, what comes by
-// the bridge is no more routed there, at once; Ensure makes both anew.
+// If somebody removes the rules that protect 127.0.0.0/8, routing to it from the bridge
+// is disabled at once. Ensure restores both.
 func Watch(ctx context.Context, bridge string, told func()) error {
-	m, err := netlink.Listen(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
 	if err != nil {
-		return err
+		return fmt.Errorf("subscribe to nftables: %w", err)
 	}
-	return m.Run(ctx, func(kind uint16, payload []byte) {
+	return link.Receive(ctx, socket, func(kind uint16, payload []byte) {
 		if nft.Unguards(kind, payload) {
-			shut(bridge)
+			protect(bridge)
 		}
 		if nft.Shared(kind, payload) {
 			told()
 		}
 	}, func() {
-		shut(bridge)
+		protect(bridge)
 		told()
 	})
 }
 
-// shut does what can be done until Ensure is called, which says what fails.
-func shut(bridge string) {
+// protect does what is possible before the next Ensure, which reports errors.
+func protect(bridge string) {
 	table, err := nft.Open()
 	if err != nil {
 		return
@@ -45,8 +46,8 @@ func shut(bridge string) {
 	_ = closeUnguarded(table, bridge)
 }
 
-// Dismantle takes away all rules, and what they make harmless before them. A
-// kernel that can have none has none.
+// Dismantle removes all rules, and before them what is unsafe without them. A kernel
+// without nftables has none.
 func Dismantle(bridge string) error {
 	if err := closeLocalhost(bridge); err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -16,7 +16,7 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told, ended := make(chan struct{}, 1024), make(chan error, 1)
 	go func() {
-		ended <- netlink.In(l.host, func() error { return Watch(ctx, "pods0", func() { told <- struct{}{} }) })
+		ended <- netns.Do(l.host, func() error { return Watch(ctx, "pods0", func() { told <- struct{}{} }) })
 	}()
 	heard := func(limit time.Duration) bool {
 		select {

@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -30,7 +30,7 @@ func ip(t *testing.T, ns *os.File, args ...string) string {
 		t.Skip("the program ip is the witness of what the kernel has, and is not here")
 	}
 	var out []byte
-	err := netlink.In(ns, func() (err error) {
+	err := netns.Do(ns, func() (err error) {
 		out, err = exec.Command("ip", args...).CombinedOutput()
 		return err
 	})
@@ -221,7 +221,7 @@ func TestTakenAway(t *testing.T) {
 	r, err := New(Config{
 		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Kernel, error) { return link.OpenIn(ns) },
 		Watch: func(ctx context.Context, told func()) error {
-			return netlink.In(ns, func() error { return watch(ctx, told) })
+			return netns.Do(ns, func() error { return watch(ctx, told) })
 		},
 		Server: func() []netip.Addr { return nil }, Direct: func([]netip.Prefix) {}, Events: event.NewRecorder(log), Log: log,
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/cni/plugin"
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
@@ -210,7 +210,7 @@ func TestNetOfTheKernel(t *testing.T) {
 	show := func() NetDocument {
 		t.Helper()
 		var out bytes.Buffer
-		if err := netlink.In(host, func() error { return n.runTo(t, &out, &out, "net", "-o", "json") }); err != nil {
+		if err := netns.Do(host, func() error { return n.runTo(t, &out, &out, "net", "-o", "json") }); err != nil {
 			t.Fatal(err)
 		}
 		var doc NetDocument
@@ -234,7 +234,7 @@ func TestNetOfTheKernel(t *testing.T) {
 		Ports: []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}},
 	}
 	var made podnet.Result
-	if err := netlink.In(host, func() error {
+	if err := netns.Do(host, func() error {
 		pods, err := podnet.New(plugin.Pods(c))
 		if err != nil {
 			return err
@@ -269,7 +269,7 @@ func TestNetOfTheKernel(t *testing.T) {
 		t.Errorf("a pod (-want +got):\n%s", diff)
 	}
 
-	if err := netlink.In(host, func() error {
+	if err := netns.Do(host, func() error {
 		table, err := nft.Open()
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -265,14 +265,14 @@ func (n *node) answers(c *container, address netip.Addr) {
 	n.Helper()
 	at := netip.AddrPortFrom(address, 80)
 	var s net.Listener
-	if err := netlink.In(c.ns, func() (err error) {
+	if err := netns.Do(c.ns, func() (err error) {
 		s, err = net.Listen("tcp", at.String())
 		return err
 	}); err != nil {
 		n.Fatal(err)
 	}
 	defer s.Close()
-	if err := netlink.In(n.host, func() error {
+	if err := netns.Do(n.host, func() error {
 		conn, err := net.DialTimeout("tcp", at.String(), 3*time.Second)
 		if err == nil {
 			err = conn.Close()

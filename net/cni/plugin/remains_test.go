@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tinylet/tinylet/net/cni"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 )
 
 // broken are configurations that nothing can be learnt from.
@@ -118,7 +118,7 @@ func TestCollection(t *testing.T) {
 func TestRefused(t *testing.T) {
 	const third = `"ranges":[{"subnet":"10.88.0.0/30"}]` // the gateway and one container
 	n := newNode(t)
-	if err := netlink.In(n.host, func() error {
+	if err := netns.Do(n.host, func() error {
 		s, err := net.Listen("tcp4", "127.0.0.1:7070")
 		if err == nil {
 			t.Cleanup(func() { s.Close() })
@@ -142,7 +142,7 @@ func TestRefused(t *testing.T) {
 		"a port of no family": {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":9090,"containerPort":81,"hostIP":"::1"}]}`), cni.CodeInternal, "no address of that family"},
 		"no network":          {n.config("1.0.0", `"refuse":"give the node a network"`), cni.CodeConfig, "give the node a network"},
 		"no range and no why": {n.config("1.0.0", `"ranges":[]`), cni.CodeConfig, "ranges: are missing"},
-		"two of a family":     {n.config("1.0.0", `"ranges":[{"subnet":"10.88.0.0/24"},{"subnet":"10.89.0.0/24"}]`), cni.CodeInternal, "one family"},
+		"two of a family":     {n.config("1.0.0", `"ranges":[{"subnet":"10.88.0.0/24"},{"subnet":"10.89.0.0/24"}]`), cni.CodeInternal, "of the same family"},
 		"out of range":        {n.config("1.0.0", wide, `"runtimeConfig":{"ips":["10.99.0.1"]}`), cni.CodeInternal, "10.99.0.1"},
 		"another plugin's":    {n.config("1.0.0", wide, `"ipam":{"type":"host-local"}`), cni.CodeUnsupported, "ipam"},
 	} {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WithoutNetfilter runs something in a network namespace on a kernel without
-// nfnetlink, and so without nftables.
+// WithoutNetfilter calls do in a network namespace, as on a kernel without nfnetlink and
+// thus without nftables.
 func WithoutNetfilter(ns *os.File, do func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		runtime.LockOSThread() // forever: the thread ends with the goroutine
 		err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			err = LackNetfilter()
@@ -27,12 +27,12 @@ func WithoutNetfilter(ns *os.File, do func() error) error {
 	return <-done
 }
 
-// LackNetfilter has the calling thread live on a kernel without nfnetlink, and so
-// without nftables: it can open no sockets of that protocol. The goroutine must
-// be locked to its thread, and must never be unlocked.
+// LackNetfilter makes the calling thread behave as on a kernel without nfnetlink and thus
+// without nftables: it cannot open sockets of that protocol. The goroutine must be locked
+// to its thread and must never be unlocked.
 func LackNetfilter() error {
 	const (
-		number, domain, protocol = 0, 16, 32 // struct seccomp_data; what counts of an argument is its first half
+		number, domain, protocol = 0, 16, 32 // struct seccomp_data; the lower half of each argument counts
 		load                     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal                    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		answer                   = unix.BPF_RET | unix.BPF_K
@@ -51,7 +51,7 @@ func LackNetfilter() error {
 	}
 	runtime.KeepAlive(filter)
 	if err != nil {
-		return fmt.Errorf("take netfilter from a thread: %w", err)
+		return fmt.Errorf("filter sockets of netfilter: %w", err)
 	}
 	return nil
 }

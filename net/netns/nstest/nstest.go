@@ -1,5 +1,5 @@
-// Package nstest makes network namespaces for tests: each test its own, gone
-// with it. No binary links it.
+// Package nstest creates network namespaces for tests. Each lives as long as its test.
+// No binary links the package.
 package nstest
 
 import (
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New makes a network namespace that nothing is in, with its loopback down. It
-// lives as long as the file, which the test's end closes. The test is skipped
-// where the process may not make one.
+// New creates a network namespace with only a loopback interface, which is down. It
+// lives as long as the file, which is closed when the test ends. The test is skipped if
+// the process may not create one.
 func New(t testing.TB) *os.File {
 	t.Helper()
 	type made struct {

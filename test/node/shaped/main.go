@@ -1,7 +1,7 @@
-// Command shaped prints what limits the links of the host and of each pinned
-// network namespace have: a line with the namespace ("host" is none), the link,
-// bits a second, and the burst in bits. Tests read it on boards, which have no
-// program for it.
+// Command shaped prints the bandwidth limits of the links of the host and of each
+// network namespace in /run/netns: a line with the namespace ("host" is the host's own),
+// the link, bits per second, and the burst in bits. Tests run it on boards, which have
+// no tc.
 package main
 
 import (
@@ -49,7 +49,7 @@ func inside(path string) error {
 	return show(filepath.Base(path), h)
 }
 
-// show prints the limits of one namespace's links, and closes h.
+// show prints the limits of one namespace's links and closes h.
 func show(name string, h *link.Handle) error {
 	defer h.Close()
 	links, err := h.Links()

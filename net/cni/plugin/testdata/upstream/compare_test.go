@@ -19,7 +19,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/tinylet/tinylet/net/link"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -227,7 +227,7 @@ func (n *node) wire(outside *os.File) {
 // serve answers on a port of a namespace with the address of who asks.
 func serve(t testing.TB, ns *os.File, network string, port int) {
 	t.Helper()
-	if err := netlink.In(ns, func() error {
+	if err := netns.Do(ns, func() error {
 		if network == "udp" {
 			c, err := net.ListenPacket(network, ":"+strconv.Itoa(port))
 			if err == nil {
@@ -276,7 +276,7 @@ func hostOf(a net.Addr) string {
 
 // ask says as whom a server sees somebody in a namespace.
 func ask(ns *os.File, network, address string) (as string, err error) {
-	err = netlink.In(ns, func() error {
+	err = netns.Do(ns, func() error {
 		c, err := net.DialTimeout(network, address, 3*time.Second)
 		if err != nil {
 			return err

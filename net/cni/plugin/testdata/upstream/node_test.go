@@ -12,7 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/tinylet/tinylet/net/cni"
-	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -76,7 +76,7 @@ func newOther(t testing.TB) *node {
 // on runs something in the node: what it executes itself is there as well.
 func (n *node) on(do func() error) {
 	n.Helper()
-	if err := netlink.In(n.host, do); err != nil {
+	if err := netns.Do(n.host, do); err != nil {
 		n.Fatal(err)
 	}
 }

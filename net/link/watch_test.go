@@ -1,17 +1,32 @@
 package link
 
 import (
-	"bytes"
 	"context"
+	"errors"
+	"net/netip"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
+
+// listenIn returns a Monitor of a namespace.
+func listenIn(t testing.TB, ns *os.File) (m *Monitor) {
+	t.Helper()
+	if err := netns.Do(ns, func() (err error) {
+		m, err = Listen()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
 
 // heard runs a Monitor that ignores the bridge and its ports. The function
 // says whether anything was told since it was last called; if something should
@@ -19,10 +34,7 @@ import (
 // when it has the time.
 func heard(t *testing.T, ns *os.File) func(want bool) bool {
 	t.Helper()
-	m, err := ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := listenIn(t, ns)
 	ctx, cancel := context.WithCancel(t.Context())
 	var told atomic.Int64
 	ended := make(chan error, 1)
@@ -135,10 +147,7 @@ func TestMonitorIsSilentAboutPods(t *testing.T) {
 // What happens between Listen and Run is told.
 func TestMonitorHearsFromListenOn(t *testing.T) {
 	h, ns := opened(t)
-	m, err := ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := listenIn(t, ns)
 	must(h.EnsureBridge(Bridge{Name: "br"}))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -146,48 +155,148 @@ func TestMonitorHearsFromListenOn(t *testing.T) {
 	if err := m.Run(ctx, nil, func() { told = true; cancel() }); err != nil || !told {
 		t.Errorf("told %v, %v", told, err)
 	}
-	m, err = ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Close()
 }
 
-// More than the socket holds is told of as a whole.
+// TestMonitorCloses closes a Monitor while notifications are pending: no goroutine is
+// left.
+func TestMonitorCloses(t *testing.T) {
+	h, ns := opened(t)
+	before := runtime.NumGoroutine()
+	for range 20 {
+		m := listenIn(t, ns)
+		must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(t)
+		if err := h.DeleteLink("br"); err != nil {
+			t.Fatal(err)
+		}
+		m.Close()
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left", runtime.NumGoroutine()-before)
+}
+
+// TestMonitorOverrun: more notifications than the socket's buffer holds are reported
+// once, and those after them as usual.
 func TestMonitorOverrun(t *testing.T) {
 	h, ns := opened(t)
-	m, err := ListenIn(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := listenIn(t, ns)
 	for i := range 500 {
 		must(h.EnsureBridge(Bridge{Name: "pods", MTU: 1400 + i}))(t)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	told := false
+	told := 0
 	ignore := func(l Link) bool { return l.Name == "pods" }
-	if err := m.Run(ctx, ignore, func() { told = true; cancel() }); err != nil || !told {
-		t.Errorf("told %v, %v", told, err)
+	err := m.Run(ctx, ignore, func() {
+		if told++; told > 1 {
+			cancel()
+			return
+		}
+		if _, err := h.EnsureBridge(Bridge{Name: "other"}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil || told != 2 {
+		t.Errorf("told %d times, %v", told, err)
 	}
 }
 
-func FuzzSeen(f *testing.F) {
-	h, _ := opened(f)
-	must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(f)
-	for _, kind := range []uint16{unix.RTM_GETLINK, unix.RTM_GETADDR, unix.RTM_GETROUTE} {
-		h.b.Reset()
-		h.b.Begin(kind, unix.NLM_F_DUMP)
-		h.b.Raw(make([]byte, map[uint16]int{unix.RTM_GETLINK: 16, unix.RTM_GETADDR: 8, unix.RTM_GETROUTE: 12}[kind]))
-		if err := h.list(kind-2, nil, func(p []byte) { f.Add(kind-2, bytes.Clone(p)) }); err != nil {
-			f.Fatal(err)
+// TestWatchRemovedRoutes: routes of the protocol that others remove are reported, and an
+// overflow of the socket's buffer.
+func TestWatchRemovedRoutes(t *testing.T) {
+	h, ns := opened(t)
+	br := must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24")}))(t)
+	route := func(protocol uint8) Route {
+		return Route{Dst: netip.MustParsePrefix("10.2.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.2"), Link: br.Index, Protocol: protocol}
+	}
+	addRemove := func(protocol uint8) {
+		t.Helper()
+		if err := errors.Join(h.AddRoute(route(protocol)), h.DeleteRoute(route(protocol))); err != nil {
+			t.Fatal(err)
 		}
 	}
-	f.Fuzz(func(t *testing.T, kind uint16, p []byte) {
+	ctx, cancel := context.WithCancel(t.Context())
+	told, free := make(chan struct{}, 1024), make(chan struct{}, 1024)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- netns.Do(ns, func() error {
+			return WatchRemovedRoutes(ctx, 116, func() {
+				told <- struct{}{}
+				<-free
+			})
+		})
+	}()
+	heard := func(limit time.Duration) bool {
+		select {
+		case <-told:
+			return true
+		case <-time.After(limit):
+			return false
+		}
+	}
+	// It watches once a removal is reported.
+	for try := 0; ; try++ {
+		if addRemove(116); heard(100 * time.Millisecond) {
+			break
+		}
+		if try == 100 {
+			t.Fatal("a removed route was not reported")
+		}
+	}
+	for range 1000 { // more than the buffer holds, while told blocks
+		addRemove(5)
+	}
+	free <- struct{}{}
+	if !heard(10 * time.Second) {
+		t.Error("an overflow was not reported")
+	}
+	free <- struct{}{}
+	if addRemove(5); heard(300 * time.Millisecond) {
+		t.Error("a route of another protocol was reported")
+	}
+	if addRemove(116); !heard(10 * time.Second) {
+		t.Error("a route that was removed after an overflow was not reported")
+	}
+	free <- struct{}{}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzSeen parses notifications of the kernel with changed bytes between the header of
+// the message and its attributes, and those cut short.
+func FuzzSeen(f *testing.F) {
+	h, ns := opened(f)
+	m := listenIn(f, ns)
+	br := must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(f)
+	if err := h.AddRoute(Route{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.1.0.2"), Link: br.Index}); err != nil {
+		f.Fatal(err)
+	}
+	kinds := map[uint16]bool{}
+	for !kinds[unix.RTM_NEWROUTE] {
+		messages, _, err := m.socket.Receive()
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, message := range messages {
+			kinds[message.Header.Type] = true
+			f.Add(message.Header.Type, message.Data, uint16(len(message.Data)))
+		}
+	}
+	m.Close()
+	f.Fuzz(func(t *testing.T, kind uint16, payload []byte, length uint16) {
+		if kind == unix.RTM_NEWLINK || kind == unix.RTM_DELLINK {
+			return // the library parses links, and trusts the kernel
+		}
+		payload = payload[:min(len(payload)&^3, int(length)&^3)]
 		s := newSeen(nil, nil)
-		s.message(kind, p)
-		if kind&1 == 0 && s.message(kind, p) && kind < 24 {
-			t.Error("the same is told twice")
+		if s.message(kind, payload); kind&1 == 0 && s.message(kind, payload) {
+			t.Error("the same was reported twice")
 		}
 	})
 }

@@ -1,0 +1,163 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+)
+
+// loopback is the index of the loopback interface in every namespace
+// (LOOPBACK_IFINDEX in net/flow.h).
+const loopback = 1
+
+// Inside is the desired state of a pod's namespace, besides its loopback interface.
+type Inside struct {
+	Interface string // an existing link
+	Addresses []netip.Prefix
+	// Gateways are the gateways of the default routes, at most one for each family. A
+	// gateway that no prefix of the addresses contains is assumed to be on the link.
+	Gateways []netip.Addr
+	// Routes are other routes. Link 0 is the interface; gateways are as above.
+	Routes []Route
+}
+
+// Configure brings the loopback and the interface up, and adds the addresses and
+// routes that do not exist. Others stay. IPv6 addresses are usable at once. It
+// returns the interface. ErrNotFound if there is none; fs.ErrExist if an address or
+// a route exists but differs.
+func (h *Handle) Configure(in Inside) (Link, error) {
+	if err := in.check(); err != nil {
+		return Link{}, fmt.Errorf("configure %s: %w", in.Interface, err)
+	}
+	l, err := h.Link(in.Interface)
+	if err != nil {
+		return Link{}, fmt.Errorf("configure network namespace: %w", err)
+	}
+	if err := h.configureLink(l.Index, in); err != nil {
+		return Link{}, fmt.Errorf("configure %s: %w", in.Interface, err)
+	}
+	l.Up = true
+	return l, nil
+}
+
+// configureLink adds no route before those that it needs.
+func (h *Handle) configureLink(index int, in Inside) error {
+	for _, i := range []int{loopback, index} {
+		if err := translate(h.rt.LinkSetUp(withIndex(i))); err != nil {
+			return fmt.Errorf("bring up: %w", err)
+		}
+	}
+	for _, p := range in.Addresses {
+		if err := h.ensureAddress(index, p); err != nil {
+			return fmt.Errorf("address %s: %w", p, err)
+		}
+	}
+	for _, r := range in.routes(index) {
+		if err := h.ensureRoute(r); err != nil {
+			return fmt.Errorf("%s: %w", r, err)
+		}
+	}
+	return nil
+}
+
+func (h *Handle) ensureAddress(index int, p netip.Prefix) error {
+	exists := translate(h.rt.AddrAdd(nil, newAddr(index, p)))
+	if !errors.Is(exists, fs.ErrExist) {
+		return exists
+	}
+	have, err := h.Addresses(index)
+	if err == nil && !slices.ContainsFunc(have, func(a Address) bool { return a.Prefix == p }) {
+		err = exists
+	}
+	return err
+}
+
+func (h *Handle) ensureRoute(r Route) error {
+	exists := translate(h.rt.RouteAdd(newRoute(r)))
+	if !errors.Is(exists, fs.ErrExist) {
+		return exists
+	}
+	have, err := h.Routes(RouteFilter{Table: r.Table})
+	if err == nil && !slices.ContainsFunc(have, r.is) {
+		err = exists
+	}
+	return err
+}
+
+// is reports whether an existing route is the desired one.
+func (r Route) is(have Route) bool {
+	if r.Metric == 0 && r.Dst.Addr().Is6() {
+		r.Metric = 1024 // IP6_RT_PRIO_USER
+	}
+	return r.Dst == have.Dst && r.Gateway.WithZone("") == have.Gateway && r.Link == have.Link &&
+		r.Metric == have.Metric && (r.Table == 0 || r.Table == have.Table)
+}
+
+// BringUpLoopback brings the loopback interface up.
+func (h *Handle) BringUpLoopback() error {
+	if err := translate(h.rt.LinkSetUp(withIndex(loopback))); err != nil {
+		return fmt.Errorf("bring up loopback interface: %w", err)
+	}
+	return nil
+}
+
+// LoopbackUp reports whether the loopback interface is up.
+func (h *Handle) LoopbackUp() (bool, error) {
+	l, err := h.LinkByIndex(loopback)
+	return l.Up, err
+}
+
+func (in Inside) check() error {
+	for _, p := range in.Addresses {
+		if err := validAddress(p); err != nil {
+			return err
+		}
+	}
+	for _, g := range in.Gateways {
+		if !g.IsValid() {
+			return errors.New("a gateway has no address")
+		}
+		if err := (Route{Dst: everything(g), Gateway: g}).check(); err != nil {
+			return err
+		}
+	}
+	for _, r := range in.Routes {
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// everything returns the destination of the default route of an address's family.
+func everything(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// routes returns all routes, the default routes last.
+func (in Inside) routes(index int) []Route {
+	all := make([]Route, 0, len(in.Gateways)+len(in.Routes))
+	for _, r := range in.Routes {
+		if r.Link == 0 {
+			r.Link = index
+		}
+		r.OnLink = r.OnLink || !in.reaches(r.Gateway)
+		all = append(all, r)
+	}
+	for _, g := range in.Gateways {
+		all = append(all, Route{Dst: everything(g), Gateway: g, Link: index, OnLink: !in.reaches(g)})
+	}
+	return all
+}
+
+// reaches reports whether a prefix of the addresses contains the gateway, or whether
+// there is no gateway.
+func (in Inside) reaches(gateway netip.Addr) bool {
+	contains := func(p netip.Prefix) bool { return p.Contains(gateway.WithZone("")) }
+	return !gateway.IsValid() || slices.ContainsFunc(in.Addresses, contains)
+}
