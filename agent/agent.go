@@ -69,7 +69,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w; `tinylet check` tells more", err), driver.Close())
 	}
-	below, err := newBelow(cfg.Kubelet.ContainerRuntimeEndpoint, log)
+	below, err := newBelow(cfg.Kubelet.ContainerRuntimeEndpoint)
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
@@ -83,8 +83,8 @@ type below struct {
 	*containerd.Tasks
 }
 
-func newBelow(endpoint string, log *slog.Logger) (*below, error) {
-	store, err := containerd.New(endpoint, log)
+func newBelow(endpoint string) (*below, error) {
+	store, err := containerd.New(endpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,6 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 			StateFile: filepath.Join(cfg.Paths.Root, "tinylet", "images.journal"),
 			Importer:  below,
 			Images:    rt,
-			FullName:  fullName,
 			Events:    p.events,
 			Log:       log,
 		})
@@ -112,15 +111,6 @@ func pulls(cfg *config.Config, rt container.Runtime, p *parts, log *slog.Logger)
 		c.WaitPreloaded = p.preload.Wait
 	}
 	return c
-}
-
-// fullName spells an image's name as the runtime does.
-func fullName(name string) (string, error) {
-	n, err := image.ParseName(name)
-	if err != nil {
-		return "", err
-	}
-	return n.String(), nil
 }
 
 // imagesInUse are the images that pods name.

@@ -191,7 +191,7 @@ func everything(t *testing.T, joined bool) *parts {
 	}
 	h, tree := newHierarchy(t)
 	h.write("/", map[string]string{"cgroup.controllers": "cpu cpuset memory\n", "cpuset.cpus.effective": "0-3\n"})
-	below, err := newBelow("unix://"+dir+"/containerd.sock", slog.New(slog.DiscardHandler))
+	below, err := newBelow("unix://" + dir + "/containerd.sock")
 	if err != nil {
 		t.Fatal(err)
 	}
