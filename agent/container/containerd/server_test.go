@@ -308,7 +308,7 @@ func (s contentServer) step(ref string, total int64, expected digest.Digest, r *
 		delete(s.ingests, ref)
 		return nil, true, status.Error(codes.AlreadyExists, "content exists")
 	}
-	data := s.ingests[ref]
+	data, sum := s.ingests[ref], digest.Digest("")
 	if r.Action != contentapi.WriteAction_STAT {
 		if r.Offset > 0 && r.Offset != int64(len(data)) {
 			return nil, true, status.Error(codes.OutOfRange, "offset")
@@ -334,8 +334,8 @@ func (s contentServer) step(ref string, total int64, expected digest.Digest, r *
 			}
 			s.blobs[expected] = storedBlob{data: bytes.Clone(data), labels: r.Labels}
 			delete(s.ingests, ref)
-			end = true
+			sum, end = expected, true
 		}
 	}
-	return &contentapi.WriteContentResponse{Action: r.Action, Offset: int64(len(data)), Total: total, Digest: digest.FromBytes(data).String()}, end, nil
+	return &contentapi.WriteContentResponse{Action: r.Action, Offset: int64(len(data)), Total: total, Digest: sum.String()}, end, nil
 }
