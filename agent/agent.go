@@ -71,7 +71,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w; `tinylet check` shows the remedy", err), driver.Close())
 	}
-	native, err := newNativeAPI(cfg.Kubelet.ContainerRuntimeEndpoint, log)
+	native, err := newNativeAPI(cfg.Kubelet.ContainerRuntimeEndpoint)
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
@@ -98,8 +98,8 @@ type nativeAPI struct {
 	*containerd.Tasks
 }
 
-func newNativeAPI(endpoint string, log *slog.Logger) (*nativeAPI, error) {
-	store, err := containerd.New(endpoint, log)
+func newNativeAPI(endpoint string) (*nativeAPI, error) {
+	store, err := containerd.New(endpoint)
 	if err != nil {
 		return nil, err
 	}

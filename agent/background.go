@@ -64,7 +64,6 @@ func (a *agent) assembleBackground() (err error) {
 			StateFile: filepath.Join(cfg.Paths.Root, "tinylet", "images.journal"),
 			Importer:  a.native,
 			Images:    a.runtime,
-			FullName:  image.FullName,
 			Events:    a.events,
 			Log:       a.log,
 		})

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -164,14 +166,12 @@ type Runtime interface {
 // ErrCorrupt means that content does not match its digest or size.
 var ErrCorrupt = errors.New("content does not match its digest")
 
-// Blob is content in the runtime's content store, as an OCI descriptor
-// describes it.
+// Blob is content in the runtime's content store: its descriptor, of which the media
+// type, the digest (SHA-256) and the size count, and its references.
 type Blob struct {
-	MediaType string
-	Digest    string // sha256: and 64 lower-case hex digits
-	Size      int64  // bytes
+	ocispec.Descriptor
 	// Refs are the digests of the blobs that this blob references, keyed by
 	// their role: config; l.0, l.1 and so on for layers; m.0, m.1 and so on for
 	// manifests.
-	Refs map[string]string
+	Refs map[string]digest.Digest
 }

@@ -3,8 +3,6 @@ package containerd
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"maps"
 	"net"
 	"os"
@@ -14,64 +12,23 @@ import (
 	"sync"
 	"testing"
 
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	contentapi "github.com/containerd/containerd/api/services/content/v1"
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/opencontainers/go-digest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// fields are a decoded message: every value of every field.
-type fields map[protowire.Number][][]byte
-
-func decode(t *testing.T, m []byte) fields {
-	out := fields{}
-	for len(m) > 0 {
-		field, kind, n := protowire.ConsumeTag(m)
-		if n < 0 {
-			t.Errorf("a message is broken: %x", m)
-			return out
-		}
-		m = m[n:]
-		n = protowire.ConsumeFieldValue(field, kind, m)
-		if n < 0 {
-			t.Errorf("a message is broken: %x", m)
-			return out
-		}
-		value := m[:n]
-		if kind == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(m)
-		}
-		out[field], m = append(out[field], value), m[n:]
-	}
-	return out
-}
-
-func (f fields) data(field protowire.Number) []byte {
-	if len(f[field]) == 0 {
-		return nil
-	}
-	return f[field][0]
-}
-
-func (f fields) text(field protowire.Number) string { return string(f.data(field)) }
-
-func (f fields) number(field protowire.Number) int64 {
-	n, _ := protowire.ConsumeVarint(f.data(field))
-	return int64(n)
-}
-
-func (f fields) dict(t *testing.T, field protowire.Number) map[string]string {
-	out := map[string]string{}
-	for _, data := range f[field] {
-		entry := decode(t, data)
-		out[entry.text(1)] = entry.text(2)
-	}
-	return out
-}
-
-// content is a stored blob.
-type content struct {
+// storedBlob is a blob with its labels.
+type storedBlob struct {
 	data   []byte
 	labels map[string]string
 }
@@ -79,28 +36,57 @@ type content struct {
 // server is an in-memory containerd with the behavior of its content service
 // (plugins/services/content/contentserver).
 type server struct {
-	t *testing.T
+	t    testing.TB
+	grpc *grpc.Server
 
-	mu      sync.Mutex
-	blobs   map[string]content
-	ingests map[string][]byte
-	images  map[string]string // digests and media types by name
-	leases  map[string]bool
-	tasks   map[string]message // what is told of them
-	// containers are what is told of them, snapshots their "snapshotter key",
-	// and refusals the errors of calls by method.
-	containers []message
-	snapshots  map[string]bool
-	refusals   map[string]error
-	filters    []string // of the last list of containers
+	mu         sync.Mutex
+	blobs      map[digest.Digest]storedBlob
+	ingests    map[string][]byte
+	images     map[string]string // media types and digests by name
+	leases     map[string]bool
+	tasks      map[string]task.Status
+	containers []*containersapi.Container
+	snapshots  map[string]bool  // "snapshotter key"
+	refusals   map[string]error // by method
+	filters    []string         // of the last list of containers
 	calls      []string
 	sent       int // bytes of content received
+	messages   int // with content
 	cut        int // ends a stream after so many bytes, once
 }
 
-func serve(t *testing.T) (*server, string) {
+func serve(t testing.TB) (*server, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ctd")
+	s := &server{t: t, blobs: map[digest.Digest]storedBlob{}, ingests: map[string][]byte{}, images: map[string]string{}, leases: map[string]bool{}}
+	s.grpc = grpc.NewServer(
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if err := s.begin(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return handle(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			if err := s.begin(stream.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return handle(srv, stream)
+		}),
+	)
+	contentapi.RegisterContentServer(s.grpc, contentServer{server: s})
+	imagesapi.RegisterImagesServer(s.grpc, imageServer{server: s})
+	leasesapi.RegisterLeasesServer(s.grpc, leaseServer{server: s})
+	containersapi.RegisterContainersServer(s.grpc, containerServer{server: s})
+	tasksapi.RegisterTasksServer(s.grpc, taskServer{server: s})
+	snapshotsapi.RegisterSnapshotsServer(s.grpc, snapshotServer{server: s})
+	return s, listen(t, s.grpc)
+}
+
+// listen serves g on a new socket until the test's end, and returns its endpoint.
+func listen(t testing.TB, g *grpc.Server) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ctd") // t.TempDir() may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,206 +96,246 @@ func serve(t *testing.T) (*server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, blobs: map[string]content{}, ingests: map[string][]byte{}, images: map[string]string{}, leases: map[string]bool{}}
-	g := grpc.NewServer(grpc.ForceServerCodec(codec{}), grpc.UnknownServiceHandler(s.handle))
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = g.Serve(l) })
 	t.Cleanup(func() {
 		g.Stop()
 		wg.Wait()
 	})
-	return s, "unix://" + path
+	return "unix://" + path
 }
 
-func (s *server) handle(_ any, stream grpc.ServerStream) error {
-	method, _ := grpc.MethodFromServerStream(stream)
-	method = strings.TrimPrefix(method, service)
-	md, _ := metadata.FromIncomingContext(stream.Context())
+// begin records a call, checks its namespace and lease, and returns its refusal.
+func (s *server) begin(ctx context.Context, method string) error {
+	method = strings.TrimPrefix(method, "/containerd.services.")
+	md, _ := metadata.FromIncomingContext(ctx)
 	if ns := md.Get("containerd-namespace"); len(ns) != 1 || ns[0] != namespace {
 		s.t.Errorf("%s has the namespace %q", method, ns)
 	}
+	if l := md.Get("containerd-lease"); strings.HasPrefix(method, "content.") && (len(l) != 1 || l[0] != leaseID) {
+		s.t.Errorf("%s has the lease %q", method, l)
+	}
+	if _, limited := ctx.Deadline(); !limited && method != "content.v1.Content/Write" {
+		s.t.Errorf("%s has no deadline", method)
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.calls = append(s.calls, method)
-	s.mu.Unlock()
-	if method == "content.v1.Content/Write" {
-		return s.write(stream)
-	}
-	var m message
-	if err := stream.RecvMsg(&m); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	refusal := s.refusals[method]
-	s.mu.Unlock()
-	if refusal != nil {
-		return refusal
-	}
-	if method == "containers.v1.Containers/List" {
-		return stream.SendMsg(s.list(decode(s.t, m)))
-	}
-	if method == "tasks.v1.Tasks/Get" {
-		id := decode(s.t, m).text(1)
-		s.mu.Lock()
-		answer, known := s.tasks[id]
-		s.mu.Unlock()
-		if !known {
-			return status.Errorf(codes.NotFound, "container %q: not found", id)
-		}
-		return stream.SendMsg(answer)
-	}
-	if err := s.one(stream.Context(), method, decode(s.t, m)); err != nil {
-		return err
-	}
-	return stream.SendMsg(message{})
+	return s.refusals[method]
 }
 
-// list returns all containers and ignores the filters.
-func (s *server) list(f fields) message {
+type leaseServer struct {
+	leasesapi.UnimplementedLeasesServer
+	*server
+}
+
+func (s leaseServer) Create(_ context.Context, r *leasesapi.CreateRequest) (*leasesapi.CreateResponse, error) {
+	if s.leases[r.ID] {
+		return nil, status.Error(codes.AlreadyExists, "lease exists")
+	}
+	s.leases[r.ID] = true
+	return &leasesapi.CreateResponse{Lease: &leasesapi.Lease{ID: r.ID}}, nil
+}
+
+func (s leaseServer) Delete(_ context.Context, r *leasesapi.DeleteRequest) (*emptypb.Empty, error) {
+	if !s.leases[r.ID] {
+		return nil, status.Error(codes.NotFound, "no lease")
+	}
+	delete(s.leases, r.ID)
+	return &emptypb.Empty{}, nil
+}
+
+type imageServer struct {
+	imagesapi.UnimplementedImagesServer
+	*server
+}
+
+func (s imageServer) Create(_ context.Context, r *imagesapi.CreateImageRequest) (*imagesapi.CreateImageResponse, error) {
+	if s.images[r.Image.Name] != "" {
+		return nil, status.Error(codes.AlreadyExists, "image")
+	}
+	s.tag(r.Image)
+	return &imagesapi.CreateImageResponse{Image: r.Image}, nil
+}
+
+func (s imageServer) Update(_ context.Context, r *imagesapi.UpdateImageRequest) (*imagesapi.UpdateImageResponse, error) {
+	if s.images[r.Image.Name] == "" {
+		return nil, status.Error(codes.NotFound, "image")
+	}
+	if !slices.Equal(r.UpdateMask.GetPaths(), []string{"target"}) {
+		s.t.Error("an update that would change labels")
+	}
+	s.tag(r.Image)
+	return &imagesapi.UpdateImageResponse{Image: r.Image}, nil
+}
+
+func (s imageServer) tag(image *imagesapi.Image) {
+	target := image.Target
+	if _, ok := s.blobs[digest.Digest(target.Digest)]; !ok || target.Size == 0 || target.MediaType == "" || len(target.Annotations) > 0 {
+		s.t.Errorf("image %q has the target %v", image.Name, target)
+	}
+	if len(image.Labels) > 0 {
+		s.t.Errorf("image %q has the labels %v: CRI would not give it a name by ID", image.Name, image.Labels)
+	}
+	s.images[image.Name] = target.MediaType + " " + target.Digest
+}
+
+type containerServer struct {
+	containersapi.UnimplementedContainersServer
+	*server
+}
+
+// ListStream returns all containers and ignores the filters.
+func (s containerServer) ListStream(r *containersapi.ListContainersRequest, stream containersapi.Containers_ListStreamServer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.filters = nil
-	for _, filter := range f[1] {
-		s.filters = append(s.filters, string(filter))
-	}
-	var answer message
+	s.filters = r.Filters
 	for _, c := range s.containers {
-		answer.data(1, c)
-	}
-	return answer
-}
-
-func (s *server) one(_ context.Context, method string, f fields) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch method {
-	case "leases.v1.Leases/Create":
-		if s.leases[f.text(1)] {
-			return status.Error(codes.AlreadyExists, "lease exists")
+		if err := stream.Send(&containersapi.ListContainerMessage{Container: c}); err != nil {
+			return err
 		}
-		s.leases[f.text(1)] = true
-	case "leases.v1.Leases/Delete":
-		if !s.leases[f.text(1)] {
-			return status.Error(codes.NotFound, "no lease")
-		}
-		delete(s.leases, f.text(1))
-	case "images.v1.Images/Create", "images.v1.Images/Update":
-		image := decode(s.t, f.data(1))
-		target := decode(s.t, image.data(3))
-		_, there := s.images[image.text(1)]
-		if there == strings.HasSuffix(method, "Create") {
-			return status.Error(map[bool]codes.Code{true: codes.AlreadyExists, false: codes.NotFound}[there], "image")
-		}
-		if _, ok := s.blobs[target.text(2)]; !ok || target.number(3) == 0 || target.text(1) == "" {
-			s.t.Errorf("image %q has the target %v", image.text(1), target)
-		}
-		if there && (len(f[2]) != 1 || decode(s.t, f.data(2)).text(1) != "target") {
-			s.t.Error("an update that would change labels")
-		}
-		s.images[image.text(1)] = target.text(1) + " " + target.text(2)
-	case "content.v1.Content/Update":
-		info := decode(s.t, f.data(1))
-		c, ok := s.blobs[info.text(1)]
-		if !ok {
-			return status.Error(codes.NotFound, "no content")
-		}
-		labels := info.dict(s.t, 5)
-		if len(decode(s.t, f.data(2))[1]) != len(labels) {
-			s.t.Errorf("the mask %q is not of the labels %v", f.data(2), labels)
-		}
-		c.labels = maps.Clone(c.labels)
-		if c.labels == nil {
-			c.labels = map[string]string{}
-		}
-		maps.Copy(c.labels, labels)
-		s.blobs[info.text(1)] = c
-	case "tasks.v1.Tasks/Delete":
-		if _, known := s.tasks[f.text(1)]; !known {
-			return status.Error(codes.NotFound, "no task")
-		}
-		delete(s.tasks, f.text(1))
-	case "containers.v1.Containers/Delete":
-		n := len(s.containers)
-		s.containers = slices.DeleteFunc(s.containers, func(c message) bool { return decode(s.t, c).text(1) == f.text(1) })
-		if len(s.containers) == n {
-			return status.Error(codes.NotFound, "no container")
-		}
-	case "snapshots.v1.Snapshots/Remove":
-		key := f.text(1) + " " + f.text(2)
-		if !s.snapshots[key] {
-			return status.Error(codes.NotFound, "no snapshot")
-		}
-		delete(s.snapshots, key)
-	case "content.v1.Content/Abort":
-		delete(s.ingests, f.text(1))
-	default:
-		return status.Error(codes.Unimplemented, method)
 	}
 	return nil
 }
 
-func (s *server) write(stream grpc.ServerStream) error {
-	ref, total, expected := "", int64(0), ""
+func (s containerServer) Delete(_ context.Context, r *containersapi.DeleteContainerRequest) (*emptypb.Empty, error) {
+	n := len(s.containers)
+	s.containers = slices.DeleteFunc(s.containers, func(c *containersapi.Container) bool { return c.ID == r.ID })
+	if len(s.containers) == n {
+		return nil, status.Error(codes.NotFound, "no container")
+	}
+	return &emptypb.Empty{}, nil
+}
+
+type taskServer struct {
+	tasksapi.UnimplementedTasksServer
+	*server
+}
+
+func (s taskServer) Get(_ context.Context, r *tasksapi.GetRequest) (*tasksapi.GetResponse, error) {
+	state, known := s.tasks[r.ContainerID]
+	if !known {
+		return nil, status.Errorf(codes.NotFound, "container %q: not found", r.ContainerID)
+	}
+	if state == task.Status_UNKNOWN {
+		return &tasksapi.GetResponse{}, nil
+	}
+	return &tasksapi.GetResponse{Process: &task.Process{ID: r.ContainerID, Pid: 4711, Status: state, ExitStatus: 137}}, nil
+}
+
+func (s taskServer) Delete(_ context.Context, r *tasksapi.DeleteTaskRequest) (*tasksapi.DeleteResponse, error) {
+	if _, known := s.tasks[r.ContainerID]; !known {
+		return nil, status.Error(codes.NotFound, "no task")
+	}
+	delete(s.tasks, r.ContainerID)
+	return &tasksapi.DeleteResponse{ID: r.ContainerID}, nil
+}
+
+type snapshotServer struct {
+	snapshotsapi.UnimplementedSnapshotsServer
+	*server
+}
+
+func (s snapshotServer) Remove(_ context.Context, r *snapshotsapi.RemoveSnapshotRequest) (*emptypb.Empty, error) {
+	key := r.Snapshotter + " " + r.Key
+	if !s.snapshots[key] {
+		return nil, status.Error(codes.NotFound, "no snapshot")
+	}
+	delete(s.snapshots, key)
+	return &emptypb.Empty{}, nil
+}
+
+type contentServer struct {
+	contentapi.UnimplementedContentServer
+	*server
+}
+
+func (s contentServer) Update(_ context.Context, r *contentapi.UpdateRequest) (*contentapi.UpdateResponse, error) {
+	d := digest.Digest(r.Info.Digest)
+	b, ok := s.blobs[d]
+	if !ok {
+		return nil, status.Error(codes.NotFound, "no content")
+	}
+	if len(r.UpdateMask.GetPaths()) != len(r.Info.Labels) {
+		s.t.Errorf("the mask %q is not of the labels %v", r.UpdateMask.GetPaths(), r.Info.Labels)
+	}
+	b.labels = maps.Clone(b.labels)
+	if b.labels == nil {
+		b.labels = map[string]string{}
+	}
+	maps.Copy(b.labels, r.Info.Labels)
+	s.blobs[d] = b
+	return &contentapi.UpdateResponse{Info: r.Info}, nil
+}
+
+func (s contentServer) Abort(_ context.Context, r *contentapi.AbortRequest) (*emptypb.Empty, error) {
+	delete(s.ingests, r.Ref)
+	return &emptypb.Empty{}, nil
+}
+
+func (s contentServer) Write(stream contentapi.Content_WriteServer) error {
+	ref, total, expected := "", int64(0), digest.Digest("")
 	for first := true; ; first = false {
-		var m message
-		if err := stream.RecvMsg(&m); err != nil {
+		r, err := stream.Recv()
+		if err != nil {
 			return err // the client has gone
 		}
-		f := decode(s.t, m)
 		if first {
-			if ref = f.text(2); ref == "" {
+			if ref = r.Ref; ref == "" {
 				return status.Error(codes.InvalidArgument, "no ref")
 			}
 		}
-		if f.text(4) != "" {
-			expected = f.text(4)
+		if r.Expected != "" {
+			expected = digest.Digest(r.Expected)
 		}
-		if f.number(3) > 0 {
-			total = f.number(3)
+		if r.Total > 0 {
+			total = r.Total
 		}
-		answer, end, err := s.step(ref, total, expected, f)
+		answer, end, err := s.step(ref, total, expected, r)
 		if err != nil {
 			return err
 		}
-		if err := stream.SendMsg(answer); err != nil || end {
+		if err := stream.Send(answer); err != nil || end {
 			return err
 		}
 	}
 }
 
-func (s *server) step(ref string, total int64, expected string, f fields) (answer message, end bool, err error) {
+func (s contentServer) step(ref string, total int64, expected digest.Digest, r *contentapi.WriteContentRequest) (answer *contentapi.WriteContentResponse, end bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.blobs[expected]; ok {
 		delete(s.ingests, ref)
 		return nil, true, status.Error(codes.AlreadyExists, "content exists")
 	}
-	data := s.ingests[ref]
-	if action := f.number(1); action != actionStat {
-		if offset := f.number(5); offset > 0 && offset != int64(len(data)) {
+	data, sum := s.ingests[ref], digest.Digest("")
+	if r.Action != contentapi.WriteAction_STAT {
+		if r.Offset > 0 && r.Offset != int64(len(data)) {
 			return nil, true, status.Error(codes.OutOfRange, "offset")
-		} else if offset == 0 {
+		} else if r.Offset == 0 {
 			data = nil
 		}
-		data = append(data, f.data(6)...)
-		s.sent += len(f.data(6))
+		if len(r.Data) > 0 {
+			s.messages++
+		}
+		if len(r.Data) > chunk {
+			s.t.Errorf("a request has %d bytes of content", len(r.Data))
+		}
+		data = append(data, r.Data...)
+		s.sent += len(r.Data)
 		s.ingests[ref] = data
 		if s.cut > 0 && s.sent >= s.cut {
 			s.cut = 0
 			return nil, true, status.Error(codes.Unavailable, "power cut")
 		}
-		if action == actionCommit {
-			if got := fmt.Sprintf("sha256:%x", sha256.Sum256(data)); got != expected || total != int64(len(data)) {
+		if r.Action == contentapi.WriteAction_COMMIT {
+			if got := digest.FromBytes(data); got != expected || total != int64(len(data)) {
 				return nil, true, status.Errorf(codes.FailedPrecondition, "unexpected commit digest %s", got)
 			}
-			s.blobs[expected] = content{data: bytes.Clone(data), labels: f.dict(s.t, 7)}
+			s.blobs[expected] = storedBlob{data: bytes.Clone(data), labels: r.Labels}
 			delete(s.ingests, ref)
-			end = true
+			sum, end = expected, true
 		}
 	}
-	answer.number(1, f.number(1))
-	answer.data(2, []byte{8, 1}) // a time
-	answer.number(4, int64(len(data)))
-	answer.number(5, total)
-	answer.text(6, "sha256:")
-	return answer, end, nil
+	return &contentapi.WriteContentResponse{Action: r.Action, Offset: int64(len(data)), Total: total, Digest: sum.String()}, end, nil
 }

@@ -113,7 +113,7 @@ func TestIsShim(t *testing.T) {
 // TestEndShimReads: EndShim handles malformed and hostile entries in /proc.
 func TestEndShimReads(t *testing.T) {
 	proc := t.TempDir()
-	tasks := &Tasks{proc: proc, patience: time.Minute}
+	tasks := &Tasks{proc: proc, readTimeout: time.Minute}
 	for _, dir := range []string{"1x", "self", "-1", "4194305"} {
 		if err := os.Mkdir(filepath.Join(proc, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestEndShimReads(t *testing.T) {
 // FUSE file system of a container, delay the search but do not block it.
 func TestEndShimOfHangingProcesses(t *testing.T) {
 	proc := t.TempDir()
-	tasks := &Tasks{proc: proc, patience: time.Millisecond}
+	tasks := &Tasks{proc: proc, readTimeout: time.Millisecond}
 	var pipes []string
 	for i := range maxReaders + 1 {
 		dir := filepath.Join(proc, strconv.Itoa(4194305+i))

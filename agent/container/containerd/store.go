@@ -1,218 +1,248 @@
-// Package containerd is a client of containerd's native gRPC API, which is served on
-// the same socket as CRI, for operations that CRI does not have: it imports images
-// from blobs, and detects and repairs inconsistencies between CRI and containerd about
-// ended containers. It owns the connection, the lease that protects blobs from
-// containerd's garbage collector until an image references them, and the few API
-// messages that it needs. The namespace is CRI's, k8s.io.
-//
-// The package does not unpack images: containerd does that when it creates the first
-// container of an image.
 package containerd
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"strings"
-	"time"
+	"io"
+	"maps"
+	"slices"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// namespace is the containerd namespace of CRI.
-const namespace = "k8s.io"
-
-// lease is the ID of the agent's lease. The lease persists over restarts of the agent,
+// leaseID is the ID of the agent's lease. The lease persists over restarts of the agent,
 // so that data written before a power cut is still there.
-const lease = "tinylet-preload"
+const leaseID = "tinylet-preload"
 
-// callTimeout limits each call that transfers no content.
-const callTimeout = 2 * time.Minute
+// chunk is the size of a write request in bytes. content.Copy is not used: its requests
+// of 1 MiB do not fit into gRPC's pooled buffers, so each would be allocated again.
+const chunk = 128 << 10
 
 // Store is a client of containerd's content and image stores. It is not safe for
-// concurrent use. Between Release and Protect it has no connection.
+// concurrent use. Between Release and the next call it has no connection.
 type Store struct {
-	path string
-	log  *slog.Logger
-	conn *grpc.ClientConn
+	path   string
+	client *client.Client
 }
 
 // New returns a Store for the socket endpoint, which is unix:///path, unix:/path or
 // /path. It does not connect.
-func New(endpoint string, log *slog.Logger) (*Store, error) {
+func New(endpoint string) (*Store, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{path: path, log: log}, nil
-}
-
-func socketPath(endpoint string) (string, error) {
-	path := strings.TrimPrefix(endpoint, "unix:")
-	if strings.HasPrefix(path, "//") {
-		path = path[1:]
-	}
-	if !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("invalid containerd endpoint %q: must be unix:///path", endpoint)
-	}
-	return path, nil
+	return &Store{path: path}, nil
 }
 
 // Protect creates the lease, which protects the blobs of subsequent Puts until
 // Release, also over restarts of containerd or the agent.
 func (s *Store) Protect(ctx context.Context) error {
-	if err := s.connect(); err != nil {
+	err := s.call(ctx, func(ctx context.Context) error {
+		_, err := s.client.LeasesService().Create(ctx, leases.WithID(leaseID))
 		return err
-	}
-	var m message // leases.CreateRequest
-	m.text(1, lease)
-	err := s.call(ctx, "leases.v1.Leases/Create", m)
-	if status.Code(err) == codes.AlreadyExists {
+	})
+	if errdefs.IsAlreadyExists(err) {
 		return nil
 	}
-	return wrap(ctx, err, "create lease %q", lease)
+	return wrap(ctx, err, "create lease %q", leaseID)
 }
 
 // Release deletes the lease and closes the connection: containerd may then remove
 // blobs that no image references. A missing lease is no error.
 func (s *Store) Release(ctx context.Context) error {
-	if err := s.connect(); err != nil {
-		return err
-	}
-	var m message // leases.DeleteRequest
-	m.text(1, lease)
-	err := s.call(ctx, "leases.v1.Leases/Delete", m)
-	if status.Code(err) == codes.NotFound {
+	err := s.call(ctx, func(ctx context.Context) error {
+		return s.client.LeasesService().Delete(ctx, leases.Lease{ID: leaseID})
+	})
+	if errdefs.IsNotFound(err) {
 		err = nil
 	}
-	return errors.Join(wrap(ctx, err, "delete lease %q", lease), s.Close())
+	return errors.Join(wrap(ctx, err, "delete lease %q", leaseID), s.Close())
 }
 
 // Close closes the connection, if there is one. The lease stays.
 func (s *Store) Close() error {
-	if s.conn == nil {
+	if s.client == nil {
 		return nil
 	}
-	conn := s.conn
-	s.conn = nil
-	if err := conn.Close(); err != nil {
+	c := s.client
+	s.client = nil
+	if err := c.Close(); err != nil {
 		return fmt.Errorf("close connection to %q: %w", s.path, err)
 	}
 	return nil
 }
 
 // Tag creates the image name with the target b, or updates its target. b must have
-// been stored with Put.
+// been stored with Put. CRI receives an event of the new image and adds its labels;
+// with its label set already, CRI would not create the image's name by ID.
 func (s *Store) Tag(ctx context.Context, name string, b container.Blob) error {
-	if err := s.connect(); err != nil {
+	image := images.Image{Name: name, Target: ocispec.Descriptor{MediaType: b.MediaType, Digest: b.Digest, Size: b.Size}}
+	err := s.call(ctx, func(ctx context.Context) error {
+		_, err := s.client.ImageService().Create(ctx, image)
+		if errdefs.IsAlreadyExists(err) {
+			_, err = s.client.ImageService().Update(ctx, image, "target")
+		}
 		return err
-	}
-	var target, image, m message // types.Descriptor, images.Image, images.CreateImageRequest
-	target.text(1, b.MediaType)
-	target.text(2, b.Digest)
-	target.number(3, b.Size)
-	image.text(1, name)
-	image.data(3, target)
-	m.data(1, image)
-	// CRI gets an event of the new image and adds its labels.
-	err := s.call(ctx, "images.v1.Images/Create", m)
-	if status.Code(err) == codes.AlreadyExists {
-		m.mask(2, []string{"target"}) // images.UpdateImageRequest
-		err = s.call(ctx, "images.v1.Images/Update", m)
-	}
+	})
 	return wrap(ctx, err, "tag image %q", name)
 }
 
-// connect creates the client connection; the first call connects.
-func (s *Store) connect() error {
-	if s.conn != nil {
-		return nil
-	}
-	conn, err := dial(s.path)
-	if err != nil {
+// Put stores a blob; r must start at its beginning. It resumes an earlier interrupted
+// Put of the same blob: it seeks r to the stored offset if r is an io.Seeker, and
+// otherwise reads and discards the data before it. Content that does not match the
+// digest returns container.ErrCorrupt. Errors of r are wrapped. Only ctx limits the
+// duration.
+func (s *Store) Put(ctx context.Context, b container.Blob, r io.Reader) error {
+	if err := s.connect(); err != nil {
 		return err
 	}
-	s.conn = conn
-	return nil
+	err := s.write(ctx, b, r)
+	if errdefs.IsAlreadyExists(err) {
+		return s.relabel(ctx, b)
+	}
+	return err
 }
 
-// dial creates a client connection with small buffers. It does not connect.
-func dial(path string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			var dialer net.Dialer
-			return dialer.DialContext(ctx, "unix", path)
-		}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodec(codec{})),
-		grpc.WithReadBufferSize(4<<10),
-		grpc.WithWriteBufferSize(32<<10),
-		grpc.WithStaticStreamWindowSize(64<<10),
-		grpc.WithStaticConnWindowSize(64<<10),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithDisableHealthCheck(),
-		grpc.WithNoProxy(),
-	)
+// write writes a blob and commits it with its labels. It returns errdefs.ErrAlreadyExists
+// if containerd has the blob.
+func (s *Store) write(ctx context.Context, b container.Blob, r io.Reader) error {
+	stream, cancel := context.WithCancel(leases.WithLease(ctx, leaseID))
+	defer cancel() // the writer's Close does not end the stream in every state
+	w, err := s.client.ContentStore().Writer(stream, content.WithRef(writeRef(b.Digest)),
+		content.WithDescriptor(ocispec.Descriptor{Digest: b.Digest, Size: b.Size}))
 	if err != nil {
-		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
+		return wrap(ctx, err, "write content %s", b.Digest)
 	}
-	return conn, nil
-}
-
-const service = "/containerd.services."
-
-// withHeaders returns ctx with the namespace and the lease as headers of a call.
-func withHeaders(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace, "containerd-lease", lease)
-}
-
-// call makes a call and ignores the response.
-func (s *Store) call(ctx context.Context, method string, request message) error {
-	return invoke(ctx, s.conn, method, request, nil)
-}
-
-// invoke makes a call with the timeout callTimeout; answer may be nil.
-func invoke(ctx context.Context, conn *grpc.ClientConn, method string, request message, answer *message) error {
-	if answer == nil {
-		answer = new(message)
+	begin, err := resume(w, b, r)
+	if err != nil {
+		return wrap(ctx, err, "resume content %s", b.Digest)
 	}
-	ctx, cancel := context.WithTimeout(withHeaders(ctx), callTimeout)
-	defer cancel()
-	return conn.Invoke(ctx, service+method, request, answer)
+	if err := copyRest(w, r, b.Size-begin); err != nil {
+		return wrap(ctx, err, "write content %s", b.Digest)
+	}
+	err = w.Commit(stream, b.Size, b.Digest, content.WithLabels(gcLabels(b)))
+	if errdefs.IsFailedPrecondition(err) {
+		return s.abort(ctx, b, begin, err)
+	}
+	return wrap(ctx, err, "commit content %s", b.Digest)
 }
 
-// kinds maps gRPC codes to the errors of package container.
-var kinds = map[codes.Code]error{
-	codes.NotFound:         container.ErrNotFound,
-	codes.Unavailable:      container.ErrUnavailable,
-	codes.DeadlineExceeded: container.ErrTimeout,
-	codes.Unimplemented:    container.ErrUnsupported,
+// writeRef returns the key of an unfinished write in containerd.
+func writeRef(d digest.Digest) string { return leaseID + "-" + d.String() }
+
+// resume advances r to the offset up to which containerd has the content, and returns
+// it. If containerd has more than the blob, that is discarded.
+func resume(w content.Writer, b container.Blob, r io.Reader) (begin int64, err error) {
+	status, err := w.Status()
+	if err != nil {
+		return 0, err
+	}
+	if begin = status.Offset; begin > b.Size {
+		begin = 0
+		if err := w.Truncate(0); err != nil {
+			return 0, err
+		}
+	}
+	if begin == 0 {
+		return 0, nil
+	}
+	if seeker, ok := r.(io.Seeker); ok {
+		_, err = seeker.Seek(begin, io.SeekStart)
+	} else {
+		_, err = io.CopyN(io.Discard, r, begin)
+	}
+	return begin, err
 }
 
-// wrap adds the attempted operation to err, and maps err to the errors of package
-// container. ctx is the caller's context, without callTimeout. If it has ended, wrap
-// wraps its error instead. A nil err returns nil.
-func wrap(ctx context.Context, err error, format string, args ...any) error {
+// copyRest writes the next n bytes of r in requests of the size chunk.
+func copyRest(w io.Writer, r io.Reader, n int64) error {
+	buffered := bufio.NewWriterSize(w, int(min(chunk, n)))
+	read, err := buffered.ReadFrom(io.LimitReader(r, n))
 	if err == nil {
+		err = buffered.Flush()
+	}
+	if err == nil && read < n {
+		err = fmt.Errorf("read %d of %d bytes: %w", read, n, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// abort aborts a write that failed the digest check, and returns the error. It returns
+// no ErrCorrupt if the write was resumed, because a power cut may have corrupted the
+// data of the earlier Put.
+func (s *Store) abort(ctx context.Context, b container.Blob, begin int64, cause error) error {
+	err := s.call(ctx, func(ctx context.Context) error { return s.client.ContentStore().Abort(ctx, writeRef(b.Digest)) })
+	if errdefs.IsNotFound(err) {
+		err = nil
+	}
+	err = wrap(ctx, err, "abort write of content %s", b.Digest)
+	if begin > 0 {
+		return errors.Join(fmt.Errorf("commit content %s, resumed at offset %d: %w", b.Digest, begin, cause), err)
+	}
+	return errors.Join(fmt.Errorf("commit content %s: %w: %w", b.Digest, container.ErrCorrupt, cause), err)
+}
+
+// relabel sets the labels of a blob that exists already: another client may have
+// stored it without them.
+func (s *Store) relabel(ctx context.Context, b container.Blob) error {
+	set := gcLabels(b)
+	if set == nil {
 		return nil
 	}
-	what := fmt.Sprintf(format, args...)
-	if cause := ctx.Err(); cause != nil {
-		return fmt.Errorf("%s: %w", what, cause)
+	var paths []string
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		paths = append(paths, "labels."+key)
 	}
-	st := status.Convert(err)
-	if kind := kinds[st.Code()]; kind != nil {
-		return fmt.Errorf("%s: %w: %s", what, kind, st.Message())
+	err := s.call(ctx, func(ctx context.Context) error {
+		_, err := s.client.ContentStore().Update(ctx, content.Info{Digest: b.Digest, Labels: set}, paths...)
+		return err
+	})
+	return wrap(ctx, err, "label content %s", b.Digest)
+}
+
+// gcLabelPrefix is the prefix of the labels by which containerd's garbage collector
+// finds the blobs that a blob references (docs/garbage-collection.md).
+const gcLabelPrefix = "containerd.io/gc.ref.content."
+
+// gcLabels returns a blob's labels for the garbage collector, or nil if it has none.
+func gcLabels(b container.Blob) map[string]string {
+	if len(b.Refs) == 0 {
+		return nil
 	}
-	return fmt.Errorf("%s: %s", what, st.Message())
+	set := make(map[string]string, len(b.Refs))
+	for role, d := range b.Refs {
+		set[gcLabelPrefix+role] = d.String()
+	}
+	return set
+}
+
+// call connects if necessary, and makes calls with the lease and within callTimeout.
+func (s *Store) call(ctx context.Context, do func(context.Context) error) error {
+	if err := s.connect(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(leases.WithLease(ctx, leaseID), callTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// connect creates the client. The first call connects.
+func (s *Store) connect() error {
+	if s.client != nil {
+		return nil
+	}
+	c, err := dial(s.path)
+	s.client = c
+	return err
 }

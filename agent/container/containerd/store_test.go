@@ -3,23 +3,24 @@ package containerd
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
 
 func blobOf(data []byte) container.Blob {
-	return container.Blob{MediaType: "application/x", Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(data)), Size: int64(len(data))}
+	return container.Blob{Descriptor: ocispec.Descriptor{MediaType: "application/x", Digest: digest.FromBytes(data), Size: int64(len(data))}}
 }
 
 func bytesOf(n int) []byte {
@@ -31,9 +32,9 @@ func bytesOf(n int) []byte {
 	return out
 }
 
-func newStore(t *testing.T, endpoint string) *Store {
+func newStore(t testing.TB, endpoint string) *Store {
 	t.Helper()
-	s, err := New(endpoint, slog.New(slog.DiscardHandler))
+	s, err := New(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestImage(t *testing.T) {
 	}
 	layer, config, manifest := bytesOf(5*chunk+17), []byte("{}"), []byte(`{"a":1}`)
 	m := blobOf(manifest)
-	m.Refs = map[string]string{"config": blobOf(config).Digest, "l.0": blobOf(layer).Digest}
+	m.Refs = map[string]digest.Digest{"config": blobOf(config).Digest, "l.0": blobOf(layer).Digest}
 	for range 2 { // the second time all is there
 		for _, b := range []struct {
 			container.Blob
@@ -78,11 +79,11 @@ func TestImage(t *testing.T) {
 	if srv.sent != len(layer)+len(config)+len(manifest) {
 		t.Errorf("%d bytes were sent", srv.sent)
 	}
-	want := map[string]string{"containerd.io/gc.ref.content.config": blobOf(config).Digest, "containerd.io/gc.ref.content.l.0": blobOf(layer).Digest}
+	want := map[string]string{"containerd.io/gc.ref.content.config": blobOf(config).Digest.String(), "containerd.io/gc.ref.content.l.0": blobOf(layer).Digest.String()}
 	if diff := cmp.Diff(want, srv.blobs[m.Digest].labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
-	target := "application/x " + m.Digest
+	target := "application/x " + m.Digest.String()
 	if diff := cmp.Diff(map[string]string{"docker.io/library/a:1": target, "docker.io/library/a:2": target}, srv.images); diff != "" {
 		t.Errorf("images (-want +got):\n%s", diff)
 	}
@@ -91,8 +92,8 @@ func TestImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(srv.leases) > 0 || s.conn != nil {
-		t.Errorf("leases %v, connection %v", srv.leases, s.conn)
+	if len(srv.leases) > 0 || s.client != nil {
+		t.Errorf("leases %v, connection %v", srv.leases, s.client)
 	}
 }
 
@@ -101,8 +102,8 @@ func TestLabels(t *testing.T) {
 	srv, endpoint := serve(t)
 	s := newStore(t, endpoint)
 	b := blobOf([]byte("x"))
-	srv.blobs[b.Digest] = content{data: []byte("x")}
-	b.Refs = map[string]string{"m.0": "sha256:y"}
+	srv.blobs[b.Digest] = storedBlob{data: []byte("x")}
+	b.Refs = map[string]digest.Digest{"m.0": "sha256:y"}
 	if err := s.Put(t.Context(), b, iotest.ErrReader(errors.New("not to be read"))); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestCorrupt(t *testing.T) {
 	if len(srv.ingests) > 0 {
 		t.Error("it was not dropped")
 	}
-	srv.ingests[lease+"-"+b.Digest] = make([]byte, 500)
+	srv.ingests[writeRef(b.Digest)] = make([]byte, 500)
 	if err := s.Put(t.Context(), b, bytes.NewReader(data)); err == nil || errors.Is(err, container.ErrCorrupt) {
 		t.Errorf("good content after zeroes: %v", err)
 	}
@@ -157,7 +158,7 @@ func TestCorrupt(t *testing.T) {
 		t.Errorf("the next attempt: %v", err)
 	}
 	more := blobOf(bytesOf(300))
-	srv.ingests[lease+"-"+more.Digest] = make([]byte, 400)
+	srv.ingests[writeRef(more.Digest)] = make([]byte, 400)
 	if err := s.Put(t.Context(), more, bytes.NewReader(bytesOf(300))); err != nil {
 		t.Errorf("content of which too much was there: %v", err)
 	}
@@ -193,21 +194,47 @@ func TestFailures(t *testing.T) {
 		t.Errorf("without containerd: %v", err)
 	}
 	for _, bad := range []string{"", "tcp://127.0.0.1:1", "relative"} {
-		if _, err := New(bad, slog.New(slog.DiscardHandler)); err == nil {
+		if _, err := New(bad); err == nil {
 			t.Errorf("endpoint %q was accepted", bad)
 		}
 	}
 }
 
-func FuzzAnswer(f *testing.F) {
-	var m message
-	m.number(4, 1<<40)
-	m.text(6, "sha256:")
-	f.Add([]byte(m))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		offset, err := writtenOffset(data)
-		if err != nil && !errors.Is(err, errWire) {
-			t.Errorf("error %v, offset %d", err, offset)
-		}
+// TestContainerdStops checks the error of a Put during which containerd ends between two
+// requests.
+func TestContainerdStops(t *testing.T) {
+	srv, endpoint := serve(t)
+	s := newStore(t, endpoint)
+	data := bytesOf(3 * chunk)
+	first, rest := bytes.NewReader(data[:2*chunk]), bytes.NewReader(data[2*chunk:])
+	stop := readerFunc(func([]byte) (int, error) {
+		srv.grpc.Stop()
+		time.Sleep(20 * time.Millisecond) // the stream ends before the next request
+		return 0, io.EOF
 	})
+	if err := s.Put(t.Context(), blobOf(data), io.MultiReader(first, stop, rest)); !errors.Is(err, container.ErrUnavailable) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// BenchmarkPut stores a blob of 8 MiB.
+func BenchmarkPut(b *testing.B) {
+	data := bytesOf(8 << 20)
+	blob := blobOf(data)
+	srv, endpoint := serve(b)
+	s := newStore(b, endpoint)
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Put(b.Context(), blob, bytes.NewReader(data)); err != nil {
+			b.Fatal(err)
+		}
+		srv.mu.Lock()
+		delete(srv.blobs, blob.Digest)
+		srv.mu.Unlock()
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -174,19 +175,12 @@ func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, aut
 }
 
 // canonical returns the full name that runtimes give to an image: with Docker
-// Hub's domain for a short name, with latest if there is no tag or digest.
+// Hub's domain for a short name, with latest if there is no tag or digest. A
+// name that is invalid stays as it is.
 func canonical(name string) string {
-	domain, rest, ok := strings.Cut(name, "/")
-	switch {
-	case !ok:
-		name = "docker.io/library/" + name
-	case !strings.ContainsAny(domain, ".:") && domain != "localhost":
-		name = "docker.io/" + name
-	case domain == "docker.io" && !strings.Contains(rest, "/"):
-		name = "docker.io/library/" + rest
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return name
 	}
-	if !strings.Contains(name, "@") && strings.LastIndexByte(name, ':') <= strings.LastIndexByte(name, '/') {
-		name += ":latest"
-	}
-	return name
+	return reference.TagNameOnly(named).String()
 }

@@ -2,12 +2,13 @@ package fake
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
@@ -15,9 +16,9 @@ import (
 // store is content that images are made of. Content that is neither protected
 // nor referenced by an image is removed, as by containerd's garbage collector.
 type store struct {
-	blobs     map[string]container.Blob
-	partial   map[string][]byte // by digest: the data of an interrupted Put
-	targets   map[string]string // digests by image name
+	blobs     map[digest.Digest]container.Blob
+	partial   map[digest.Digest][]byte // the data of an interrupted Put
+	targets   map[string]digest.Digest // by image name
 	protected bool
 	// read is the number of bytes that Put has read so far.
 	read int64
@@ -57,31 +58,31 @@ func (r *Runtime) collect() {
 	if r.store.protected {
 		return
 	}
-	needed := make(map[string]bool)
-	var need func(digest string)
-	need = func(digest string) {
-		b, ok := r.store.blobs[digest]
-		if !ok || needed[digest] {
+	needed := make(map[digest.Digest]bool)
+	var need func(digest.Digest)
+	need = func(d digest.Digest) {
+		b, ok := r.store.blobs[d]
+		if !ok || needed[d] {
 			return
 		}
-		needed[digest] = true
+		needed[d] = true
 		for _, ref := range b.Refs {
 			need(ref)
 		}
 	}
-	for name, digest := range r.store.targets {
+	for name, target := range r.store.targets {
 		if r.images[name] == nil {
 			delete(r.store.targets, name)
 			continue
 		}
-		need(digest)
+		need(target)
 	}
-	maps.DeleteFunc(r.store.blobs, func(digest string, _ container.Blob) bool { return !needed[digest] })
+	maps.DeleteFunc(r.store.blobs, func(d digest.Digest, _ container.Blob) bool { return !needed[d] })
 }
 
 // Put stores a blob. It resumes an interrupted Put.
 func (r *Runtime) Put(ctx context.Context, b container.Blob, from io.Reader) error {
-	return r.do(ctx, "Put", b.Digest, 0, func(ctx context.Context) error {
+	return r.do(ctx, "Put", b.Digest.String(), 0, func(ctx context.Context) error {
 		r.mu.Lock()
 		broken := r.broken
 		have, done := r.store.blobs[b.Digest]
@@ -102,17 +103,17 @@ func (r *Runtime) Put(ctx context.Context, b container.Blob, from io.Reader) err
 		defer r.mu.Unlock()
 		if err != nil {
 			if r.store.partial == nil {
-				r.store.partial = make(map[string][]byte)
+				r.store.partial = make(map[digest.Digest][]byte)
 			}
 			r.store.partial[b.Digest] = data
 			return err
 		}
 		delete(r.store.partial, b.Digest)
-		if got := fmt.Sprintf("sha256:%x", sha256.Sum256(data)); got != b.Digest {
+		if got := digest.FromBytes(data); got != b.Digest {
 			return fmt.Errorf("commit content %s: %w: it is %s", b.Digest, container.ErrCorrupt, got)
 		}
 		if r.store.blobs == nil {
-			r.store.blobs = make(map[string]container.Blob)
+			r.store.blobs = make(map[digest.Digest]container.Blob)
 		}
 		r.store.blobs[b.Digest] = b
 		return nil
@@ -154,7 +155,7 @@ func (r *Runtime) Tag(ctx context.Context, name string, b container.Blob) error 
 			return err
 		}
 		if r.store.targets == nil {
-			r.store.targets = make(map[string]string)
+			r.store.targets = make(map[string]digest.Digest)
 		}
 		img := r.addImage(name, Program{})
 		r.store.targets[img.name] = b.Digest
@@ -162,10 +163,10 @@ func (r *Runtime) Tag(ctx context.Context, name string, b container.Blob) error 
 	})
 }
 
-func (r *Runtime) complete(digest string) error {
-	b, ok := r.store.blobs[digest]
+func (r *Runtime) complete(d digest.Digest) error {
+	b, ok := r.store.blobs[d]
 	if !ok {
-		return fmt.Errorf("content %s: %w", digest, container.ErrNotFound)
+		return fmt.Errorf("content %s: %w", d, container.ErrNotFound)
 	}
 	for _, ref := range b.Refs {
 		if err := r.complete(ref); err != nil {
@@ -176,7 +177,7 @@ func (r *Runtime) complete(digest string) error {
 }
 
 // Blobs returns the digests of all complete content, sorted.
-func (r *Runtime) Blobs() []string {
+func (r *Runtime) Blobs() []digest.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.store.blobs))

@@ -244,12 +244,3 @@ func InUse(entries []pod.Entry) []string {
 	}
 	return names
 }
-
-// FullName returns the full name of an image, as the runtime has it.
-func FullName(name string) (string, error) {
-	n, err := ParseName(name)
-	if err != nil {
-		return "", err
-	}
-	return n.String(), nil
-}

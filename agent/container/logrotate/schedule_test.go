@@ -105,7 +105,7 @@ func grow(t *testing.T, c *container, size int64) {
 	}
 }
 
-// TestLooked shows that Looked is called after each check.
+// TestLooked shows that AfterCheck is called after each check.
 func TestLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := newContainer(t), newKernel()
@@ -115,7 +115,7 @@ func TestLooked(t *testing.T) {
 		time.Sleep(2*maxCheckInterval + time.Minute)
 		synctest.Wait()
 		if got, want := int(looked.Load()), looks(); got != want || got < 3 {
-			t.Errorf("Looked was called %d times for %d looks", got, want)
+			t.Errorf("AfterCheck was called %d times for %d looks", got, want)
 		}
 	})
 }

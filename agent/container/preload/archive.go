@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
 )
 
 // Limits of an archive, in bytes except maxEntries. They are above the needs
@@ -30,13 +32,20 @@ const (
 // the file is replaced.
 var errInvalidArchive = errors.New("invalid archive")
 
-// invalidf returns an error that wraps errBad and the formatted error.
+// invalidf returns an error that wraps errInvalidArchive and the formatted error.
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errInvalidArchive, fmt.Errorf(format, args...))
 }
 
 // archive is a tar file, plain or compressed with gzip. It is read in several
 // passes, because the index may be at its end.
+//
+// containerd's own reader (core/images/archive, ImportIndex) is not used. It
+// writes every entry of the tar to the content store before it knows what the
+// entries are: also those of other platforms and those that belong to no image,
+// all of them again after a power cut, and without a limit on their number,
+// their names and the JSON. The preloader needs the names of an archive's images
+// before it imports anything, and a class of errors that no retry cures.
 type archive struct {
 	file   io.ReaderAt
 	size   int64
@@ -51,7 +60,7 @@ type entry struct {
 	name   string
 	size   int64
 	offset int64 // of its content, in a plain archive
-	head   [4]byte
+	head   [8]byte
 	link   string // the name of the entry that has the content
 }
 
@@ -63,25 +72,21 @@ type contents struct {
 	held    int64 // bytes in json
 }
 
-var (
-	gzipMagic = []byte{0x1f, 0x8b}
-	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
-)
-
 // open detects the compression of an archive from its first bytes.
 func open(file io.ReaderAt, size int64) (*archive, error) {
 	a := &archive{file: file, size: size}
-	var head [4]byte
+	var head [8]byte
 	n, err := file.ReadAt(head[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read archive: %w", err)
 	}
-	switch {
-	case n == 0:
+	if n == 0 {
 		return nil, invalidf("file is empty")
-	case bytes.Equal(head[:], zstdMagic):
+	}
+	switch compression.DetectCompression(head[:n]) {
+	case compression.Zstd:
 		return nil, invalidf("zstd compression is not supported: use gzip or none")
-	case bytes.HasPrefix(head[:], gzipMagic):
+	case compression.Gzip:
 		a.gzip = true
 	}
 	return a, nil
@@ -136,7 +141,7 @@ func (a *archive) section(ctx context.Context, e *entry) io.ReadSeeker {
 }
 
 // readError classifies a read error: the error of ctx if it ended, a plain error
-// if the disk failed, and else errBad.
+// if the disk failed, and else errInvalidArchive.
 func (a *archive) readError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

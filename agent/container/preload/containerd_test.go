@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container/containerd"
@@ -26,7 +29,7 @@ func TestOverContainerd(t *testing.T) {
 		t.Skip("TINYLET_CRI_ENDPOINT names no containerd to import into")
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	store, err := containerd.New(endpoint, log)
+	store, err := containerd.New(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +41,7 @@ func TestOverContainerd(t *testing.T) {
 	defer driver.Close()
 
 	seed := strconv.FormatInt(time.Now().UnixNano(), 36)
-	host := HostPlatform()
+	host := platforms.DefaultSpec()
 	shelf := &shelf{T: t, dir: filepath.Join(t.TempDir(), "images"), state: filepath.Join(t.TempDir(), "journal"), events: event.NewRecorder(log), log: log}
 	names := make(map[string]made)
 	for _, form := range []string{"oci.tar", "index.tar.gz", "docker.tgz"} {
@@ -52,13 +55,13 @@ func TestOverContainerd(t *testing.T) {
 		case "docker.tgz":
 			data = zip(t, dockerArchive(t, m, name))
 		case "index.tar.gz":
-			index := asJSON(t, document{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{on(m.descriptor(), host), on(describe(typeManifest, []byte("absent")), other)}})
-			data = zip(t, pack(t, append(m.items(), blobItem(index), indexItem(t, named(describe(typeIndex, index), name)))))
+			index := asJSON(t, indexOf(on(m.descriptor(), host), on(describe(ocispec.MediaTypeImageManifest, []byte("absent")), other)))
+			data = zip(t, pack(t, append(m.items(), blobItem(index), indexItem(t, named(describe(ocispec.MediaTypeImageIndex, index), name)))))
 		}
 		shelf.put(form, data)
 	}
 	p, err := New(Config{
-		Dir: shelf.dir, StateFile: shelf.state, Importer: store, Images: driver, FullName: fullName,
+		Dir: shelf.dir, StateFile: shelf.state, Importer: store, Images: driver,
 		Platform: host, Events: shelf.events, Log: log,
 	})
 	if err != nil {
@@ -75,10 +78,10 @@ func TestOverContainerd(t *testing.T) {
 			if err != nil || img == nil {
 				t.Fatalf("%q is not there: %v; %v", name, err, shelf.failures())
 			}
-			if img.GetId() != digestOf(m.config) || len(img.GetRepoTags()) != 1 || len(img.GetRepoDigests()) != 1 || img.GetSize() == 0 {
+			if img.GetId() != digest.FromBytes(m.config).String() || len(img.GetRepoTags()) != 1 || len(img.GetRepoDigests()) != 1 || img.GetSize() == 0 {
 				t.Errorf("%q is %v", name, img)
 			}
-			byID, err := driver.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: digestOf(m.config)})
+			byID, err := driver.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: digest.FromBytes(m.config).String()})
 			if err != nil || byID.GetId() != img.GetId() {
 				t.Errorf("%q by its ID is %v, %v", name, byID, err)
 			}
@@ -102,7 +105,7 @@ func TestOverContainerd(t *testing.T) {
 }
 
 // makeLarge is an image with one layer of a few megabytes, a real tar.
-func makeLarge(t *testing.T, host Platform, seed string) made {
+func makeLarge(t *testing.T, host ocispec.Platform, seed string) made {
 	t.Helper()
 	layer := pack(t, []item{{name: "hello", data: []byte(seed)}, {name: "large", data: bytes.Repeat([]byte(seed), 200_000)}})
 	return made{layers: [][]byte{layer}}.again(t, host)

@@ -1,16 +1,18 @@
 package preload
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"path"
-	"strings"
+
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
@@ -41,10 +43,10 @@ func (p *planner) docker(ctx context.Context) error {
 		return err
 	}
 	for _, img := range list {
-		var names []string
+		var names []reference.NamedTagged
 		for _, tag := range img.RepoTags {
-			if full, err := p.fullName(tag); err == nil && !strings.Contains(full, "@") {
-				names = append(names, full)
+			if name := parseTag(tag); name != nil {
+				names = append(names, name)
 			}
 		}
 		if len(names) == 0 {
@@ -62,7 +64,7 @@ func (p *planner) docker(ctx context.Context) error {
 // dockerImage plans one image and its generated manifest, and returns the
 // blob of the manifest. sums are the digests of the compressed layers by
 // serial.
-func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int]string) (container.Blob, error) {
+func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int]digest.Digest) (container.Blob, error) {
 	config, err := p.archive.readJSON(ctx, img.Config)
 	if err != nil {
 		return container.Blob{}, err
@@ -74,64 +76,68 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 	if len(img.Layers) > maxLayers || len(diffs) != len(img.Layers) {
 		return container.Blob{}, invalidf("image has %d layers, its config %d", len(img.Layers), len(diffs))
 	}
-	doc := document{SchemaVersion: 2, MediaType: typeManifest, Config: descriptor{MediaType: typeConfig, Digest: digestOf(config), Size: int64(len(config))}}
-	refs := map[string]string{"config": doc.Config.Digest}
-	p.plan.add(&source{Blob: container.Blob{MediaType: typeConfig, Digest: doc.Config.Digest, Size: doc.Config.Size}, data: config})
+	manifest := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: describe(ocispec.MediaTypeImageConfig, config)}
+	refs := map[string]digest.Digest{"config": manifest.Config.Digest}
+	p.plan.add(&source{Blob: blobOf(manifest.Config, nil), data: config})
 	for i, name := range img.Layers {
 		e := p.archive.find(name)
 		if e == nil {
 			return container.Blob{}, invalidf("layer %q is missing", name)
 		}
 		// The config has the digests of the uncompressed layers.
-		l := descriptor{MediaType: layerType(e), Digest: cmp.Or(sums[e.serial], diffs[i]), Size: e.size}
-		doc.Layers = append(doc.Layers, l)
+		l := ocispec.Descriptor{MediaType: layerType(e), Digest: cmp.Or(sums[e.serial], diffs[i]), Size: e.size}
+		manifest.Layers = append(manifest.Layers, l)
 		refs[fmt.Sprintf("l.%d", i)] = l.Digest
-		p.plan.add(&source{Blob: container.Blob{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}, serial: e.serial, offset: e.offset})
+		p.plan.add(&source{Blob: blobOf(l, nil), serial: e.serial, offset: e.offset})
 	}
-	data, err := json.Marshal(doc)
+	data, err := json.Marshal(manifest)
 	if err != nil {
 		return container.Blob{}, fmt.Errorf("encode image manifest: %w", err)
 	}
-	b := container.Blob{MediaType: typeManifest, Digest: digestOf(data), Size: int64(len(data)), Refs: refs}
+	b := blobOf(describe(ocispec.MediaTypeImageManifest, data), refs)
 	p.plan.add(&source{Blob: b, data: data})
 	return b, nil
 }
 
+func describe(mediaType string, data []byte) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+}
+
 // layerType returns the media type of a layer, by its compression.
 func layerType(e *entry) string {
-	switch {
-	case bytes.HasPrefix(e.head[:], gzipMagic):
-		return typeLayer + "+gzip"
-	case bytes.Equal(e.head[:], zstdMagic):
-		return typeLayer + "+zstd"
+	switch compression.DetectCompression(e.head[:]) {
+	case compression.Gzip:
+		return ocispec.MediaTypeImageLayerGzip
+	case compression.Zstd:
+		return ocispec.MediaTypeImageLayerZstd
 	}
-	return typeLayer
+	return ocispec.MediaTypeImageLayer
 }
 
 // sums returns the digests of the compressed layers by serial. Newer archives
 // have them in the names of the layers. In others they are computed.
-func (p *planner) sums(ctx context.Context, list []dockerImage) (map[int]string, error) {
-	sums, unknown := make(map[int]string), make(map[int]bool)
+func (p *planner) sums(ctx context.Context, list []dockerImage) (map[int]digest.Digest, error) {
+	sums, unknown := make(map[int]digest.Digest), make(map[int]bool)
 	for _, img := range list {
 		for _, name := range img.Layers {
 			e := p.archive.find(name)
-			if e == nil || layerType(e) == typeLayer {
+			if e == nil || layerType(e) == ocispec.MediaTypeImageLayer {
 				continue
 			}
-			digest := "sha256:" + path.Base(e.name)
-			if path.Dir(e.name) == "blobs/sha256" && validDigest(digest) {
-				sums[e.serial] = digest
+			named := digest.NewDigestFromEncoded(digest.SHA256, path.Base(e.name))
+			if path.Dir(e.name) == "blobs/sha256" && validDigest(named) {
+				sums[e.serial] = named
 			} else {
 				unknown[e.serial] = true
 			}
 		}
 	}
 	err := p.archive.each(ctx, unknown, func(e *entry, r io.Reader) error {
-		h := sha256.New()
-		if _, err := io.Copy(h, r); err != nil {
+		sum, err := digest.SHA256.FromReader(r)
+		if err != nil {
 			return p.archive.readError(ctx, err)
 		}
-		sums[e.serial] = "sha256:" + hex.EncodeToString(h.Sum(nil))
+		sums[e.serial] = sum
 		return nil
 	})
 	return sums, err

@@ -3,31 +3,19 @@ package preload
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/tinylet/tinylet/agent/container"
-)
-
-// Media types (OCI image spec, and Docker's image manifest version 2).
-const (
-	typeIndex      = "application/vnd.oci.image.index.v1+json"
-	typeManifest   = "application/vnd.oci.image.manifest.v1+json"
-	typeConfig     = "application/vnd.oci.image.config.v1+json"
-	typeLayer      = "application/vnd.oci.image.layer.v1.tar"
-	typeDockerList = "application/vnd.docker.distribution.manifest.list.v2+json"
-)
-
-// Annotations that name an image in an index. containerd's has the full name;
-// the one of the OCI spec may have only a tag.
-const (
-	annotationName = "io.containerd.image.name"
-	annotationRef  = "org.opencontainers.image.ref.name"
 )
 
 // Limits of an image.
@@ -46,7 +34,7 @@ type plan struct {
 
 // plannedImage is one image of a plan.
 type plannedImage struct {
-	names  []string // full names with a tag
+	names  []reference.NamedTagged // normalized
 	target container.Blob
 }
 
@@ -57,6 +45,11 @@ type source struct {
 	serial int
 	offset int64
 	data   []byte
+}
+
+// blobOf returns the blob of a descriptor, without the descriptor's other fields.
+func blobOf(d ocispec.Descriptor, refs map[string]digest.Digest) container.Blob {
+	return container.Blob{Descriptor: ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}, Refs: refs}
 }
 
 func (p *plan) add(s *source) {
@@ -71,58 +64,38 @@ func (p *plan) add(s *source) {
 
 // names returns the digests of the images, keyed by all their names: with the
 // tag and with the digest.
-func (p *plan) names() map[string]string {
-	out := make(map[string]string)
+func (p *plan) names() map[string]digest.Digest {
+	out := make(map[string]digest.Digest)
 	for _, img := range p.images {
 		for _, name := range img.names {
-			out[name] = img.target.Digest
+			out[name.String()] = img.target.Digest
 			out[withDigest(name, img.target.Digest)] = img.target.Digest
 		}
 	}
 	return out
 }
 
-// withDigest returns a full name with its tag, if any, replaced by a digest.
-func withDigest(name, digest string) string {
-	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
-		name = name[:i]
-	}
-	return name + "@" + digest
-}
-
-type descriptor struct {
-	MediaType   string            `json:"mediaType"`
-	Digest      string            `json:"digest"`
-	Size        int64             `json:"size"`
-	Platform    *Platform         `json:"platform,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"`
-}
-
-// document is an index or a manifest, depending on which fields are set.
-type document struct {
-	SchemaVersion int          `json:"schemaVersion"`
-	MediaType     string       `json:"mediaType,omitempty"`
-	Manifests     []descriptor `json:"manifests,omitempty"`
-	Config        descriptor   `json:"config,omitzero"`
-	Layers        []descriptor `json:"layers,omitempty"`
+// withDigest returns a name with its tag replaced by a digest.
+func withDigest(name reference.Named, d digest.Digest) string {
+	return reference.TrimNamed(name).String() + "@" + d.String()
 }
 
 // planner makes a plan from the index and manifests in an archive.
 type planner struct {
-	archive  *archive
-	host     Platform
-	fullName func(string) (string, error)
-	plan     plan
+	archive *archive
+	host    ocispec.Platform
+	runs    platforms.MatchComparer // the platforms that the host runs, its own first
+	plan    plan
 }
 
-// read returns the plan. Its errors are errBad, a read error of the disk, or
+// read returns the plan. Its errors are errInvalidArchive, a read error of the disk, or
 // the error of ctx.
 func (p *planner) read(ctx context.Context) (*plan, error) {
 	if err := p.archive.scan(ctx); err != nil {
 		return nil, err
 	}
 	var err error
-	index, manifest := p.archive.find("index.json"), p.archive.find("manifest.json")
+	index, manifest := p.archive.find(ocispec.ImageIndexFile), p.archive.find("manifest.json")
 	if index != nil {
 		err = p.oci(ctx)
 	}
@@ -144,31 +117,31 @@ func (p *planner) read(ctx context.Context) (*plan, error) {
 
 // oci plans an archive in the format of an OCI image layout.
 func (p *planner) oci(ctx context.Context) error {
-	data, err := p.archive.readJSON(ctx, "index.json")
+	data, err := p.archive.readJSON(ctx, ocispec.ImageIndexFile)
 	if err != nil {
 		return err
 	}
-	var index document
+	var index ocispec.Index
 	if err := json.Unmarshal(data, &index); err != nil {
 		return invalidf("parse index.json: %w", err)
 	}
-	byName := make(map[string][]descriptor)
-	var names []string
+	byName := make(map[string][]ocispec.Descriptor)
+	var names []reference.NamedTagged
 	for _, d := range index.Manifests {
-		name := p.nameOf(d)
-		if name == "" {
+		name := nameOf(d)
+		if name == nil {
 			continue
 		}
-		if byName[name] == nil {
+		if byName[name.String()] == nil {
 			names = append(names, name)
 		}
-		byName[name] = append(byName[name], d)
+		byName[name.String()] = append(byName[name.String()], d)
 	}
 	if len(names) > maxImages {
 		return invalidf("more than %d images", maxImages)
 	}
 	for _, name := range names {
-		list := byName[name]
+		list := byName[name.String()]
 		var target container.Blob
 		if len(list) == 1 {
 			target, err = p.resolve(ctx, list[0], 0)
@@ -178,58 +151,67 @@ func (p *planner) oci(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("image %q: %w", name, err)
 		}
-		p.plan.images = append(p.plan.images, plannedImage{names: []string{name}, target: target})
+		p.plan.images = append(p.plan.images, plannedImage{names: []reference.NamedTagged{name}, target: target})
 	}
 	return nil
 }
 
-// nameOf returns the full name of an image, or "" if it has none.
-func (p *planner) nameOf(d descriptor) string {
-	name := d.Annotations[annotationName]
+// nameOf returns the name of an image, or nil if it has none. containerd's
+// annotation has the full name; the one of the OCI spec may have only a tag.
+func nameOf(d ocispec.Descriptor) reference.NamedTagged {
+	name := d.Annotations[images.AnnotationImageName]
 	if name == "" {
-		if name = d.Annotations[annotationRef]; !strings.ContainsAny(name, "/:") {
-			return ""
+		if name = d.Annotations[ocispec.AnnotationRefName]; !strings.ContainsAny(name, "/:") {
+			return nil
 		}
 	}
-	full, err := p.fullName(name)
-	if err != nil || strings.Contains(full, "@") {
-		return ""
+	return parseTag(name)
+}
+
+// parseTag normalizes a name with a tag, latest if there is none. It returns
+// nil if the name is invalid or has a digest.
+func parseTag(name string) reference.NamedTagged {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return nil
 	}
-	return full
+	if _, digested := named.(reference.Digested); digested {
+		return nil
+	}
+	tagged, _ := reference.TagNameOnly(named).(reference.NamedTagged)
+	return tagged
 }
 
 // resolve adds the index or manifest of a descriptor and everything that it
 // refers to, and returns the resulting blob.
-func (p *planner) resolve(ctx context.Context, d descriptor, depth int) (container.Blob, error) {
+func (p *planner) resolve(ctx context.Context, d ocispec.Descriptor, depth int) (container.Blob, error) {
 	data, err := p.blob(ctx, d)
 	if err != nil {
 		return container.Blob{}, err
 	}
-	var doc document
-	if err := json.Unmarshal(data, &doc); err != nil {
+	var index ocispec.Index
+	if err := json.Unmarshal(data, &index); err != nil {
 		return container.Blob{}, invalidf("parse content %s: %w", d.Digest, err)
 	}
-	if d.MediaType == typeIndex || d.MediaType == typeDockerList || d.MediaType == "" && len(doc.Manifests) > 0 {
-		return p.index(ctx, d, &doc, data, depth)
+	if images.IsIndexType(d.MediaType) || d.MediaType == "" && len(index.Manifests) > 0 {
+		return p.index(ctx, d, &index, data, depth)
 	}
-	return p.manifest(ctx, d, &doc, data)
+	return p.manifest(ctx, d, data)
 }
 
 // index adds the best manifest of an index. If that is the manifest that
 // containerd would choose, the image's target is the index itself, so that its
 // digest equals the registry's.
-func (p *planner) index(ctx context.Context, d descriptor, doc *document, data []byte, depth int) (container.Blob, error) {
+func (p *planner) index(ctx context.Context, d ocispec.Descriptor, index *ocispec.Index, data []byte, depth int) (container.Blob, error) {
 	if depth == maxDepth {
 		return container.Blob{}, invalidf("index %s: too many nested indexes", d.Digest)
 	}
-	chosen, best, err := p.choose(ctx, doc.Manifests, depth+1)
+	chosen, best, err := p.choose(ctx, index.Manifests, depth+1)
 	if err != nil || !best {
 		return chosen, err
 	}
-	b := container.Blob{
-		MediaType: cmp.Or(d.MediaType, doc.MediaType, typeIndex), Digest: d.Digest, Size: d.Size,
-		Refs: map[string]string{"m.0": chosen.Digest},
-	}
+	d.MediaType = cmp.Or(d.MediaType, index.MediaType, ocispec.MediaTypeImageIndex)
+	b := blobOf(d, map[string]digest.Digest{"m.0": chosen.Digest})
 	p.plan.add(&source{Blob: b, data: data})
 	return b, nil
 }
@@ -237,39 +219,55 @@ func (p *planner) index(ctx context.Context, d descriptor, doc *document, data [
 // choose resolves the descriptor that fits the host best among those whose
 // content is in the archive. best is true if no descriptor in list, present or
 // not, fits better.
-func (p *planner) choose(ctx context.Context, list []descriptor, depth int) (b container.Blob, best bool, err error) {
-	type choice struct {
-		descriptor
-		rank int
-	}
-	var fit []choice
+func (p *planner) choose(ctx context.Context, list []ocispec.Descriptor, depth int) (b container.Blob, best bool, err error) {
+	var fit []ocispec.Descriptor
 	var others []string
 	for _, d := range list {
-		c := choice{descriptor: d, rank: len(p.host.runnable())} // last, if it has no platform
-		if d.Platform != nil {
-			if c.rank = p.host.rank(*d.Platform); c.rank < 0 {
-				others = append(others, d.Platform.String())
-				continue
-			}
+		if d.Platform == nil || p.runs.Match(*d.Platform) {
+			fit = append(fit, d)
+		} else {
+			others = append(others, platforms.Format(*d.Platform))
 		}
-		fit = append(fit, c)
 	}
 	if len(fit) == 0 {
-		return b, false, invalidf("image platform %s does not match node platform %s", strings.Join(others, ", "), p.host)
+		return b, false, p.mismatch(strings.Join(others, ", "))
 	}
-	slices.SortStableFunc(fit, func(a, b choice) int { return cmp.Compare(a.rank, b.rank) })
-	for i, c := range fit {
-		if p.archive.find(blobPath(c.Digest)) == nil && i < len(fit)-1 {
+	slices.SortStableFunc(fit, func(a, b ocispec.Descriptor) int {
+		switch {
+		case p.fitsBetter(a.Platform, b.Platform):
+			return -1
+		case p.fitsBetter(b.Platform, a.Platform):
+			return 1
+		}
+		return 0
+	})
+	for i, d := range fit {
+		if p.archive.find(blobPath(d.Digest)) == nil && i < len(fit)-1 {
 			continue // saved without this platform
 		}
-		b, err := p.resolve(ctx, c.descriptor, depth)
+		b, err := p.resolve(ctx, d, depth)
 		return b, i == 0, err
 	}
 	return b, false, nil // not reached: the last one is never skipped
 }
 
+// fitsBetter reports whether an image of platform a fits the host better than
+// one of b. An image without a platform (nil) fits least.
+func (p *planner) fitsBetter(a, b *ocispec.Platform) bool {
+	return a != nil && (b == nil || p.runs.Less(*a, *b))
+}
+
+// mismatch is the error of an image for platforms that the host cannot run.
+func (p *planner) mismatch(found string) error {
+	return invalidf("image platform %s does not match node platform %s", found, platforms.Format(platforms.Normalize(p.host)))
+}
+
 // manifest adds a manifest, its config and its layers.
-func (p *planner) manifest(ctx context.Context, d descriptor, doc *document, data []byte) (container.Blob, error) {
+func (p *planner) manifest(ctx context.Context, d ocispec.Descriptor, data []byte) (container.Blob, error) {
+	var doc ocispec.Manifest
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return container.Blob{}, invalidf("parse content %s: %w", d.Digest, err)
+	}
 	config, err := p.blob(ctx, doc.Config)
 	if err != nil {
 		return container.Blob{}, err
@@ -281,29 +279,28 @@ func (p *planner) manifest(ctx context.Context, d descriptor, doc *document, dat
 	if len(doc.Layers) > maxLayers || len(doc.Layers) != len(diffs) {
 		return container.Blob{}, invalidf("manifest %s has %d layers, its config %d", d.Digest, len(doc.Layers), len(diffs))
 	}
-	refs := map[string]string{"config": doc.Config.Digest}
-	p.plan.add(&source{Blob: container.Blob{MediaType: doc.Config.MediaType, Digest: doc.Config.Digest, Size: doc.Config.Size}, data: config})
+	refs := map[string]digest.Digest{"config": doc.Config.Digest}
+	p.plan.add(&source{Blob: blobOf(doc.Config, nil), data: config})
 	for i, l := range doc.Layers {
 		e, err := p.entry(l)
 		if err != nil {
 			return container.Blob{}, err
 		}
 		refs[fmt.Sprintf("l.%d", i)] = l.Digest
-		p.plan.add(&source{Blob: container.Blob{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}, serial: e.serial, offset: e.offset})
+		p.plan.add(&source{Blob: blobOf(l, nil), serial: e.serial, offset: e.offset})
 	}
-	b := container.Blob{MediaType: cmp.Or(d.MediaType, doc.MediaType, typeManifest), Digest: d.Digest, Size: d.Size, Refs: refs}
+	d.MediaType = cmp.Or(d.MediaType, doc.MediaType, ocispec.MediaTypeImageManifest)
+	b := blobOf(d, refs)
 	p.plan.add(&source{Blob: b, data: data})
 	return b, nil
 }
 
 // checkConfig checks that an image config is for a platform that the host can
 // run, and returns the digests of the uncompressed layers.
-func (p *planner) checkConfig(data []byte) (diffs []string, err error) {
+func (p *planner) checkConfig(data []byte) (diffs []digest.Digest, err error) {
 	var config struct {
-		Platform
-		RootFS struct {
-			DiffIDs []string `json:"diff_ids"`
-		} `json:"rootfs"`
+		ocispec.Platform
+		RootFS ocispec.RootFS `json:"rootfs"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
 		return nil, invalidf("parse image config: %w", err)
@@ -311,8 +308,8 @@ func (p *planner) checkConfig(data []byte) (diffs []string, err error) {
 	if config.Architecture == "" || len(config.RootFS.DiffIDs) == 0 {
 		return nil, invalidf("not the config of a container image")
 	}
-	if p.host.rank(config.Platform) < 0 {
-		return nil, invalidf("image platform %s does not match node platform %s", config.Platform.normal(), p.host)
+	if !p.runs.Match(config.Platform) {
+		return nil, p.mismatch(platforms.Format(platforms.Normalize(config.Platform)))
 	}
 	for _, d := range config.RootFS.DiffIDs {
 		if !validDigest(d) {
@@ -322,10 +319,12 @@ func (p *planner) checkConfig(data []byte) (diffs []string, err error) {
 	return config.RootFS.DiffIDs, nil
 }
 
-func blobPath(digest string) string { return path.Join("blobs", strings.Replace(digest, ":", "/", 1)) }
+func blobPath(d digest.Digest) string {
+	return path.Join(ocispec.ImageBlobsDir, strings.Replace(d.String(), ":", "/", 1))
+}
 
 // entry returns the archive entry of a descriptor's blob.
-func (p *planner) entry(d descriptor) (*entry, error) {
+func (p *planner) entry(d ocispec.Descriptor) (*entry, error) {
 	if !validDigest(d.Digest) {
 		return nil, invalidf("invalid digest %q", d.Digest)
 	}
@@ -340,7 +339,7 @@ func (p *planner) entry(d descriptor) (*entry, error) {
 }
 
 // blob returns the JSON of a descriptor after checking it against the digest.
-func (p *planner) blob(ctx context.Context, d descriptor) ([]byte, error) {
+func (p *planner) blob(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
 	if _, err := p.entry(d); err != nil {
 		return nil, err
 	}
@@ -348,18 +347,12 @@ func (p *planner) blob(ctx context.Context, d descriptor) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if digestOf(data) != d.Digest {
+	if digest.FromBytes(data) != d.Digest {
 		return nil, invalidf("content %s does not match its digest", d.Digest)
 	}
 	return data, nil
 }
 
-func digestOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-func validDigest(s string) bool {
-	sum, ok := strings.CutPrefix(s, "sha256:")
-	return ok && len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == ""
-}
+// validDigest reports whether d is a SHA-256 digest. containerd's store has no
+// others.
+func validDigest(d digest.Digest) bool { return d.Validate() == nil && d.Algorithm() == digest.SHA256 }

@@ -9,48 +9,38 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/platforms"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 var (
-	board = Platform{OS: "linux", Architecture: "arm64"}
-	other = Platform{OS: "linux", Architecture: "riscv64"}
-	v7    = Platform{OS: "linux", Architecture: "arm", Variant: "v7"}
+	board = ocispec.Platform{OS: "linux", Architecture: "arm64"}
+	other = ocispec.Platform{OS: "linux", Architecture: "riscv64"}
+	v7    = ocispec.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}
 )
-
-func fullName(s string) (string, error) {
-	if s == "" || strings.ContainsAny(s, " ") {
-		return "", errors.New("no name")
-	}
-	if !strings.Contains(s, "/") {
-		s = "docker.io/library/" + s
-	}
-	if !strings.Contains(s[strings.LastIndexByte(s, '/'):], ":") && !strings.Contains(s, "@") {
-		s += ":latest"
-	}
-	return s, nil
-}
 
 func planOf(ctx context.Context, data []byte) (*plan, *archive, error) {
 	a, err := open(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		return nil, nil, err
 	}
-	p := planner{archive: a, host: board, fullName: fullName}
+	p := planner{archive: a, host: board, runs: platforms.Only(board)}
 	plan, err := p.read(ctx)
 	return plan, a, err
 }
 
 // extracted returns a plan's blobs, read as in an import, and checks their
 // digests.
-func extracted(t *testing.T, plan *plan, a *archive) map[string]int {
+func extracted(t *testing.T, plan *plan, a *archive) map[digest.Digest]int {
 	t.Helper()
-	out := make(map[string]int)
+	out := make(map[digest.Digest]int)
 	serials := make(map[int]bool)
 	for _, s := range plan.blobs {
 		switch {
 		case s.data != nil:
-			out[digestOf(s.data)] = len(s.data)
+			out[digest.FromBytes(s.data)] = len(s.data)
 		case a.gzip:
 			serials[s.serial] = true
 		default:
@@ -58,12 +48,12 @@ func extracted(t *testing.T, plan *plan, a *archive) map[string]int {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out[digestOf(data)] = len(data)
+			out[digest.FromBytes(data)] = len(data)
 		}
 	}
 	if err := a.each(t.Context(), serials, func(_ *entry, r io.Reader) error {
 		data, err := io.ReadAll(r)
-		out[digestOf(data)] = len(data)
+		out[digest.FromBytes(data)] = len(data)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -95,23 +85,23 @@ func sound(t *testing.T, plan *plan, a *archive) {
 func TestPlans(t *testing.T) {
 	a, b, c := makeImage(t, board, "a"), makeImage(t, board, "b"), makeImage(t, other, "c")
 	seven := makeImage(t, v7, "seven")
-	nested := asJSON(t, document{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{
+	nested := asJSON(t, indexOf(
 		on(c.descriptor(), other), on(a.descriptor(), board), on(seven.descriptor(), v7),
-	}})
-	list := describe(typeIndex, nested)
-	attestation := makeImage(t, Platform{OS: "unknown", Architecture: "unknown"}, "attestation")
-	attested := asJSON(t, document{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{
+	))
+	list := describe(ocispec.MediaTypeImageIndex, nested)
+	attestation := makeImage(t, ocispec.Platform{OS: "unknown", Architecture: "unknown"}, "attestation")
+	attested := asJSON(t, indexOf(
 		on(c.descriptor(), other), on(a.descriptor(), board),
-		on(attestation.descriptor(), Platform{OS: "unknown", Architecture: "unknown"}),
-	}})
-	ref := func(d descriptor, name string) descriptor {
-		d.Annotations = map[string]string{annotationRef: name}
+		on(attestation.descriptor(), ocispec.Platform{OS: "unknown", Architecture: "unknown"}),
+	))
+	ref := func(d ocispec.Descriptor, name string) ocispec.Descriptor {
+		d.Annotations = map[string]string{ocispec.AnnotationRefName: name}
 		return d
 	}
 	zipped := [][]byte{zip(t, a.layers[0]), zip(t, a.layers[1])}
-	crane := dockerImage{Config: digestOf(a.config), RepoTags: []string{"a:1"}, Layers: []string{"x.tar.gz", "y.tar.gz"}}
-	newDocker := dockerImage{Config: blobPath(digestOf(a.config)), RepoTags: []string{"a:1"}, Layers: []string{blobPath(digestOf(a.layers[0])), blobPath(digestOf(a.layers[1]))}}
-	synthetic := func(m made) string { // the digest that dockerArchive's manifest gets
+	crane := dockerImage{Config: digest.FromBytes(a.config).String(), RepoTags: []string{"a:1"}, Layers: []string{"x.tar.gz", "y.tar.gz"}}
+	newDocker := dockerImage{Config: blobPath(digest.FromBytes(a.config)), RepoTags: []string{"a:1"}, Layers: []string{blobPath(digest.FromBytes(a.layers[0])), blobPath(digest.FromBytes(a.layers[1]))}}
+	synthetic := func(m made) digest.Digest { // the digest that dockerArchive's manifest gets
 		plan, _, err := planOf(t.Context(), dockerArchive(t, m, "x"))
 		if err != nil {
 			t.Fatal(err)
@@ -121,35 +111,35 @@ func TestPlans(t *testing.T) {
 	tests := []struct {
 		name  string
 		data  []byte
-		want  map[string]string // digests by name
+		want  map[string]digest.Digest // by name
 		blobs int
 	}{
-		{"OCI", ociArchive(t, a, "a:1"), map[string]string{"docker.io/library/a:1": digestOf(a.manifest)}, 4},
+		{"OCI", ociArchive(t, a, "a:1"), map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(a.manifest)}, 4},
 		{"two images that share nothing", pack(t, slices.Concat(a.items(), b.items(), []item{indexItem(t, named(a.descriptor(), "a:1"), named(b.descriptor(), "r.example/b"))})),
-			map[string]string{"docker.io/library/a:1": digestOf(a.manifest), "r.example/b:latest": digestOf(b.manifest)}, 8},
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(a.manifest), "r.example/b:latest": digest.FromBytes(b.manifest)}, 8},
 		{"one image with two names", pack(t, append(a.items(), indexItem(t, named(a.descriptor(), "a:1"), named(a.descriptor(), "a:2")))),
-			map[string]string{"docker.io/library/a:1": digestOf(a.manifest), "docker.io/library/a:2": digestOf(a.manifest)}, 4},
-		{"name in the spec's annotation", pack(t, append(a.items(), indexItem(t, ref(a.descriptor(), "r.example/a:1")))), map[string]string{"r.example/a:1": digestOf(a.manifest)}, 4},
-		{"index at the beginning, names with ./", pack(t, append([]item{{name: "./index.json", data: asJSON(t, document{Manifests: []descriptor{named(a.descriptor(), "a:1")}})}}, a.items()...)),
-			map[string]string{"docker.io/library/a:1": digestOf(a.manifest)}, 4},
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(a.manifest), "docker.io/library/a:2": digest.FromBytes(a.manifest)}, 4},
+		{"name in the spec's annotation", pack(t, append(a.items(), indexItem(t, ref(a.descriptor(), "r.example/a:1")))), map[string]digest.Digest{"r.example/a:1": digest.FromBytes(a.manifest)}, 4},
+		{"index at the beginning, names with ./", pack(t, append([]item{{name: "./index.json", data: asJSON(t, indexOf(named(a.descriptor(), "a:1")))}}, a.items()...)),
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(a.manifest)}, 4},
 		{"index of all platforms", pack(t, slices.Concat(a.items(), c.items(), seven.items(), []item{blobItem(nested), indexItem(t, named(list, "a:1"))})),
-			map[string]string{"docker.io/library/a:1": digestOf(nested)}, 5},
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(nested)}, 5},
 		{"index, and only our platform's content", pack(t, append(a.items(), blobItem(nested), indexItem(t, named(list, "a:1")))),
-			map[string]string{"docker.io/library/a:1": digestOf(nested)}, 5},
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(nested)}, 5},
 		{"index with attestations, and only our platform's content",
-			pack(t, append(a.items(), blobItem(attested), indexItem(t, named(describe(typeIndex, attested), "a:1")))),
-			map[string]string{"docker.io/library/a:1": digestOf(attested)}, 5},
+			pack(t, append(a.items(), blobItem(attested), indexItem(t, named(describe(ocispec.MediaTypeImageIndex, attested), "a:1")))),
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(attested)}, 5},
 		{"index with attestations, and their content, too",
-			pack(t, slices.Concat(a.items(), attestation.items(), []item{blobItem(attested), indexItem(t, named(describe(typeIndex, attested), "a:1"))})),
-			map[string]string{"docker.io/library/a:1": digestOf(attested)}, 5},
+			pack(t, slices.Concat(a.items(), attestation.items(), []item{blobItem(attested), indexItem(t, named(describe(ocispec.MediaTypeImageIndex, attested), "a:1"))})),
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(attested)}, 5},
 		{"index, and only a lesser platform's content", pack(t, append(seven.items(), blobItem(nested), indexItem(t, named(list, "a:1")))),
-			map[string]string{"docker.io/library/a:1": digestOf(seven.manifest)}, 4},
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(seven.manifest)}, 4},
 		{"platforms side by side under one name", pack(t, slices.Concat(a.items(), c.items(), []item{indexItem(t, named(on(c.descriptor(), other), "a:1"), named(on(a.descriptor(), board), "a:1"))})),
-			map[string]string{"docker.io/library/a:1": digestOf(a.manifest)}, 4},
-		{"docker save", dockerArchive(t, a, "a:1", "r.example/a:2"), map[string]string{"docker.io/library/a:1": synthetic(a), "r.example/a:2": synthetic(a)}, 4},
-		{"docker save with blobs", pack(t, append(a.items(), item{name: "manifest.json", data: asJSON(t, []dockerImage{newDocker})})), map[string]string{"docker.io/library/a:1": synthetic(a)}, 4},
-		{"docker save with an index without names", pack(t, append(a.items(), indexItem(t, a.descriptor()), item{name: "manifest.json", data: asJSON(t, []dockerImage{newDocker})})), map[string]string{"docker.io/library/a:1": synthetic(a)}, 4},
-		{"docker archive with compressed layers", pack(t, []item{{name: digestOf(a.config), data: a.config}, {name: "x.tar.gz", data: zipped[0]}, {name: "y.tar.gz", data: zipped[1]}, {name: "manifest.json", data: asJSON(t, []dockerImage{crane})}}), nil, 4},
+			map[string]digest.Digest{"docker.io/library/a:1": digest.FromBytes(a.manifest)}, 4},
+		{"docker save", dockerArchive(t, a, "a:1", "r.example/a:2"), map[string]digest.Digest{"docker.io/library/a:1": synthetic(a), "r.example/a:2": synthetic(a)}, 4},
+		{"docker save with blobs", pack(t, append(a.items(), item{name: "manifest.json", data: asJSON(t, []dockerImage{newDocker})})), map[string]digest.Digest{"docker.io/library/a:1": synthetic(a)}, 4},
+		{"docker save with an index without names", pack(t, append(a.items(), indexItem(t, a.descriptor()), item{name: "manifest.json", data: asJSON(t, []dockerImage{newDocker})})), map[string]digest.Digest{"docker.io/library/a:1": synthetic(a)}, 4},
+		{"docker archive with compressed layers", pack(t, []item{{name: digest.FromBytes(a.config).String(), data: a.config}, {name: "x.tar.gz", data: zipped[0]}, {name: "y.tar.gz", data: zipped[1]}, {name: "manifest.json", data: asJSON(t, []dockerImage{crane})}}), nil, 4},
 		{"docker save with a repeated layer", func() []byte {
 			l := []byte("layer")
 			m := makeConfig(t, board, l, l)
@@ -172,10 +162,10 @@ func TestPlans(t *testing.T) {
 				if len(plan.blobs) != tt.blobs {
 					t.Errorf("%d blobs, want %d", len(plan.blobs), tt.blobs)
 				}
-				got := make(map[string]string)
+				got := make(map[string]digest.Digest)
 				for _, img := range plan.images {
 					for _, name := range img.names {
-						got[name] = img.target.Digest
+						got[name.String()] = img.target.Digest
 					}
 				}
 				if diff := cmp.Diff(tt.want, got); tt.want != nil && diff != "" {
@@ -189,12 +179,8 @@ func TestPlans(t *testing.T) {
 func TestBadArchives(t *testing.T) {
 	a, c := makeImage(t, board, "a"), makeImage(t, other, "c")
 	whole := ociArchive(t, a, "a:1")
-	edit := func(change func(d *document)) []byte {
-		var doc document
-		doc.SchemaVersion, doc.Config = 2, describe(typeConfig, a.config)
-		for _, l := range a.layers {
-			doc.Layers = append(doc.Layers, describe(typeLayer, l))
-		}
+	edit := func(change func(d *ocispec.Manifest)) []byte {
+		doc := manifestOf(a)
 		change(&doc)
 		m := made{manifest: asJSON(t, doc), config: a.config, layers: a.layers}
 		return ociArchive(t, m, "a:1")
@@ -202,8 +188,8 @@ func TestBadArchives(t *testing.T) {
 	var deep []item
 	d := a.descriptor()
 	for range maxDepth + 2 {
-		data := asJSON(t, document{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{d}})
-		deep, d = append(deep, blobItem(data)), describe(typeIndex, data)
+		data := asJSON(t, indexOf(d))
+		deep, d = append(deep, blobItem(data)), describe(ocispec.MediaTypeImageIndex, data)
 	}
 	wrong := slices.Clone(a.manifest)
 	wrong[len(wrong)-2] ^= 1
@@ -215,7 +201,7 @@ func TestBadArchives(t *testing.T) {
 		{"empty", nil, "empty"},
 		{"text", []byte("this is not an archive"), "truncated"},
 		{"noise", bytes.Repeat([]byte{7}, 2048), "tar"},
-		{"zstd", append(slices.Clone(zstdMagic), 1, 2, 3), "zstd"},
+		{"zstd", []byte{0x28, 0xb5, 0x2f, 0xfd, 1, 2, 3}, "zstd"},
 		{"cut in a layer", whole[:len(whole)/2], "truncated"},
 		{"cut and compressed", zip(t, whole)[:len(zip(t, whole))*3/4], "truncated"},
 		{"another tar", pack(t, []item{{name: "etc/passwd", data: []byte("root")}}), "neither"},
@@ -231,16 +217,16 @@ func TestBadArchives(t *testing.T) {
 		{"missing manifest", pack(t, []item{indexItem(t, named(a.descriptor(), "a:1"))}), "missing"},
 		{"missing layer", pack(t, append(a.items()[:3], indexItem(t, named(a.descriptor(), "a:1")))), "missing"},
 		{"missing docker layer", pack(t, []item{{name: "c", data: a.config}, {name: "manifest.json", data: asJSON(t, []dockerImage{{Config: "c", RepoTags: []string{"a:1"}, Layers: []string{"x", "y"}}})}}), "missing"},
-		{"manifest with another content", pack(t, append([]item{{name: blobPath(digestOf(a.manifest)), data: wrong}}, append(a.items()[1:], indexItem(t, named(a.descriptor(), "a:1")))...)), "digest"},
-		{"layer of another size", edit(func(d *document) { d.Layers[0].Size++ }), "bytes"},
-		{"digest leads out", edit(func(d *document) { d.Layers[0].Digest = "sha256:../../../etc/passwd" }), "digest"},
-		{"digest is unknown", edit(func(d *document) { d.Layers[0].Digest = "md5:00" }), "digest"},
-		{"fewer layers than the config says", edit(func(d *document) { d.Layers = d.Layers[:1] }), "layers"},
-		{"no config", edit(func(d *document) { d.Config = descriptor{} }), "digest"},
+		{"manifest with another content", pack(t, append([]item{{name: blobPath(digest.FromBytes(a.manifest)), data: wrong}}, append(a.items()[1:], indexItem(t, named(a.descriptor(), "a:1")))...)), "digest"},
+		{"layer of another size", edit(func(d *ocispec.Manifest) { d.Layers[0].Size++ }), "bytes"},
+		{"digest leads out", edit(func(d *ocispec.Manifest) { d.Layers[0].Digest = "sha256:../../../etc/passwd" }), "digest"},
+		{"digest is unknown", edit(func(d *ocispec.Manifest) { d.Layers[0].Digest = "md5:00" }), "digest"},
+		{"fewer layers than the config says", edit(func(d *ocispec.Manifest) { d.Layers = d.Layers[:1] }), "layers"},
+		{"no config", edit(func(d *ocispec.Manifest) { d.Config = ocispec.Descriptor{} }), "digest"},
 		{"huge manifest", pack(t, []item{{name: "index.json", data: bytes.Repeat([]byte(" "), maxJSON+1)}}), "large"},
 		{"an artifact, no image", func() []byte {
 			m := made{config: []byte("{}")}
-			m.manifest = asJSON(t, document{Config: describe(typeConfig, m.config)})
+			m.manifest = asJSON(t, ocispec.Manifest{Config: describe(ocispec.MediaTypeImageConfig, m.config)})
 			return ociArchive(t, m, "a:1")
 		}(), "container image"},
 		{"more entries than any image", func() []byte {
@@ -279,37 +265,6 @@ func TestPlanEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestPlatforms(t *testing.T) {
-	p := func(arch, variant string) Platform {
-		return Platform{OS: "linux", Architecture: arch, Variant: variant}
-	}
-	for _, tt := range []struct {
-		host, image Platform
-		want        int
-	}{
-		{p("arm64", ""), p("arm64", ""), 0},
-		{p("arm64", ""), p("arm64", "v8"), 0},
-		{p("arm64", ""), p("aarch64", ""), 0},
-		{p("arm64", ""), p("arm", "v7"), 2},
-		{p("arm64", ""), p("arm", ""), 2},
-		{p("arm64", ""), p("amd64", ""), -1},
-		{p("arm", "v7"), p("arm", "v7"), 0},
-		{p("arm", "v7"), p("arm", "7"), 0},
-		{p("arm", "v7"), p("arm", "v6"), 1},
-		{p("arm", "v7"), p("armel", ""), 1},
-		{p("arm", "v7"), p("arm64", ""), -1},
-		{p("arm", "v6"), p("arm", "v7"), -1},
-		{p("amd64", ""), p("x86_64", ""), 0},
-		{p("amd64", ""), p("386", ""), 1},
-		{p("amd64", ""), Platform{OS: "windows", Architecture: "amd64"}, -1},
-		{p("amd64", ""), Platform{OS: "unknown", Architecture: "unknown"}, -1},
-	} {
-		if got := tt.host.rank(tt.image); got != tt.want {
-			t.Errorf("%v on %v has rank %d, want %d", tt.image, tt.host, got, tt.want)
-		}
-	}
-}
-
 func FuzzArchive(f *testing.F) {
 	a, c := makeImage(f, board, "a"), makeImage(f, other, "c")
 	a.layers[1], c.layers[1] = []byte("small: the fuzzer shrinks what it finds"), []byte("small")
@@ -338,7 +293,7 @@ func FuzzArchive(f *testing.F) {
 // FuzzIndex puts any index and manifest into a valid archive.
 func FuzzIndex(f *testing.F) {
 	a := makeImage(f, board, "a")
-	f.Add(asJSON(f, document{Manifests: []descriptor{named(a.descriptor(), "a:1")}}), asJSON(f, []dockerImage{{Config: "x", RepoTags: []string{"a:1"}, Layers: []string{"y"}}}))
+	f.Add(asJSON(f, indexOf(named(a.descriptor(), "a:1"))), asJSON(f, []dockerImage{{Config: "x", RepoTags: []string{"a:1"}, Layers: []string{"y"}}}))
 	f.Fuzz(func(t *testing.T, index, manifest []byte) {
 		items := append(a.items(), item{name: "index.json", data: index}, item{name: "manifest.json", data: manifest}, item{name: "x", data: a.config}, item{name: "y", data: a.layers[0]})
 		if _, _, err := planOf(t.Context(), pack(t, items)); err != nil && !errors.Is(err, errInvalidArchive) {

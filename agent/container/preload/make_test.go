@@ -8,6 +8,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // item is an entry of an archive under test.
@@ -70,11 +75,11 @@ type made struct {
 	layers           [][]byte
 }
 
-func makeConfig(t testing.TB, platform Platform, layers ...[]byte) []byte {
+func makeConfig(t testing.TB, platform ocispec.Platform, layers ...[]byte) []byte {
 	t.Helper()
-	var diffs []string
+	var diffs []digest.Digest
 	for _, l := range layers {
-		diffs = append(diffs, digestOf(l))
+		diffs = append(diffs, digest.FromBytes(l))
 	}
 	return asJSON(t, map[string]any{
 		"os": platform.OS, "architecture": platform.Architecture, "variant": platform.Variant,
@@ -83,29 +88,34 @@ func makeConfig(t testing.TB, platform Platform, layers ...[]byte) []byte {
 }
 
 // makeImage makes an image of one small and one large layer.
-func makeImage(t testing.TB, platform Platform, seed string) made {
+func makeImage(t testing.TB, platform ocispec.Platform, seed string) made {
 	t.Helper()
 	m := made{layers: [][]byte{[]byte("layer of " + seed), bytes.Repeat([]byte(seed+" "), 5000)}}
 	return m.again(t, platform)
 }
 
 // again is an image of the same layers.
-func (m made) again(t testing.TB, platform Platform) made {
+func (m made) again(t testing.TB, platform ocispec.Platform) made {
 	t.Helper()
 	m.config = makeConfig(t, platform, m.layers...)
-	doc := document{SchemaVersion: 2, MediaType: typeManifest, Config: describe(typeConfig, m.config)}
-	for _, l := range m.layers {
-		doc.Layers = append(doc.Layers, describe(typeLayer, l))
-	}
-	m.manifest = asJSON(t, doc)
+	m.manifest = asJSON(t, manifestOf(m))
 	return m
 }
 
-func describe(mediaType string, data []byte) descriptor {
-	return descriptor{MediaType: mediaType, Digest: digestOf(data), Size: int64(len(data))}
+// manifestOf is the manifest of an image.
+func manifestOf(m made) ocispec.Manifest {
+	manifest := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: describe(ocispec.MediaTypeImageConfig, m.config)}
+	for _, l := range m.layers {
+		manifest.Layers = append(manifest.Layers, describe(ocispec.MediaTypeImageLayer, l))
+	}
+	return manifest
 }
 
-func blobItem(data []byte) item { return item{name: blobPath(digestOf(data)), data: data} }
+func indexOf(list ...ocispec.Descriptor) ocispec.Index {
+	return ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: list}
+}
+
+func blobItem(data []byte) item { return item{name: blobPath(digest.FromBytes(data)), data: data} }
 
 func (m made) items() []item {
 	out := []item{blobItem(m.manifest), blobItem(m.config)}
@@ -115,21 +125,23 @@ func (m made) items() []item {
 	return out
 }
 
-func (m made) descriptor() descriptor { return describe(typeManifest, m.manifest) }
+func (m made) descriptor() ocispec.Descriptor {
+	return describe(ocispec.MediaTypeImageManifest, m.manifest)
+}
 
-func named(d descriptor, name string) descriptor {
-	d.Annotations = map[string]string{annotationName: name}
+func named(d ocispec.Descriptor, name string) ocispec.Descriptor {
+	d.Annotations = map[string]string{images.AnnotationImageName: name}
 	return d
 }
 
-func on(d descriptor, p Platform) descriptor {
+func on(d ocispec.Descriptor, p ocispec.Platform) ocispec.Descriptor {
 	d.Platform = &p
 	return d
 }
 
-func indexItem(t testing.TB, list ...descriptor) item {
+func indexItem(t testing.TB, list ...ocispec.Descriptor) item {
 	t.Helper()
-	return item{name: "index.json", data: asJSON(t, document{SchemaVersion: 2, Manifests: list})}
+	return item{name: "index.json", data: asJSON(t, indexOf(list...))}
 }
 
 // ociArchive is an archive of one image, with the index at its end.
@@ -142,7 +154,7 @@ func ociArchive(t testing.TB, m made, name string) []byte {
 // dockerArchive is an archive as docker save wrote it before it supported OCI.
 func dockerArchive(t testing.TB, m made, tags ...string) []byte {
 	t.Helper()
-	img := dockerImage{Config: strings.TrimPrefix(digestOf(m.config), "sha256:") + ".json", RepoTags: tags}
+	img := dockerImage{Config: digest.FromBytes(m.config).Encoded() + ".json", RepoTags: tags}
 	var items []item
 	for i, l := range m.layers {
 		name := fmt.Sprintf("%d/layer.tar", i)

@@ -3,12 +3,12 @@ package preload
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"runtime"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -21,13 +21,13 @@ func (*drain) Protect(context.Context) error { return nil }
 func (*drain) Release(context.Context) error { return nil }
 
 func (d *drain) Put(_ context.Context, b container.Blob, r io.Reader) error {
-	h := sha256.New()
-	n, err := io.CopyBuffer(struct{ io.Writer }{h}, r, make([]byte, 64<<10))
+	h := digest.SHA256.Digester()
+	n, err := io.CopyBuffer(struct{ io.Writer }{h.Hash()}, r, make([]byte, 64<<10))
 	if err != nil {
 		return err
 	}
 	d.bytes += n
-	if got := fmt.Sprintf("sha256:%x", h.Sum(nil)); got != b.Digest {
+	if got := h.Digest(); got != b.Digest {
 		return fmt.Errorf("%w: it is %s", container.ErrCorrupt, got)
 	}
 	return nil
@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			p, err := New(Config{
-				Dir: s.dir, StateFile: s.state, Importer: d, Images: d, FullName: fullName,
+				Dir: s.dir, StateFile: s.state, Importer: d, Images: d,
 				Platform: board, Events: s.events, Log: s.log,
 			})
 			if err != nil {

@@ -18,6 +18,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -53,11 +56,9 @@ type Config struct {
 	Images interface {
 		ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	}
-	// FullName returns the full name of an image, spelled as by the runtime.
-	FullName func(string) (string, error)
-	// Platform is the platform to select images for; zero is that of this
-	// binary.
-	Platform Platform
+	// Platform is the platform to select images for; zero is the node's, as
+	// containerd detects it.
+	Platform ocispec.Platform
 	Events   *event.Recorder
 	Log      *slog.Logger
 }
@@ -94,10 +95,10 @@ type archiveFile struct {
 	name   string
 	sig    signature
 	state  state
-	images map[string]string // digests by name; nil while unread
-	plan   *plan             // set only between reading and importing
-	broken bool              // fails until the file changes
-	needed bool              // a pod waits for it
+	images map[string]digest.Digest // by name; nil while unread
+	plan   *plan                    // set only between reading and importing
+	broken bool                     // fails until the file changes
+	needed bool                     // a pod waits for it
 
 	failures    int
 	retryAt     time.Time // earliest time of the next attempt
@@ -106,11 +107,8 @@ type archiveFile struct {
 
 // New returns a Preloader. It reads and starts nothing.
 func New(c Config) (*Preloader, error) {
-	if c.Dir == "" || c.StateFile == "" || c.Importer == nil || c.Images == nil || c.FullName == nil || c.Events == nil || c.Log == nil {
-		return nil, errors.New("preload: Dir, StateFile, Importer, Images, FullName, Events and Log are required")
-	}
-	if c.Platform == (Platform{}) {
-		c.Platform = HostPlatform()
+	if c.Dir == "" || c.StateFile == "" || c.Importer == nil || c.Images == nil || c.Events == nil || c.Log == nil {
+		return nil, errors.New("preload: Dir, StateFile, Importer, Images, Events and Log are required")
 	}
 	return &Preloader{
 		cfg:      c,
@@ -132,13 +130,13 @@ const minRetryInterval = time.Minute
 // imported and removed since is imported again. Wait returns when ctx or Run
 // ends. Before Run has started it blocks.
 func (p *Preloader) Wait(ctx context.Context, ref string) (known bool) {
-	name, err := p.cfg.FullName(ref)
+	named, err := reference.ParseDockerRef(ref) // without the tag if there is a digest, as in runtimes
 	if err != nil {
 		return false
 	}
 	waited := false
 	for {
-		known, wait := p.lookup(withoutTag(name), &waited)
+		known, wait := p.lookup(named.String(), &waited)
 		if wait == nil {
 			return known
 		}
@@ -206,16 +204,6 @@ func rankOf(f *archiveFile) int {
 		return 2
 	}
 	return 0
-}
-
-// withoutTag removes the tag of a name that has a digest, as runtimes do.
-func withoutTag(name string) string {
-	for i := range len(name) {
-		if name[i] == '@' {
-			return withDigest(name[:i], name[i+1:])
-		}
-	}
-	return name
 }
 
 func (p *Preloader) sorted() []*archiveFile {

@@ -72,7 +72,7 @@ func (s *seekable) Seek(offset int64, whence int) (int64, error) {
 	return at, err
 }
 
-// readErrorOf returns the error of a reader made by follow, or nil if a failed
+// readErrorOf returns the error of a reader made by track, or nil if a failed
 // import was not the reader's fault.
 func readErrorOf(r io.Reader) error {
 	switch r := r.(type) {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/containerd/platforms"
 )
 
 // minFileAge is the minimum time since the last write to a file before it is
@@ -35,6 +37,9 @@ func (p *Preloader) Run(ctx context.Context) error {
 		p.cfg.Log.Warn("cannot load image archive journal", "error", err)
 	}
 	p.journal = j
+	if p.cfg.Platform.Architecture == "" {
+		p.cfg.Platform = platforms.DefaultSpec()
+	}
 	for {
 		err := p.watchFolder(ctx)
 		if ctx.Err() != nil {

@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
@@ -63,7 +65,7 @@ func (s *shelf) put(name string, data []byte) {
 func (s *shelf) start() (p *Preloader, stop func()) {
 	s.Helper()
 	p, err := New(Config{
-		Dir: s.dir, StateFile: s.state, Importer: s.importer, Images: s.rt, FullName: fullName,
+		Dir: s.dir, StateFile: s.state, Importer: s.importer, Images: s.rt,
 		Platform: board, Events: s.events, Log: s.log,
 	})
 	if err != nil {
@@ -158,8 +160,8 @@ func TestImport(t *testing.T) {
 				t.Errorf("%d blobs are left, want 4", n)
 			}
 			for _, l := range m.layers {
-				if !strings.Contains(strings.Join(s.rt.Blobs(), " "), digestOf(l)) {
-					t.Errorf("layer %s is not there", digestOf(l))
+				if !slices.Contains(s.rt.Blobs(), digest.FromBytes(l)) {
+					t.Errorf("layer %s is not there", digest.FromBytes(l))
 				}
 			}
 			s.eventually("the journal's word of it", func() bool {
@@ -210,12 +212,12 @@ func TestWaitByDigest(t *testing.T) {
 	m := makeImage(t, board, "app")
 	s.put("a.tar", ociArchive(t, m, "app:1"))
 	p, _ := s.start()
-	for _, ref := range []string{"app@" + digestOf(m.manifest), "app:1@" + digestOf(m.manifest)} {
+	for _, ref := range []string{"app@" + digest.FromBytes(m.manifest).String(), "app:1@" + digest.FromBytes(m.manifest).String()} {
 		if !s.wait(p, ref) {
 			t.Errorf("%q is not known", ref)
 		}
 	}
-	if !s.rt.HasImage("docker.io/library/app@" + digestOf(m.manifest)) {
+	if !s.rt.HasImage("docker.io/library/app@" + digest.FromBytes(m.manifest).String()) {
 		t.Error("the image has no digest")
 	}
 }
@@ -231,7 +233,7 @@ func TestReplacedArchive(t *testing.T) {
 	s.eventually("the image", func() bool { return s.rt.HasImage("app:1") })
 	second := makeImage(t, board, "a second one")
 	s.put("a.tar", ociArchive(t, second, "app:1"))
-	s.eventually("the second image", func() bool { return strings.Contains(strings.Join(s.rt.Blobs(), " "), digestOf(second.manifest)) })
+	s.eventually("the second image", func() bool { return slices.Contains(s.rt.Blobs(), digest.FromBytes(second.manifest)) })
 	s.settled(p)
 	if err := os.Remove(filepath.Join(s.dir, "a.tar")); err != nil {
 		t.Fatal(err)
@@ -465,7 +467,7 @@ func TestWaitEnds(t *testing.T) {
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "journal")
 	want := &journal{Version: 1, Leased: true, Archives: []imported{{
-		Name: "a.tar", signature: signature{Size: 5, Modified: time.Unix(1, 2).UTC()}, Images: map[string]string{"a:1": "sha256:x"},
+		Name: "a.tar", signature: signature{Size: 5, Modified: time.Unix(1, 2).UTC()}, Images: map[string]digest.Digest{"a:1": "sha256:x"},
 	}}}
 	if err := want.save(path); err != nil {
 		t.Fatal(err)

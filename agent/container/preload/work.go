@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -56,7 +58,7 @@ func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *archiveFile) 
 	}
 	plan := f.plan
 	if plan == nil {
-		reader := planner{archive: a, host: p.cfg.Platform, fullName: p.cfg.FullName}
+		reader := planner{archive: a, host: p.cfg.Platform, runs: platforms.Only(p.cfg.Platform)}
 		if plan, err = reader.read(ctx); err != nil {
 			return err
 		}
@@ -81,8 +83,8 @@ func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *archiveFile) 
 // importing.
 const maxRetainedPlan = 256 << 10
 
-// retainable returns the plan, or nil if it is larger than keptPlan and must be
-// made again for the import.
+// retainable returns the plan, or nil if it is larger than maxRetainedPlan and
+// must be made again for the import.
 func (p *plan) retainable() *plan {
 	held := 0
 	for _, s := range p.blobs {
@@ -120,7 +122,7 @@ func (p *Preloader) fail(ctx context.Context, f *archiveFile, err error) {
 	p.update(f, func() {
 		f.state, f.broken, f.plan, f.needed, f.lastAttempt, f.retryAt = failed, broken, nil, false, now, now.Add(retryFailed)
 		if f.images == nil {
-			f.images = map[string]string{} // no longer unread: pods do not wait for it
+			f.images = map[string]digest.Digest{} // no longer unread: pods do not wait for it
 		}
 	})
 }
@@ -167,7 +169,9 @@ func (p *Preloader) importImages(ctx context.Context, a *archive, f *archiveFile
 func (p *plan) tags() []string {
 	var out []string
 	for _, img := range p.images {
-		out = append(out, img.names...)
+		for _, name := range img.names {
+			out = append(out, name.String())
+		}
 	}
 	return out
 }
@@ -227,12 +231,12 @@ func (p *Preloader) put(ctx context.Context, a *archive, s *source, r io.Reader,
 func (p *Preloader) tagAll(ctx context.Context, plan *plan) error {
 	for _, img := range plan.images {
 		for _, name := range img.names {
-			for _, n := range []string{withDigest(name, img.target.Digest), name} {
+			for _, n := range []string{withDigest(name, img.target.Digest), name.String()} {
 				if err := p.cfg.Importer.Tag(ctx, n, img.target); err != nil {
 					return fmt.Errorf("tag image %q: %w", n, err)
 				}
 			}
-			if err := p.waitVisible(ctx, name); err != nil {
+			if err := p.waitVisible(ctx, name.String()); err != nil {
 				return err
 			}
 		}

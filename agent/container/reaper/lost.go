@@ -52,7 +52,7 @@ type Container struct {
 	Cgroup string
 }
 
-// Config configures a Finder. All fields but Looked are required.
+// Config configures a Reaper. All fields but AfterCheck are required.
 type Config struct {
 	// Running lists the running containers.
 	Running func(context.Context) []Container
@@ -84,7 +84,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Reaper finds lost containers.
+// Reaper finds lost containers and stops their shims.
 type Reaper struct {
 	cfg Config
 	// suspects are the containers that had no process at the last check.
@@ -99,11 +99,11 @@ const (
 	handled                  // nothing more can be done
 )
 
-// New returns a Finder. It starts nothing.
+// New returns a Reaper. It starts nothing.
 func New(cfg Config) *Reaper { return &Reaper{cfg: cfg} }
 
 // Run checks once a minute until ctx ends, and returns the cause.
-func (f *Reaper) Run(ctx context.Context) error {
+func (r *Reaper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
@@ -111,50 +111,50 @@ func (f *Reaper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C:
-			f.check(ctx)
-			if f.cfg.AfterCheck != nil {
-				f.cfg.AfterCheck()
+			r.check(ctx)
+			if r.cfg.AfterCheck != nil {
+				r.cfg.AfterCheck()
 			}
 		}
 	}
 }
 
-func (f *Reaper) check(ctx context.Context) {
+func (r *Reaper) check(ctx context.Context) {
 	var empty map[string]verdict
-	for _, c := range f.cfg.Running(ctx) {
-		populated, err := f.cfg.Populated(c.Cgroup)
+	for _, c := range r.cfg.Running(ctx) {
+		populated, err := r.cfg.Populated(c.Cgroup)
 		if err != nil {
-			f.cfg.Log.Debug("cannot read processes of container", "pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID, "error", err)
+			r.cfg.Log.Debug("cannot read processes of container", "pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID, "error", err)
 		}
 		if populated || err != nil {
 			continue
 		}
-		was, again := f.suspects[c.ID]
+		was, again := r.suspects[c.ID]
 		if again && was == suspected {
-			was = f.handleSuspect(ctx, &c)
+			was = r.handleSuspect(ctx, &c)
 		}
 		if empty == nil {
 			empty = make(map[string]verdict)
 		}
 		empty[c.ID] = was
 	}
-	f.suspects = empty
+	r.suspects = empty
 }
 
 // handleSuspect queries the runtime, and stops the shim of a container that it has
 // lost.
-func (f *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
-	log := f.cfg.Log.With("pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID)
-	held, err := f.cfg.Containers.ListContainers(ctx, &runtimeapi.ContainerFilter{Id: c.ID})
+func (r *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
+	log := r.cfg.Log.With("pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID)
+	held, err := r.cfg.Containers.ListContainers(ctx, &runtimeapi.ContainerFilter{Id: c.ID})
 	if err != nil {
 		log.Debug("cannot list container without process", "error", err)
 		return suspected
 	}
 	if len(held) == 0 || held[0].GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		f.cfg.Wake(c.Ref.UID) // its exit event was missed
+		r.cfg.Wake(c.Ref.UID) // its exit event was missed
 		return handled
 	}
-	ended, err := f.cfg.Tasks.Ended(ctx, c.ID)
+	ended, err := r.cfg.Tasks.Ended(ctx, c.ID)
 	switch {
 	case errors.Is(err, container.ErrUnsupported):
 		return handled
@@ -164,7 +164,7 @@ func (f *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
 	case !ended:
 		return handled // its processes are in another cgroup
 	}
-	found, err := f.cfg.Tasks.EndShim(held[0].GetPodSandboxId())
+	found, err := r.cfg.Tasks.EndShim(held[0].GetPodSandboxId())
 	switch {
 	case err != nil:
 		log.Error("cannot stop shim of dead container", "error", err, "remedy", "reboot the node")
@@ -174,6 +174,6 @@ func (f *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
 		return handled
 	}
 	log.Warn("stopped shim of dead container")
-	f.cfg.Events.Warning(c.Ref, reasonLost, fmt.Sprintf("The container runtime reported container %s as running after it had exited; the pod is restarted if it is still desired", c.Name))
+	r.cfg.Events.Warning(c.Ref, reasonLost, fmt.Sprintf("The container runtime reported container %s as running after it had exited; the pod is restarted if it is still desired", c.Name))
 	return handled
 }

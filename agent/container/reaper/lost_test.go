@@ -76,21 +76,21 @@ const (
 	exited = runtimeapi.ContainerState_CONTAINER_EXITED
 )
 
-// TestLooked checks that Looked is called after each check, also if no container
-// runs.
-func TestLooked(t *testing.T) {
+// TestAfterCheck checks that AfterCheck is called after each check, also if no
+// container runs.
+func TestAfterCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, looked := finder(&node{}), 0
-		f.cfg.AfterCheck = func() { looked++ }
+		r, checks := reaperOf(&node{}), 0
+		r.cfg.AfterCheck = func() { checks++ }
 		ctx, cancel := context.WithTimeout(t.Context(), 3*checkInterval+time.Second)
 		defer cancel()
-		if err := f.Run(ctx); !errors.Is(err, context.DeadlineExceeded) || looked != 3 {
-			t.Errorf("Looked was called %d times in three minutes: %v", looked, err)
+		if err := r.Run(ctx); !errors.Is(err, context.DeadlineExceeded) || checks != 3 {
+			t.Errorf("AfterCheck was called %d times in three minutes: %v", checks, err)
 		}
 	})
 }
 
-func TestFinder(t *testing.T) {
+func TestReaper(t *testing.T) {
 	lost := node{statusRuns: true, state: runs, ended: true}
 	healed := []string{"list id", "ask id", "end sandbox", "ContainerLost p"}
 	for _, tc := range []struct {
@@ -148,12 +148,12 @@ func TestFinder(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := tc.node
-			f := finder(&n)
+			r := reaperOf(&n)
 			for i := range tc.looks {
 				if tc.change != nil {
 					tc.change(i, &n)
 				}
-				f.check(t.Context())
+				r.check(t.Context())
 			}
 			if diff := cmp.Diff(tc.want, n.did); diff != "" {
 				t.Errorf("did (-want +got):\n%s", diff)
@@ -162,7 +162,7 @@ func TestFinder(t *testing.T) {
 	}
 }
 
-func finder(n *node) *Reaper {
+func reaperOf(n *node) *Reaper {
 	return New(Config{
 		Running: n.Running, Populated: n.Populated, Containers: n, Tasks: n, Wake: n.wake, Events: n,
 		Log: slog.New(slog.DiscardHandler),
@@ -174,7 +174,7 @@ func TestRun(t *testing.T) {
 		n := node{statusRuns: true, state: runs, ended: true}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- finder(&n).Run(ctx) }()
+		go func() { done <- reaperOf(&n).Run(ctx) }()
 		time.Sleep(2*checkInterval + time.Second)
 		over := errors.New("over")
 		cancel(over)

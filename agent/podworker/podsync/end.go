@@ -159,7 +159,7 @@ func (s *Syncer) removeLeaked(ctx context.Context, ref pod.Ref, f *syncState) er
 		return nil
 	}
 	f.cleanupAttempts--
-	removed, err := s.NativeAPI.RemoveLeft(ctx, ref.UID)
+	removed, err := s.NativeAPI.RemoveOrphans(ctx, ref.UID)
 	log := s.Log.With("pod", ref.String(), "podUID", ref.UID)
 	if removed > 0 {
 		log.Warn("removed leaked containers", "containers", removed)

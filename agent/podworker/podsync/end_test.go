@@ -188,7 +188,7 @@ type below struct {
 	asked   []types.UID
 }
 
-func (b *below) RemoveLeft(_ context.Context, uid types.UID) (int, error) {
+func (b *below) RemoveOrphans(_ context.Context, uid types.UID) (int, error) {
 	b.asked = append(b.asked, uid)
 	err := b.answers[len(b.asked)-1]
 	return 1, err

@@ -62,11 +62,11 @@ type Config struct {
 	}
 	// Cgroups is nil where the agent makes no cgroups for pods.
 	Cgroups Cgroups
-	// NativeAPI is containerd's native API. RemoveLeft removes what containerd
+	// NativeAPI is containerd's native API. RemoveOrphans removes what containerd
 	// still has of a pod whose containers CRI has stopped, and counts the
 	// removed containers. nil means that the runtime has no such API.
 	NativeAPI interface {
-		RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error)
+		RemoveOrphans(ctx context.Context, pod types.UID) (removed int, err error)
 	}
 	// Allocations persists the allocations of resized pods; nil persists none.
 	Allocations *checkpoint.Store

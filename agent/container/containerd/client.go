@@ -1,0 +1,132 @@
+// Package containerd uses containerd's native gRPC API, which is served on the same
+// socket as CRI, for operations that CRI does not have: Store imports images from blobs,
+// and Tasks detects and repairs inconsistencies between CRI and containerd about exited
+// containers. Both use the services of containerd's own client. The namespace is CRI's,
+// k8s.io.
+//
+// The package does not unpack images: containerd does that when it creates the first
+// container of an image.
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// namespace is the containerd namespace of CRI.
+const namespace = "k8s.io"
+
+// callTimeout limits each operation that transfers no content.
+const callTimeout = 2 * time.Minute
+
+// maxResponse limits one response in bytes. The client's own limit is 16 MiB.
+const maxResponse = 4 << 20
+
+func socketPath(endpoint string) (string, error) {
+	path := strings.TrimPrefix(endpoint, "unix:")
+	if strings.HasPrefix(path, "//") {
+		path = path[1:]
+	}
+	if !strings.HasPrefix(path, "/") {
+		return "", fmt.Errorf("invalid containerd endpoint %q: must be unix:///path", endpoint)
+	}
+	return path, nil
+}
+
+// dial returns a client with small buffers. It does not connect: the first call does.
+//
+// The dial options replace the client's own, whose dialer waits 10 s for a socket that
+// does not exist. The platform is not used; the client's default would read the CPU's
+// variant from procfs.
+func dial(path string) (*client.Client, error) {
+	c, err := client.New(path,
+		client.WithDefaultNamespace(namespace),
+		client.WithDefaultPlatform(platforms.All),
+		client.WithDialOpts([]grpc.DialOption{
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithReadBufferSize(4 << 10),
+			grpc.WithWriteBufferSize(32 << 10),
+			grpc.WithStaticStreamWindowSize(64 << 10),
+			grpc.WithStaticConnWindowSize(64 << 10),
+			grpc.WithDisableServiceConfig(),
+			grpc.WithDisableRetry(),
+			grpc.WithDisableHealthCheck(),
+			grpc.WithNoProxy(),
+			grpc.WithChainStreamInterceptor(withStreamStatus),
+		}),
+		client.WithCallOpts([]grpc.CallOption{grpc.MaxCallRecvMsgSize(maxResponse)}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
+	}
+	return c, nil
+}
+
+// withStreamStatus makes the streams of a connection return their status from SendMsg.
+// gRPC returns io.EOF from SendMsg on a stream that has ended, and the status from
+// RecvMsg, which containerd's client does not call then.
+func withStreamStatus(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := streamer(ctx, desc, conn, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return statusStream{stream}, nil
+}
+
+type statusStream struct{ grpc.ClientStream }
+
+func (s statusStream) SendMsg(m any) error {
+	err := s.ClientStream.SendMsg(m)
+	if errors.Is(err, io.EOF) {
+		if status := s.RecvMsg(new(emptypb.Empty)); status != nil {
+			return status
+		}
+	}
+	return err
+}
+
+// wrap adds the attempted operation to err, and maps err to the errors of package
+// container. ctx is the caller's context, without callTimeout. If it has ended, wrap
+// wraps its error instead. A nil err returns nil.
+func wrap(ctx context.Context, err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf(format, args...)
+	if cause := ctx.Err(); cause != nil {
+		return fmt.Errorf("%s: %w", what, cause)
+	}
+	if kind := kindOf(err); kind != nil {
+		return fmt.Errorf("%s: %w: %v", what, kind, err) //nolint:errorlint // a deadline of the call is not one of ctx
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// kindOf returns the error of package container for an error of containerd's client,
+// or nil if there is none.
+func kindOf(err error) error {
+	switch {
+	case errdefs.IsNotFound(err):
+		return container.ErrNotFound
+	case errdefs.IsUnavailable(err):
+		return container.ErrUnavailable
+	case errdefs.IsDeadlineExceeded(err):
+		return container.ErrTimeout
+	case errdefs.IsNotImplemented(err):
+		return container.ErrUnsupported
+	}
+	return nil
+}
