@@ -32,10 +32,10 @@ type Base struct {
 // none is in another.
 func (b Base) checked() (Base, error) {
 	if !validInterface(b.Bridge) {
-		return b, fmt.Errorf("bridge %.40q is no name of an interface", b.Bridge)
+		return b, fmt.Errorf("bridge: invalid interface name %.40q", b.Bridge)
 	}
 	if len(b.Pods) == 0 {
-		return b, errors.New("there is no pod network")
+		return b, errors.New("no pod network")
 	}
 	var err error
 	if b.Pods, err = networks(b.Pods); err != nil {
@@ -59,7 +59,7 @@ func networks(all []netip.Prefix) ([]netip.Prefix, error) {
 	sorted := make([]netip.Prefix, 0, len(all))
 	for _, p := range all {
 		if !p.IsValid() || p.Addr().Is4In6() {
-			return nil, fmt.Errorf("%s is no network", p)
+			return nil, fmt.Errorf("invalid network %s", p)
 		}
 		sorted = append(sorted, p.Masked())
 	}

@@ -35,7 +35,7 @@ func (t *Table) deleteStaleConnections(gone, fresh []Port) error {
 				continue
 			}
 			if err := t.conn.deleteStale(f, protocol, s); err != nil && !noConntrack(err) {
-				return fmt.Errorf("forget stale connections of host ports: %w", err)
+				return fmt.Errorf("delete stale connections of host ports: %w", err)
 			}
 		}
 	}

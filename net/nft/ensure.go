@@ -25,7 +25,7 @@ import (
 func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err error) {
 	b, err = b.checked()
 	if err != nil {
-		return false, fmt.Errorf("make nftables table inet %s: %w", tableName, err)
+		return false, fmt.Errorf("create nftables table inet %s: %w", tableName, err)
 	}
 	have, err := t.stamp(chainGuard)
 	if err == nil && have == b.stamp() {
@@ -35,7 +35,7 @@ func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err 
 		changed, err = t.write(b, have, ports)
 	}
 	if err != nil {
-		return false, fmt.Errorf("make nftables table inet %s: %w", tableName, err)
+		return false, fmt.Errorf("create nftables table inet %s: %w", tableName, err)
 	}
 	return changed, nil
 }
@@ -51,7 +51,7 @@ func (t *Table) Mend(b Base, ports func() ([]Port, error)) error {
 		err = t.rebuild(b.layout(), ports)
 	}
 	if err != nil {
-		return fmt.Errorf("make nftables table inet %s anew: %w", tableName, err)
+		return fmt.Errorf("recreate nftables table inet %s: %w", tableName, err)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (t *Table) restorable(ports func() ([]Port, error)) (have, lost []Port, err
 	}
 	want, err := ports()
 	if err != nil {
-		return nil, nil, fmt.Errorf("find out which host ports there are to be: %w", err)
+		return nil, nil, fmt.Errorf("determine desired host ports: %w", err)
 	}
 	return have, lostOf(have, want), nil
 }

@@ -87,11 +87,11 @@ func (p Port) checked() (Port, error) {
 	case err != nil:
 		return p, err
 	case !p.Pod.IsValid() || p.Pod.IsUnspecified():
-		return p, fmt.Errorf("host port %s leads to no pod", p)
+		return p, fmt.Errorf("host port %s has no pod address", p)
 	case p.Target == 0:
-		return p, fmt.Errorf("host port %s leads to no port", p)
+		return p, fmt.Errorf("host port %s has no target port", p)
 	case p.HostIP.IsValid() && p.HostIP.Is4() != p.Pod.Is4():
-		return p, fmt.Errorf("host port %s leads to a pod of another family, %s", p, p.Pod)
+		return p, fmt.Errorf("host port %s and pod address %s have different families", p, p.Pod)
 	}
 	return p, nil
 }
@@ -102,11 +102,11 @@ func (p Port) keyed() (Port, error) {
 	p.Pod, p.HostIP = p.Pod.Unmap(), p.HostIP.Unmap()
 	switch {
 	case !p.Protocol.valid():
-		return p, fmt.Errorf("host port %d: protocol %d is none of TCP, UDP and SCTP", p.Host, p.Protocol)
+		return p, fmt.Errorf("host port %d: unsupported protocol %d", p.Host, p.Protocol)
 	case p.Host == 0:
-		return p, errors.New("host port 0 is none")
+		return p, errors.New("host port 0 is invalid")
 	case p.HostIP.Zone() != "" || p.Pod.Zone() != "":
-		return p, fmt.Errorf("host port %s: addresses of one interface are not supported", p)
+		return p, fmt.Errorf("host port %s: addresses with a zone are not supported", p)
 	case p.Owner == "":
 		return p, fmt.Errorf("host port %s has no owner", p)
 	}

@@ -206,7 +206,7 @@ func (t *Table) port(p Port) (*Port, error) {
 	m := mapOf(p)
 	e, err := t.element(m.name, m.key(p))
 	if err != nil {
-		return nil, fmt.Errorf("look for host port %s: %w", p, err)
+		return nil, fmt.Errorf("get host port %s: %w", p, err)
 	}
 	if e == nil {
 		return nil, nil
@@ -240,7 +240,7 @@ func (t *Table) AddPorts(ports []Port) error {
 	case errors.Is(err, unix.ENOENT):
 		err = ErrNoTable
 	case errors.Is(err, unix.ENFILE):
-		err = fmt.Errorf("of a family there may be %d on all addresses and %d on one: %w", portsSize, portsAtSize, err)
+		err = fmt.Errorf("limit of %d ports on all addresses and %d on one address, for each family: %w", portsSize, portsAtSize, err)
 	}
 	if err != nil {
 		return fmt.Errorf("add host ports: %w", err)
@@ -451,7 +451,7 @@ func (t *Table) RemoveOwners(gone func(owner string) bool) (removed []Port, err 
 		return t.remove(generation, removed)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("remove host ports of owners that are gone: %w", err)
+		return nil, fmt.Errorf("remove orphaned host ports: %w", err)
 	}
 	return removed, t.deleteStaleConnections(removed, nil)
 }

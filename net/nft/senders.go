@@ -39,14 +39,14 @@ func LinkLocal(mac net.HardwareAddr) netip.Addr {
 
 func (s *Sender) check() error {
 	if !validInterface(s.Port) {
-		return fmt.Errorf("%.40q is no name of an interface", s.Port)
+		return fmt.Errorf("invalid interface name %.40q", s.Port)
 	}
 	if len(s.MAC) != macLen {
-		return fmt.Errorf("%s: %v is no MAC address of Ethernet", s.Port, s.MAC)
+		return fmt.Errorf("%s: invalid Ethernet address %v", s.Port, s.MAC)
 	}
 	for _, a := range s.Addresses {
 		if !usable(a) {
-			return fmt.Errorf("%s: address %s cannot be used", s.Port, a)
+			return fmt.Errorf("%s: invalid address %s", s.Port, a)
 		}
 	}
 	return nil
@@ -120,7 +120,7 @@ func (s *Senders) Supported() error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	return s.failed("ask whether nftables has the family bridge", err)
+	return s.failed("check for the nftables family bridge", err)
 }
 
 // Add restricts a sender to its addresses. Existing elements stay. Where the rules
@@ -137,7 +137,7 @@ func (s *Senders) Add(sender Sender, all func() ([]Sender, error)) error {
 			err = s.table.retry(func(generation uint32) error { return s.remake(generation, all) })
 		}
 	}
-	return s.failed("restrict what a pod sends from", err)
+	return s.failed("restrict source addresses of a pod", err)
 }
 
 // Remove removes a sender by its interface and addresses. It returns nil if it does
@@ -151,7 +151,7 @@ func (s *Senders) Remove(sender Sender) error {
 	if errors.Is(err, unix.ENOENT) || errors.As(err, new(*Unsupported)) {
 		return nil
 	}
-	return s.failed("forget what a pod sends from", err)
+	return s.failed("remove source addresses of a pod", err)
 }
 
 // Sync makes the table that of all senders. If it is, Sync only reads. all may be
@@ -167,7 +167,7 @@ func (s *Senders) Sync(all func() ([]Sender, error)) error {
 		}
 		return s.adjust(generation, all)
 	})
-	return s.failed("restrict what pods send from", err)
+	return s.failed("restrict source addresses of pods", err)
 }
 
 // Verify compares the table, but not its elements, with what Sync makes. A
@@ -185,12 +185,12 @@ func (s *Senders) verify() error { return s.table.verify(senderChains(), senderS
 // Has reports whether all elements of a sender exist.
 func (s *Senders) Has(sender Sender) (bool, error) {
 	if err := sender.check(); err != nil {
-		return false, s.failed("look what a pod sends from", err)
+		return false, s.failed("get source addresses of a pod", err)
 	}
 	for _, e := range sender.entries() {
 		have, err := s.table.element(e.set, []byte(e.key))
 		if err != nil || have == nil {
-			return false, s.failed("look what a pod sends from", err)
+			return false, s.failed("get source addresses of a pod", err)
 		}
 	}
 	return true, nil
@@ -200,7 +200,7 @@ func (s *Senders) Has(sender Sender) (bool, error) {
 func (s *Senders) Ports() ([]string, error) {
 	entries, err := s.table.entriesIn(senderSets()[0])
 	if err = ignoreAbsent(err); err != nil {
-		return nil, s.failed("list what pods send from", err)
+		return nil, s.failed("list interfaces of pods", err)
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {

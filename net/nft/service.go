@@ -49,24 +49,24 @@ const maxAffinity = 24 * time.Hour
 func (s *Service) Check() error {
 	switch {
 	case s.Name == "":
-		return fmt.Errorf("a service of port %d has no name", s.Port)
+		return fmt.Errorf("service of port %d has no name", s.Port)
 	case !s.Protocol.valid():
-		return fmt.Errorf("service %.80q: protocol %d is none of TCP, UDP and SCTP", s.Name, s.Protocol)
+		return fmt.Errorf("service %.80q: unsupported protocol %d", s.Name, s.Protocol)
 	case s.Port == 0:
 		return fmt.Errorf("service %.80q has no port", s.Name)
 	case s.Bridge != "" && !validInterface(s.Bridge):
-		return fmt.Errorf("service %.80q: bridge %.40q is no name of an interface", s.Name, s.Bridge)
+		return fmt.Errorf("service %.80q: invalid bridge name %.40q", s.Name, s.Bridge)
 	case s.Affinity < 0 || s.Affinity > maxAffinity:
-		return fmt.Errorf("service %.80q: affinity of %v is not between 0 and %v", s.Name, s.Affinity, maxAffinity)
+		return fmt.Errorf("service %.80q: affinity %v is not between 0 and %v", s.Name, s.Affinity, maxAffinity)
 	}
 	for _, a := range slices.Concat(s.IPs, s.External) {
 		if !usable(a) {
-			return fmt.Errorf("service %.80q: address %s cannot be used", s.Name, a)
+			return fmt.Errorf("service %.80q: invalid address %s", s.Name, a)
 		}
 	}
 	for _, e := range slices.Concat(s.Endpoints, s.LocalEndpoints) {
 		if !usable(e.Addr()) || e.Port() == 0 {
-			return fmt.Errorf("service %.80q: endpoint %s cannot be used", s.Name, e)
+			return fmt.Errorf("service %.80q: invalid endpoint %s", s.Name, e)
 		}
 	}
 	return nil
@@ -189,7 +189,7 @@ func plan(all []Service) (*services, error) {
 			return nil, err
 		}
 		if seen[id{s.Name, s.Protocol}] {
-			return nil, fmt.Errorf("service %.80q of %s is there twice", s.Name, s.Protocol)
+			return nil, fmt.Errorf("duplicate service %.80q of %s", s.Name, s.Protocol)
 		}
 		seen[id{s.Name, s.Protocol}] = true
 	}

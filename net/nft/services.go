@@ -23,7 +23,7 @@ import (
 func (t *Table) SyncServices(all []Service, apart Apart) error {
 	want, err := plan(all)
 	if err != nil {
-		return fmt.Errorf("make services: %w", err)
+		return fmt.Errorf("sync services: %w", err)
 	}
 	apart = apart.checked()
 	have, err := t.written(apart)
@@ -38,7 +38,7 @@ func (t *Table) SyncServices(all []Service, apart Apart) error {
 	}
 	if err != nil {
 		t.services = nil
-		return fmt.Errorf("make services: %w", err)
+		return fmt.Errorf("sync services: %w", err)
 	}
 	t.services = want
 	return t.deleteStaleConnections(want.flowChanges(have))

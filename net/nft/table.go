@@ -1,5 +1,5 @@
 // Package nft manages the nftables table inet tinylet of one network namespace.
-// Its rules masquerade what leaves the pod network, and lead host ports to pods
+// Its rules masquerade what leaves the pod network, and redirect host ports to pods
 // and addresses of services to endpoints. The package changes no other table
 // except bridge tinylet (Senders), and runs no program.
 //
@@ -46,7 +46,7 @@ const tableComment = "networks of pods: tinylet writes this table and mends what
 const tableUserdata = 6
 
 // ErrNoTable means that the table does not exist. Ensure creates it.
-var ErrNoTable = errors.New("nftables table inet " + tableName + " is not there")
+var ErrNoTable = errors.New("nftables table inet " + tableName + " does not exist")
 
 // Table is the table inet tinylet of a network namespace. The table need not
 // exist: Ensure creates it. The methods block on the kernel only, and must be
@@ -121,7 +121,7 @@ func (t *Table) list(kind uint16, flags netlink.HeaderFlags, from ...netlink.Att
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list by nftables: %w", unanswered(err))
+		return nil, fmt.Errorf("list nftables objects: %w", unanswered(err))
 	}
 	return all, nil
 }
@@ -147,7 +147,7 @@ func (t *Table) chains() (all []*nftables.Chain, err error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list by nftables: %w", unanswered(err))
+		return nil, fmt.Errorf("list nftables objects: %w", unanswered(err))
 	}
 	return all, nil
 }
@@ -164,5 +164,5 @@ func (t *Table) flags() (uint32, error) {
 	if errors.Is(err, unix.ENOENT) {
 		return 0, ErrNoTable
 	}
-	return 0, fmt.Errorf("list by nftables: %w", unanswered(err))
+	return 0, fmt.Errorf("list nftables objects: %w", unanswered(err))
 }

@@ -18,7 +18,7 @@ import (
 const transactionTries = 256
 
 // errBusy means that other transactions came first each time.
-var errBusy = errors.New("nftables rules are changed by others all the time")
+var errBusy = errors.New("nftables rules keep changing")
 
 // batch is the messages of one transaction.
 type batch struct {

@@ -72,7 +72,7 @@ func (t *Table) verify(chains []chain, sets []nftables.Set) error {
 func (t *Table) verifyAwake() error {
 	flags, err := t.flags()
 	if err == nil && flags != 0 {
-		err = &Edited{What: "the table has flags (dormant, say)"}
+		err = &Edited{What: "flags of the table"}
 	}
 	return err
 }
@@ -85,10 +85,18 @@ func (t *Table) verifySets(sets []nftables.Set) error {
 	for _, want := range sets {
 		is := func(a attributes) bool { return a.text(unix.NFTA_SET_NAME) == want.Name && isSet(want, a) }
 		if !slices.ContainsFunc(listed, is) {
-			return &Edited{What: "set or map " + want.Name}
+			return &Edited{What: objectOf(want)}
 		}
 	}
 	return nil
+}
+
+// objectOf names a set or map in Edited.
+func objectOf(s nftables.Set) string {
+	if s.IsMap {
+		return "map " + s.Name
+	}
+	return "set " + s.Name
 }
 
 func (t *Table) verifyChains(chains []chain) error {
@@ -108,7 +116,7 @@ func (t *Table) verifyChains(chains []chain) error {
 	}
 	for name := range have {
 		if !ofServices(name) {
-			return &Edited{What: fmt.Sprintf("chain %.40q, which is not of this table", name)}
+			return &Edited{What: fmt.Sprintf("unexpected chain %.40q", name)}
 		}
 	}
 	return nil
