@@ -41,7 +41,7 @@ func everything(t *testing.T, joined bool) *agent {
 	}
 	h, tree := cgroupstest.New(t)
 	h.Write("/", map[string]string{"cgroup.controllers": "cpu cpuset memory\n", "cpuset.cpus.effective": "0-3\n"})
-	native, err := newNativeAPI("unix://"+dir+"/containerd.sock")
+	native, err := newNativeAPI("unix://" + dir + "/containerd.sock")
 	if err != nil {
 		t.Fatal(err)
 	}
