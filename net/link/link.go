@@ -20,10 +20,6 @@ type Link struct {
 	MAC   net.HardwareAddr // nil if it has none
 	// Master is the index of the bridge, 0 if the link is not a port.
 	Master int
-	// Peer is the index of the other end (IFLA_LINK), 0 if it has none. PeerNS is
-	// the ID that this namespace has for the peer's namespace, -1 if the peer is in
-	// this namespace or there is none.
-	Peer, PeerNS int
 	// Up is the administrative state; Running means that the link can carry packets.
 	Up, Running bool
 	Loopback    bool
@@ -40,8 +36,7 @@ func fromLibrary(l netlink.Link) Link {
 	}
 	return Link{
 		Index: a.Index, Name: a.Name, Kind: kind, Alias: a.Alias, MTU: a.MTU, MAC: slices.Clone(a.HardwareAddr),
-		Master: a.MasterIndex, Peer: a.ParentIndex, PeerNS: int(int32(a.NetNsID)), // -1 is read as 1<<32 - 1
-		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_RUNNING != 0,
+		Master: a.MasterIndex, Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_RUNNING != 0,
 		Loopback: a.RawFlags&unix.IFF_LOOPBACK != 0, Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
 	}
 }

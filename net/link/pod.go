@@ -19,14 +19,12 @@ type Inside struct {
 	// Gateways are the gateways of the default routes, at most one for each family. A
 	// gateway that no prefix of the addresses contains is assumed to be on the link.
 	Gateways []netip.Addr
-	// Routes are other routes. Link 0 is the interface; gateways are as above.
-	Routes []Route
 }
 
-// Configure brings the loopback and the interface up, and adds the addresses and
-// routes that do not exist. Others stay. IPv6 addresses are usable at once. It
-// returns the interface. ErrNotFound if there is none; fs.ErrExist if an address or
-// a route exists but differs.
+// Configure brings the loopback and the interface up, and adds the addresses and default
+// routes that do not exist. Others stay. IPv6 addresses are usable at once. It returns
+// the interface. ErrNotFound if there is none; fs.ErrExist if an address or a default
+// route exists but differs.
 func (h *Handle) Configure(in Inside) (Link, error) {
 	if err := in.check(); err != nil {
 		return Link{}, fmt.Errorf("configure %s: %w", in.Interface, err)
@@ -42,7 +40,6 @@ func (h *Handle) Configure(in Inside) (Link, error) {
 	return l, nil
 }
 
-// configureLink adds no route before those that it needs.
 func (h *Handle) configureLink(index int, in Inside) error {
 	for _, i := range []int{loopback, index} {
 		if err := translate(h.rt.LinkSetUp(withIndex(i))); err != nil {
@@ -54,7 +51,8 @@ func (h *Handle) configureLink(index int, in Inside) error {
 			return fmt.Errorf("address %s: %w", p, err)
 		}
 	}
-	for _, r := range in.routes(index) {
+	for _, g := range in.Gateways {
+		r := Route{Dst: everything(g), Gateway: g, Link: index, OnLink: !in.reaches(g)}
 		if err := h.ensureRoute(r); err != nil {
 			return fmt.Errorf("%s: %w", r, err)
 		}
@@ -79,7 +77,7 @@ func (h *Handle) ensureRoute(r Route) error {
 	if !errors.Is(exists, fs.ErrExist) {
 		return exists
 	}
-	have, err := h.Routes(RouteFilter{Table: r.Table})
+	have, err := h.Routes(RouteFilter{})
 	if err == nil && !slices.ContainsFunc(have, r.is) {
 		err = exists
 	}
@@ -91,8 +89,7 @@ func (r Route) is(have Route) bool {
 	if r.Metric == 0 && r.Dst.Addr().Is6() {
 		r.Metric = 1024 // IP6_RT_PRIO_USER
 	}
-	return r.Dst == have.Dst && r.Gateway.WithZone("") == have.Gateway && r.Link == have.Link &&
-		r.Metric == have.Metric && (r.Table == 0 || r.Table == have.Table)
+	return r.Dst == have.Dst && r.Gateway.WithZone("") == have.Gateway && r.Link == have.Link && r.Metric == have.Metric
 }
 
 // BringUpLoopback brings the loopback interface up.
@@ -123,11 +120,6 @@ func (in Inside) check() error {
 			return err
 		}
 	}
-	for _, r := range in.Routes {
-		if err := r.check(); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -139,25 +131,7 @@ func everything(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// routes returns all routes, the default routes last.
-func (in Inside) routes(index int) []Route {
-	all := make([]Route, 0, len(in.Gateways)+len(in.Routes))
-	for _, r := range in.Routes {
-		if r.Link == 0 {
-			r.Link = index
-		}
-		r.OnLink = r.OnLink || !in.reaches(r.Gateway)
-		all = append(all, r)
-	}
-	for _, g := range in.Gateways {
-		all = append(all, Route{Dst: everything(g), Gateway: g, Link: index, OnLink: !in.reaches(g)})
-	}
-	return all
-}
-
-// reaches reports whether a prefix of the addresses contains the gateway, or whether
-// there is no gateway.
+// reaches reports whether a prefix of the addresses contains the gateway.
 func (in Inside) reaches(gateway netip.Addr) bool {
-	contains := func(p netip.Prefix) bool { return p.Contains(gateway.WithZone("")) }
-	return !gateway.IsValid() || slices.ContainsFunc(in.Addresses, contains)
+	return slices.ContainsFunc(in.Addresses, func(p netip.Prefix) bool { return p.Contains(gateway.WithZone("")) })
 }

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Route is one path to a destination. A multipath route is read as several Routes.
+// Route is one path to a destination, in the main table. A multipath route is read as
+// several Routes.
 type Route struct {
 	Dst     netip.Prefix // 0.0.0.0/0 and ::/0 are the default routes
 	Gateway netip.Addr   // the zero value: the destination is on the link
 	Link    int          // the index; 0 where the gateway determines it
 	Source  netip.Addr   // preferred source address; may be the zero value
 	Metric  uint32       // the lowest wins; 0 is the kernel's default, 1024 for IPv6
-	Table   uint32       // 0 is the main table
 	// Protocol is the origin of the route, unix.RTPROT_*; 0 is RTPROT_BOOT, as for ip.
 	Protocol uint8
 	Type     uint8 // unix.RTN_*; 0 is RTN_UNICAST
@@ -30,8 +30,8 @@ type Route struct {
 // Default reports whether it is a default route.
 func (r Route) Default() bool { return r.Dst.IsValid() && r.Dst.Bits() == 0 }
 
-// check returns why there cannot be such a route. The library has signed metrics and
-// table numbers, of 32 bits on some machines.
+// check returns why there cannot be such a route. The library has signed metrics, of 32
+// bits on some machines.
 func (r Route) check() error {
 	switch {
 	case !r.Dst.IsValid() || r.Dst.Addr().Is4In6() || r.Dst != r.Dst.Masked():
@@ -40,8 +40,8 @@ func (r Route) check() error {
 		return fmt.Errorf("%s cannot be a gateway to %s", r.Gateway, r.Dst)
 	case r.Source.IsValid() && r.Source.Is4() != r.Dst.Addr().Is4():
 		return fmt.Errorf("%s cannot be a source for %s", r.Source, r.Dst)
-	case r.Metric > math.MaxInt32 || r.Table > math.MaxInt32:
-		return fmt.Errorf("metric %d or table %d is too large", r.Metric, r.Table)
+	case r.Metric > math.MaxInt32:
+		return fmt.Errorf("metric %d is too large", r.Metric)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (r Route) String() string {
 // newRoute returns the library's form of a route.
 func newRoute(r Route) *netlink.Route {
 	n := &netlink.Route{
-		Dst: ipNetOf(r.Dst), LinkIndex: r.Link, Priority: int(r.Metric), Table: int(r.Table),
+		Dst: ipNetOf(r.Dst), LinkIndex: r.Link, Priority: int(r.Metric),
 		Protocol: netlink.RouteProtocol(r.Protocol), Type: int(r.Type), Scope: r.scope(),
 	}
 	if r.Source.IsValid() {
@@ -115,40 +115,33 @@ func (h *Handle) DeleteRoute(r Route) error {
 
 // RouteFilter selects the routes to read.
 type RouteFilter struct {
-	Family   uint8  // unix.AF_INET or AF_INET6; 0 is both
-	Table    uint32 // 0 is the main table
-	Link     int    // the index, 0 for all
-	Protocol uint8  // unix.RTPROT_*, 0 for all
+	Family   uint8 // unix.AF_INET or AF_INET6; 0 is both
+	Protocol uint8 // unix.RTPROT_*, 0 for all
 }
 
-// Routes returns routes, without cached ones. There are none in a table or on a link
-// that does not exist.
+// Routes returns routes of the main table, without cached ones.
 func (h *Handle) Routes(f RouteFilter) ([]Route, error) {
 	var all []Route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		if f.Family != 0 && f.Family != family {
 			continue
 		}
-		found, err := h.listRoutes(int(family), f)
-		// There is no such table, or no such family.
+		found, err := h.listRoutes(int(family), f.Protocol)
+		// The family has no such table, or the kernel has no such family.
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, n := range found {
-			for _, r := range routesOf(n) {
-				if f.Link == 0 || f.Link == r.Link {
-					all = append(all, r)
-				}
-			}
+			all = append(all, routesOf(n)...)
 		}
 	}
 	return all, nil
 }
 
-func (h *Handle) listRoutes(family int, f RouteFilter) ([]netlink.Route, error) {
-	filter := &netlink.Route{Table: int(cmp.Or(f.Table, unix.RT_TABLE_MAIN)), Protocol: netlink.RouteProtocol(f.Protocol)}
+func (h *Handle) listRoutes(family int, protocol uint8) ([]netlink.Route, error) {
+	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: netlink.RouteProtocol(protocol)}
 	mask := netlink.RT_FILTER_TABLE
-	if f.Protocol != 0 {
+	if protocol != 0 {
 		mask |= netlink.RT_FILTER_PROTOCOL
 	}
 	return read(func() ([]netlink.Route, error) { return h.rt.RouteListFiltered(family, filter, mask) })
@@ -162,7 +155,7 @@ func routesOf(n netlink.Route) []Route {
 	}
 	r := Route{
 		Dst: prefixOf(n.Dst), Link: n.LinkIndex, Source: addrOf(n.Src),
-		Metric: uint32(n.Priority), Table: uint32(n.Table), Protocol: uint8(n.Protocol), Type: uint8(n.Type),
+		Metric: uint32(n.Priority), Protocol: uint8(n.Protocol), Type: uint8(n.Type),
 	}
 	if !r.Dst.IsValid() {
 		return nil
