@@ -61,7 +61,7 @@ func observed(available, capacity int64, now time.Time) evictionapi.Observation 
 // is lower, that counts, without the pages of agent and runtime that it holds
 // for available although their group protects them.
 func (e *evictions) observeMemory(o *evictionapi.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if reader.Read("/", cgroups.PartMemory, &f) != nil {
 		return
 	}
@@ -80,7 +80,7 @@ func (e *evictions) observeMemory(o *evictionapi.Observations, reader *cgroups.R
 // from the group of agent and runtime: all but what the group has beyond its
 // protection.
 func (e *evictions) kept(reader *cgroups.Reader) uint64 {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if e.protected == "" || reader.Read(e.protected, cgroups.PartMemory, &f) != nil || !f.Memory.Current.Known || !f.Memory.File.Known {
 		return 0
 	}
@@ -98,7 +98,7 @@ func (e *evictions) kept(reader *cgroups.Reader) uint64 {
 
 // observePods takes what pods may have together, where that is limited.
 func observePods(o *evictionapi.Observations, reader *cgroups.Reader, pods string, now time.Time) {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if reader.Read(pods, cgroups.PartMemory|cgroups.PartMemoryMax, &f) != nil {
 		return // there are none yet
 	}
@@ -194,7 +194,7 @@ func (e *evictions) inGroups(n *criconfig.Node) func(entry *pod.Entry) policy.Po
 	reader := e.view.tree.NewReader()
 	return func(entry *pod.Entry) policy.Pod {
 		p, groups := policy.Pod{Pod: entry.Pod}, statsPod(entry, n)
-		var f cgroups.Figures
+		var f cgroups.Stats
 		if reader.Read(groups.Cgroup, cgroups.PartMemory|cgroups.PartPids, &f) != nil {
 			return p
 		}
@@ -269,7 +269,7 @@ func both(a, b policy.Measurement) policy.Measurement {
 	return policy.Measured(a.Value + min(b.Value, math.MaxInt64-a.Value))
 }
 
-func figure(f cgroups.Figure) policy.Measurement {
+func figure(f cgroups.Number) policy.Measurement {
 	return policy.Measurement{Value: number(f.Value), Known: f.Known}
 }
 

@@ -61,7 +61,7 @@ func (s *signs) hear(p *cgroups.Poller, tree *cgroups.Tree) {
 		return err
 	}
 	s.memory = func(pods string, told func(error)) (func(), error) {
-		w, err := p.WatchMemory(pods, signPause, func(_ cgroups.EventFigures, err error) { told(err) })
+		w, err := p.WatchMemory(pods, signPause, func(_ cgroups.MemoryEvents, err error) { told(err) })
 		if err != nil {
 			return nil, err
 		}

@@ -116,7 +116,7 @@ func memoryOf(m *statsapi.MemoryStats) uint64 {
 // pressure is the node's, nil where the kernel tells none. A Summary of CPU and
 // memory alone has none of I/O.
 func (f *figures) pressure() *local.Pressure {
-	var at cgroups.Figures
+	var at cgroups.Stats
 	if f.view.tree.NewReader().Read("/", cgroups.PartPressure, &at) != nil || !at.CPUPressure.Some.Known || !at.MemoryPressure.Some.Known {
 		return nil
 	}
