@@ -35,14 +35,7 @@ func (b *bed) file(file string, names ...string) string {
 
 // occupy puts a process into a group, or takes it out.
 func (b *bed) occupy(process string, names ...string) {
-	b.put(b.at(b.path(names...), fileProcs), process)
-	populated := "populated 1\nfrozen 0\n"
-	if process == "" {
-		populated = "populated 0\nfrozen 0\n"
-	}
-	for i := range names {
-		b.put(b.at(b.path(names[:i+1]...), fileEvents), populated)
-	}
+	b.fake.occupy(b.path(names...), process)
 }
 
 func plainPath(names ...string) string { return "/" + filepath.Join(names...) }

@@ -37,23 +37,23 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func TestOwnOOM(t *testing.T) {
+func TestLocalOOM(t *testing.T) {
 	f := newFake(t, "memory")
 	if err := f.Ensure("a", Resources{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.OwnOOM("a"); !errors.Is(err, ErrController) {
+	if _, err := f.LocalOOM("a"); !errors.Is(err, ErrController) {
 		t.Errorf("without the file: %v", err)
 	}
-	if _, err := f.OwnOOM("b"); !errors.Is(err, ErrNotFound) {
+	if _, err := f.LocalOOM("b"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("without the group: %v", err)
 	}
-	f.put(f.at("a", fileOwnEvents), "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 1\n")
-	if n, err := f.OwnOOM("a"); n != 3 || err != nil {
+	f.put(f.at("a", fileLocalEvents), "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 1\n")
+	if n, err := f.LocalOOM("a"); n != 3 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	f.put(f.at("a", fileOwnEvents), "max 9\n")
-	if _, err := f.OwnOOM("a"); err == nil {
+	f.put(f.at("a", fileLocalEvents), "max 9\n")
+	if _, err := f.LocalOOM("a"); err == nil {
 		t.Error("no count, and no error")
 	}
 }

@@ -5,17 +5,16 @@ import (
 	"math"
 )
 
-// The parsers take a file's content and say whether all that they know of it
-// could be read; what they do not know they pass over, as kernels add lines
-// and keys. None allocates.
+// The parsers take the content of a file and report whether all known lines and keys of
+// it could be parsed. They skip the others, since kernels add some. They do not allocate.
 
-// keyed are figures that stand in lines of "key value".
+// keyed are stats in lines of "key value".
 type keyed interface {
-	// slot is where the key's value belongs, nil if nobody wants it.
-	slot(key []byte) *Figure
+	// slot returns where to store the value of the key, nil to skip it.
+	slot(key []byte) *Number
 }
 
-func (c *CPUFigures) slot(key []byte) *Figure {
+func (c *CPUStats) slot(key []byte) *Number {
 	switch string(key) {
 	case "usage_usec":
 		return &c.Usage
@@ -34,7 +33,7 @@ func (c *CPUFigures) slot(key []byte) *Figure {
 	}
 }
 
-func (m *MemoryFigures) slot(key []byte) *Figure {
+func (m *MemoryStats) slot(key []byte) *Number {
 	switch string(key) {
 	case "anon":
 		return &m.Anon
@@ -57,7 +56,7 @@ func (m *MemoryFigures) slot(key []byte) *Figure {
 	}
 }
 
-func (e *EventFigures) slot(key []byte) *Figure {
+func (e *MemoryEvents) slot(key []byte) *Number {
 	switch string(key) {
 	case "oom":
 		return &e.OOM
@@ -70,6 +69,7 @@ func (e *EventFigures) slot(key []byte) *Figure {
 	}
 }
 
+// parseKeyed parses lines of "key value".
 func parseKeyed(data []byte, into keyed) bool {
 	for len(data) > 0 {
 		var line []byte
@@ -83,33 +83,33 @@ func parseKeyed(data []byte, into keyed) bool {
 		if !ok {
 			return false
 		}
-		*slot = Figure{n, true}
+		*slot = Number{n, true}
 	}
 	return true
 }
 
-// parseSingle is for a file of one number.
-func parseSingle(data []byte, into *Figure) bool {
+// parseSingle parses a file of one number.
+func parseSingle(data []byte, into *Number) bool {
 	n, ok := number(bytes.TrimSuffix(data, []byte{'\n'}))
 	if ok {
-		*into = Figure{n, true}
+		*into = Number{n, true}
 	}
 	return ok
 }
 
-// parseLimit is for a file of one number or "max".
-func parseLimit(data []byte, into *Figure) bool {
+// parseLimit parses a file of one number or "max".
+func parseLimit(data []byte, into *Number) bool {
 	if string(data) == "max\n" || string(data) == "max" {
-		*into = Figure{NoLimit, true}
+		*into = Number{NoLimit, true}
 		return true
 	}
 	return parseSingle(data, into)
 }
 
-// parseIO sums io.stat. It goes by words, not by lines: kernels before 5.14
-// leave out the line's end after a device that did nothing.
-func parseIO(data []byte, into *IOFigures) bool {
-	sum := IOFigures{Figure{0, true}, Figure{0, true}, Figure{0, true}, Figure{0, true}}
+// parseIO adds up io.stat. It splits words, not lines: kernels before 5.14 leave out the
+// end of the line after a device without I/O.
+func parseIO(data []byte, into *IOStats) bool {
+	sum := IOStats{Number{0, true}, Number{0, true}, Number{0, true}, Number{0, true}}
 	for len(data) > 0 {
 		var line []byte
 		line, data = cut(data, '\n')
@@ -117,7 +117,7 @@ func parseIO(data []byte, into *IOFigures) bool {
 			var word []byte
 			word, line = cut(line, ' ')
 			key, value := cut(word, '=')
-			var slot *Figure
+			var slot *Number
 			switch string(key) {
 			case "rbytes":
 				slot = &sum.ReadBytes
@@ -141,6 +141,7 @@ func parseIO(data []byte, into *IOFigures) bool {
 	return true
 }
 
+// parsePressure parses a pressure file.
 func parsePressure(data []byte, into *Pressure) bool {
 	for len(data) > 0 {
 		var line []byte
@@ -180,9 +181,8 @@ func parsePressure(data []byte, into *Pressure) bool {
 	return true
 }
 
-// decimal reads an unsigned number with digits after a point. As whole
-// numbers up to 2^53 and powers of ten are exact, one division rounds as
-// strconv.ParseFloat does.
+// decimal parses an unsigned number with digits after a point. Whole numbers up to 2^53
+// and powers of ten are exact, so one division rounds as strconv.ParseFloat does.
 func decimal(digits []byte) (float64, bool) {
 	whole, fraction := cut(digits, '.')
 	if len(whole) == 0 || len(whole)+len(fraction) > 15 || len(whole) < len(digits) && len(fraction) == 0 {
@@ -202,10 +202,41 @@ func decimal(digits []byte) (float64, bool) {
 	return float64(n) / float64(scale), true
 }
 
-// cut is bytes.Cut for one byte, without what it says about having found it.
+// cut is bytes.Cut for one byte, without its third result.
 func cut(data []byte, at byte) (before, after []byte) {
 	if i := bytes.IndexByte(data, at); i >= 0 {
 		return data[:i], data[i+1:]
 	}
 	return data, nil
+}
+
+// lookup returns the value of a key in lines of "key value".
+func lookup(stat []byte, key string) (uint64, bool) {
+	for len(stat) > 0 {
+		var line []byte
+		line, stat = cut(stat, '\n')
+		if len(line) > len(key) && string(line[:len(key)]) == key && line[len(key)] == ' ' {
+			return number(line[len(key)+1:])
+		}
+	}
+	return 0, false
+}
+
+// number parses an unsigned decimal number.
+func number(digits []byte) (uint64, bool) {
+	if len(digits) == 0 {
+		return 0, false
+	}
+	var n uint64
+	for _, c := range digits {
+		if c < '0' || c > '9' || n > (1<<64-1)/10 {
+			return 0, false
+		}
+		next := n*10 + uint64(c-'0')
+		if next < n {
+			return 0, false
+		}
+		n = next
+	}
+	return n, true
 }

@@ -9,19 +9,19 @@ import (
 )
 
 func TestUsageAndWorkingSet(t *testing.T) {
-	k := func(n uint64) Figure { return Figure{n, true} }
+	k := func(n uint64) Number { return Number{n, true} }
 	for _, c := range []struct {
 		name              string
-		in                MemoryFigures
-		usage, workingSet Figure
+		in                MemoryStats
+		usage, workingSet Number
 	}{
 		{name: "nothing known"},
-		{name: "a group", in: MemoryFigures{Current: k(100), InactiveFile: k(30), Anon: k(1), File: k(2)}, usage: k(100), workingSet: k(70)},
-		{name: "not under zero", in: MemoryFigures{Current: k(10), InactiveFile: k(11)}, usage: k(10), workingSet: k(0)},
-		{name: "the root", in: MemoryFigures{Anon: k(100), File: k(50), InactiveFile: k(20)}, usage: k(150), workingSet: k(130)},
-		{name: "no statistics", in: MemoryFigures{Current: k(10)}, usage: k(10)},
-		{name: "half of the root", in: MemoryFigures{Anon: k(10), InactiveFile: k(1)}},
-		{name: "no overflow", in: MemoryFigures{Anon: k(math.MaxUint64), File: k(1)}},
+		{name: "a group", in: MemoryStats{Current: k(100), InactiveFile: k(30), Anon: k(1), File: k(2)}, usage: k(100), workingSet: k(70)},
+		{name: "not under zero", in: MemoryStats{Current: k(10), InactiveFile: k(11)}, usage: k(10), workingSet: k(0)},
+		{name: "the root", in: MemoryStats{Anon: k(100), File: k(50), InactiveFile: k(20)}, usage: k(150), workingSet: k(130)},
+		{name: "no statistics", in: MemoryStats{Current: k(10)}, usage: k(10)},
+		{name: "half of the root", in: MemoryStats{Anon: k(10), InactiveFile: k(1)}},
+		{name: "no overflow", in: MemoryStats{Anon: k(math.MaxUint64), File: k(1)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.in.Usage(); got != c.usage {
@@ -48,7 +48,7 @@ func TestParseIO(t *testing.T) {
 		{"below zero", "8:0 rios=-1\n", 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var got IOFigures
+			var got IOStats
 			ok := parseIO([]byte(c.in), &got)
 			if ok != c.ok || got.Reads.Value != c.reads || got.Reads.Known != c.ok {
 				t.Errorf("got %+v, %v", got, ok)
@@ -64,13 +64,13 @@ func FuzzKeyed(f *testing.F) {
 	f.Add("usage_usec")
 	f.Add("nice_usec x\nusage_usec 3\nusage_usec 4\n\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		var got CPUFigures
+		var got CPUStats
 		ok := parseKeyed([]byte(in), &got)
 		wantOK := true
-		var want Figure
+		var want Number
 		for _, line := range strings.Split(in, "\n") {
 			key, value, _ := strings.Cut(line, " ")
-			var c CPUFigures
+			var c CPUStats
 			if c.slot([]byte(key)) == nil {
 				continue
 			}
@@ -80,7 +80,7 @@ func FuzzKeyed(f *testing.F) {
 				break
 			}
 			if key == "usage_usec" {
-				want = Figure{n, true}
+				want = Number{n, true}
 			}
 		}
 		if ok != wantOK || got.Usage != want {
@@ -95,14 +95,14 @@ func FuzzSingle(f *testing.F) {
 		f.Add(in)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		var single, limit Figure
+		var single, limit Number
 		singleOK, limitOK := parseSingle([]byte(in), &single), parseLimit([]byte(in), &limit)
 		n, err := strconv.ParseUint(strings.TrimSuffix(in, "\n"), 10, 64)
 		if singleOK != (err == nil) || singleOK != single.Known || singleOK && single.Value != n {
 			t.Errorf("%q as a number: %+v, %v", in, single, singleOK)
 		}
 		if strings.TrimSuffix(in, "\n") == "max" {
-			single, singleOK = Figure{NoLimit, true}, true
+			single, singleOK = Number{NoLimit, true}, true
 		}
 		if limitOK != singleOK || limit != single {
 			t.Errorf("%q as a limit: %+v, %v", in, limit, limitOK)
@@ -116,7 +116,7 @@ func FuzzIO(f *testing.F) {
 	f.Add("8:0 8:1 wios=1\nwios=2 wios=")
 	f.Add("8:0 wios=18446744073709551615 wios=1")
 	f.Fuzz(func(t *testing.T, in string) {
-		var got IOFigures
+		var got IOStats
 		ok := parseIO([]byte(in), &got)
 		if ok != got.Writes.Known {
 			t.Fatalf("%q: %v, but %+v", in, ok, got)

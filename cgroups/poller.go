@@ -14,28 +14,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for what the kernel tells of any number of groups, in one
-// goroutine (Run). Nothing is read between two events. All that is watched
-// costs one open file, and the goroutine a thread that sleeps in the kernel: to
-// have Go's poller watch the epoll instance in its place would cost the events
-// of PSI, since whoever asks for the state of a trigger takes its event away
-// (psi_trigger_poll in kernel/sched/psi.c), and epoll asks when it is nested.
+// Poller waits for the kernel's notifications about any number of cgroups, in one
+// goroutine (Run). It reads nothing between two events. Each watch costs one open file,
+// and the goroutine a thread that sleeps in the kernel. The library's EventChan has one
+// inotify instance and one goroutine for each cgroup, and no other events than those of
+// memory.events.
 //
-// Its methods are safe for concurrent use.
+// Go's poller cannot watch the epoll instance, since events of PSI would be lost: reading
+// the state of a trigger takes its event (psi_trigger_poll in kernel/sched/psi.c), and
+// a nested epoll reads it.
+//
+// The methods are safe for concurrent use.
 type Poller struct {
 	root string
 
-	mu      sync.Mutex // taken after that of a Watch
+	mu      sync.Mutex // locked after that of a Watch
 	epoll   int        // -1 after Run has failed, until it runs again
 	wake    int        // an eventfd that ends Run
 	running bool
 	closed  bool
-	last    int32 // of the IDs; that of wake is 0
+	last    int32 // last ID; that of wake is 0
 	watches map[int32]*Watch
 }
 
-// Watch is one thing that a Poller waits for, until Close. What is called for
-// it is called by Run, one call after another, and must not block.
+// Watch is one file that a Poller waits for, until Close. Run calls its callback, one
+// call after another. The callback must not block.
 type Watch struct {
 	poller *Poller
 	id     int32
@@ -48,8 +51,8 @@ type Watch struct {
 	timer *time.Timer
 }
 
-// NewPoller makes a Poller of the hierarchy. It has to be run, and closed when
-// it is not.
+// NewPoller returns a Poller of the hierarchy. The caller must call Run, or Close if it
+// does not.
 func (t *Tree) NewPoller() (*Poller, error) {
 	p := &Poller{root: t.root, epoll: -1, wake: -1, watches: map[int32]*Watch{}}
 	if err := p.open(); err != nil {
@@ -58,11 +61,11 @@ func (t *Tree) NewPoller() (*Poller, error) {
 	return p, nil
 }
 
-// open makes the epoll instance and adds all that is watched.
+// open creates the epoll instance and adds all watches.
 func (p *Poller) open() error {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return fmt.Errorf("wait for events of cgroups: make an epoll instance: %w", err)
+		return fmt.Errorf("wait for events of cgroups: create epoll instance: %w", err)
 	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err == nil {
@@ -81,11 +84,10 @@ func (p *Poller) open() error {
 	return nil
 }
 
-// Run calls what is watched for until the context ends or Close is called, and
-// then closes the Poller and all that it watches. It returns nil then. After
-// an error everything is still watched: Run can be called again, and calls
-// each watch once, since events may have been missed. Only one Run goes on at
-// a time.
+// Run calls the callbacks of the watches until ctx ends or Close is called. Then it
+// closes the Poller and all watches, and returns nil. After an error all watches remain:
+// Run can be called again, and calls each callback once, since events may have been
+// missed. Only one Run may be active at a time.
 func (p *Poller) Run(ctx context.Context) error {
 	missed, open, err := p.begin()
 	if err != nil || !open {
@@ -105,8 +107,8 @@ func (p *Poller) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin has Run own the epoll instance, which is made anew after a failure.
-// Missed are the watches that were not served since. Open is false after Close.
+// begin gives the epoll instance to Run, and creates it again after a failure. It
+// returns the watches that were not served since, and whether the Poller is open.
 func (p *Poller) begin() (missed []*Watch, open bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,9 +146,9 @@ func (p *Poller) serve() error {
 	}
 }
 
-// fail gives up the epoll instance and keeps what is watched. The descriptor
-// is not closed: epoll_wait(2) fails only where it is no epoll instance any
-// more, so the number may be another file's.
+// fail abandons the epoll instance and keeps the watches. It does not close the
+// descriptor: epoll_wait(2) fails only if it is no epoll instance any more, so the number
+// may belong to another file.
 func (p *Poller) fail() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,8 +156,7 @@ func (p *Poller) fail() {
 	p.free()
 }
 
-// Close ends Run and all that is watched. It does not wait, and may be called
-// again.
+// Close ends Run and all watches. It does not wait, and may be called again.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	watches := p.watches
@@ -199,10 +200,10 @@ func (p *Poller) watch(id int32) *Watch {
 	return p.watches[id]
 }
 
-// add watches an open file, which is the Watch's from then on, and is closed
-// where that fails. With EPOLLONESHOT the next event is not told before pause is
-// over: the kernel tells of a group that lives at its limit a hundred times a
-// second (CGROUP_FILE_NOTIFY_MIN_INTV in kernel/cgroup/cgroup.c).
+// add watches an open file. The Watch owns the file from then on; after an error it is
+// closed. With EPOLLONESHOT the next event is delivered after pause: the kernel notifies
+// of a cgroup at its limit a hundred times a second (CGROUP_FILE_NOTIFY_MIN_INTV in
+// kernel/cgroup/cgroup.c).
 func (p *Poller) add(fd int, events uint32, pause time.Duration, ready func(w *Watch)) (*Watch, error) {
 	w := &Watch{poller: p, events: events, pause: pause, ready: ready, fd: fd}
 	p.mu.Lock()
@@ -211,7 +212,7 @@ func (p *Poller) add(fd int, events uint32, pause time.Duration, ready func(w *W
 		unix.Close(fd)
 		return nil, os.ErrClosed
 	}
-	for { // past those that live longest
+	for { // skip the IDs of old watches
 		if p.last++; p.last > 0 && p.watches[p.last] == nil {
 			break
 		}
@@ -235,8 +236,8 @@ func (p *Poller) control(op int, w *Watch) error {
 	return unix.EpollCtl(p.epoll, op, w.fd, &unix.EpollEvent{Events: w.events, Fd: w.id})
 }
 
-// rearm has the next event of EPOLLONESHOT told, at once or when the pause is
-// over. What happened meanwhile is told then.
+// rearm enables the next event of EPOLLONESHOT, at once or after the pause. An event in
+// the meantime is delivered then.
 func (w *Watch) rearm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,7 +258,7 @@ func (w *Watch) resume() {
 	w.arm()
 }
 
-// arm has one more event told, with the lock held.
+// arm enables one more event, with the lock held.
 func (w *Watch) arm() {
 	if w.fd < 0 {
 		return
@@ -267,9 +268,8 @@ func (w *Watch) arm() {
 	_ = w.poller.control(unix.EPOLL_CTL_MOD, w)
 }
 
-// read reads the watched file anew from its start, which is also what the
-// kernel takes for having heard of the event. A group that was removed gives
-// ErrNotFound.
+// read reads the watched file from its start, by which the kernel takes the event for
+// handled. It returns ErrNotFound for a cgroup that was removed.
 func (w *Watch) read(buf []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -283,8 +283,8 @@ func (w *Watch) read(buf []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the watch. A call for it may still be under way; none begins
-// after. It does not block and may be called again.
+// Close ends the watch. Its callback may still be running, and is not called again. Close
+// does not block and may be called again.
 func (w *Watch) Close() {
 	w.poller.mu.Lock()
 	delete(w.poller.watches, w.id)
@@ -292,7 +292,7 @@ func (w *Watch) Close() {
 	w.close()
 }
 
-// close takes the file out of the epoll instance along with it.
+// close closes the file, which removes it from the epoll instance.
 func (w *Watch) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -306,7 +306,7 @@ func (w *Watch) close() {
 	w.fd = -1
 }
 
-// openIn opens a file of a group.
+// openIn opens a file of a cgroup.
 func (p *Poller) openIn(path, name string, flags int) (int, error) {
 	rel, err := relative(path)
 	if err != nil {

@@ -371,8 +371,8 @@ func TestWatchMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := polling(t, tree)
-	told := make(chan EventFigures, 256)
-	w, err := p.WatchMemory(path, 0, func(f EventFigures, err error) {
+	told := make(chan MemoryEvents, 256)
+	w, err := p.WatchMemory(path, 0, func(f MemoryEvents, err error) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -382,11 +382,11 @@ func TestWatchMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if got := next(t, told); got.OOMKill != (Figure{0, true}) {
+	if got := next(t, told); got.OOMKill != (Number{0, true}) {
 		t.Errorf("at first: %+v", got)
 	}
 	cmd := play(t, tree, path, strconv.Itoa(64<<20))
-	for got := (EventFigures{}); got.OOMKill.Value == 0; {
+	for got := (MemoryEvents{}); got.OOMKill.Value == 0; {
 		got = next(t, told)
 	}
 	var exit *exec.ExitError

@@ -5,23 +5,18 @@ import (
 	"strconv"
 	"strings"
 
+	units "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 )
 
-// property is a unit's, as systemd's D-Bus methods take it: (sv).
-type property struct {
-	Name  string
-	Value dbus.Variant
-}
-
-func newProperty(name string, value any) property {
-	return property{Name: name, Value: dbus.MakeVariant(value)}
+// newProperty returns a property of a unit. The library has functions for some only.
+func newProperty(name string, value any) units.Property {
+	return units.Property{Name: name, Value: dbus.MakeVariant(value)}
 }
 
 // numbers are the files whose one number is a property of systemd of type t
-// (systemd.resource-control(5), org.freedesktop.systemd1(5)), "max" being its
-// largest. What is not here is written to its file alone, which systemd leaves
-// as it is.
+// (systemd.resource-control(5), org.freedesktop.systemd1(5)), with its largest number for
+// "max". Other limits are written to their file only, which systemd leaves alone.
 var numbers = map[string]string{
 	fileCPUWeight:     "CPUWeight",
 	"io.weight":       "IOWeight",
@@ -33,9 +28,8 @@ var numbers = map[string]string{
 	filePidsMax:       "TasksMax",
 }
 
-// since are the versions of systemd that brought a property, where cgroup v2
-// alone was supported before it (NEWS of systemd). An unknown property is an
-// error.
+// since are the first versions of systemd with a property, where an earlier one supports
+// cgroup v2 alone (NEWS of systemd). An unknown property is an error.
 var since = map[string]int{"MemoryMin": 240, "CPUQuotaPeriodUSec": 242}
 
 const (
@@ -45,10 +39,9 @@ const (
 	percent       = second / 100
 )
 
-// properties are r as systemd of that version takes it; 0 is one that does
-// not tell.
-func (r Resources) properties(version int) []property {
-	var out []property
+// properties returns r as properties for systemd of that version. 0 is an unknown one.
+func (r Resources) properties(version int) []units.Property {
+	var out []units.Property
 	for _, s := range r.settings() {
 		if s.file == fileCPUMax {
 			out = append(out, r.CPUMax.properties()...)
@@ -70,8 +63,8 @@ func (r Resources) properties(version int) []property {
 	return kept
 }
 
-// propertyNumber reads what is written to a file: a number, perhaps with
-// "default" before it as io.weight has, or "max".
+// propertyNumber parses the value of a file: a number, with "default" before it in
+// io.weight, or "max".
 func propertyNumber(text string) (uint64, bool) {
 	text = strings.TrimPrefix(text, "default ")
 	if text == "max" {
@@ -81,12 +74,12 @@ func propertyNumber(text string) (uint64, bool) {
 	return value, err == nil
 }
 
-func (m CPUMax) properties() []property {
+func (m CPUMax) properties() []units.Property {
 	perSecond := infinity
 	if m.Quota > 0 {
 		perSecond = uint64(m.Quota) * second / m.period()
 	}
-	return []property{newProperty("CPUQuotaPeriodUSec", m.period()), newProperty("CPUQuotaPerSecUSec", perSecond)}
+	return []units.Property{newProperty("CPUQuotaPeriodUSec", m.period()), newProperty("CPUQuotaPerSecUSec", perSecond)}
 }
 
 func (m CPUMax) period() uint64 {
@@ -96,9 +89,9 @@ func (m CPUMax) period() uint64 {
 	return m.Period
 }
 
-// Whole is m with its quota rounded up to a whole percent of a CPU: systemd
-// keeps no more of it, and a group below might else get more than the slice
-// above it (addCPUQuota in systemd/common.go of opencontainers/cgroups).
+// Whole returns m with its quota rounded up to a whole percent of a CPU. systemd keeps no
+// more of it, and a cgroup below could get more than the slice otherwise (addCPUQuota in
+// systemd/common.go of opencontainers/cgroups).
 func (m CPUMax) Whole() CPUMax {
 	if m.Quota <= 0 {
 		return m

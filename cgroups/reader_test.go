@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -43,18 +44,18 @@ func groupFiles(t testing.TB) map[string]string {
 	}
 }
 
-func groupFigures() Figures {
-	k := func(n uint64) Figure { return Figure{n, true} }
-	return Figures{
-		CPU: CPUFigures{Usage: k(1520443), User: k(1000400), System: k(520043), Periods: k(200), ThrottledPeriods: k(12), Throttled: k(340000)},
-		Memory: MemoryFigures{
+func groupStats() Stats {
+	k := func(n uint64) Number { return Number{n, true} }
+	return Stats{
+		CPU: CPUStats{Usage: k(1520443), User: k(1000400), System: k(520043), Periods: k(200), ThrottledPeriods: k(12), Throttled: k(340000)},
+		Memory: MemoryStats{
 			Current: k(3182592), Max: k(67108864), SwapCurrent: k(4096), SwapMax: k(NoLimit),
 			Anon: k(401408), File: k(2555904), Kernel: k(225280), SlabReclaimable: k(60264),
 			ActiveFile: k(147456), InactiveFile: k(2408448), Faults: k(1184), MajorFaults: k(12),
 		},
-		Events: EventFigures{OOM: k(3), OOMKill: k(2), OOMGroupKill: k(1)},
+		Events: MemoryEvents{OOM: k(3), OOMKill: k(2), OOMGroupKill: k(1)},
 		Pids:   k(7),
-		IO:     IOFigures{ReadBytes: k(1052672), WrittenBytes: k(8192), Reads: k(31), Writes: k(2)},
+		IO:     IOStats{ReadBytes: k(1052672), WrittenBytes: k(8192), Reads: k(31), Writes: k(2)},
 		CPUPressure: Pressure{
 			Some: Stall{Known: true, Avg10: 1.5, Avg60: 0.75, Avg300: 0.07, Total: 123456},
 			Full: Stall{Known: true, Total: 78},
@@ -86,20 +87,20 @@ func TestReader(t *testing.T) {
 	tree := &Tree{root: t.TempDir()}
 	writeGroup(t, tree, "kubepods/pod1/c1", groupFiles(t))
 	r := tree.NewReader()
-	var got Figures
+	var got Stats
 	for _, path := range []string{"kubepods/pod1/c1", "/kubepods/pod1/c1"} {
 		if err := r.Read(path, AllParts, &got); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(groupFigures(), got); diff != "" {
+		if diff := cmp.Diff(groupStats(), got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
 	}
 	if err := r.Read("kubepods/pod1/c1", PartPids|PartSwap, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := Figures{Pids: Figure{7, true}}
-	want.Memory.SwapCurrent, want.Memory.SwapMax = Figure{4096, true}, Figure{NoLimit, true}
+	want := Stats{Pids: Number{7, true}}
+	want.Memory.SwapCurrent, want.Memory.SwapMax = Number{4096, true}, Number{NoLimit, true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("two parts alone, after all (-want +got):\n%s", diff)
 	}
@@ -115,18 +116,18 @@ func TestReaderWithoutControllers(t *testing.T) {
 		"memory.stat":   "anon 100\nfile 50\ninactive_file 20\n",
 		"cpu.pressure":  "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n", // before Linux 5.13
 	})
-	var got Figures
+	var got Stats
 	if err := tree.NewReader().Read("/", AllParts, &got); err != nil {
 		t.Fatal(err)
 	}
-	var want Figures
-	want.CPU = CPUFigures{Usage: Figure{10, true}, User: Figure{7, true}, System: Figure{3, true}}
-	want.Memory = MemoryFigures{Anon: Figure{100, true}, File: Figure{50, true}, InactiveFile: Figure{20, true}}
+	var want Stats
+	want.CPU = CPUStats{Usage: Number{10, true}, User: Number{7, true}, System: Number{3, true}}
+	want.Memory = MemoryStats{Anon: Number{100, true}, File: Number{50, true}, InactiveFile: Number{20, true}}
 	want.CPUPressure.Some = Stall{Known: true, Total: 5}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := got.Memory.WorkingSet(); got != (Figure{130, true}) {
+	if got := got.Memory.WorkingSet(); got != (Number{130, true}) {
 		t.Errorf("the root's working set is %+v", got)
 	}
 }
@@ -140,7 +141,7 @@ func TestReaderOfNoGroup(t *testing.T) {
 	delete(files, "io.pressure")
 	writeGroup(t, tree, "removed", files)
 	r := tree.NewReader()
-	var f Figures
+	var f Stats
 	for _, path := range []string{"nowhere", "removed"} {
 		err := r.Read(path, AllParts, &f)
 		if !errors.Is(err, ErrNotFound) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), tree.root+"/"+path) {
@@ -176,7 +177,7 @@ func TestReaderRefusesNonsense(t *testing.T) {
 			files := groupFiles(t)
 			files[name] = bad[name]
 			writeGroup(t, tree, "a", files)
-			var f Figures
+			var f Stats
 			err := tree.NewReader().Read("a", AllParts, &f)
 			if err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/a: "+name+": ") {
 				t.Errorf("error %v", err)
@@ -193,11 +194,11 @@ func TestReaderOfManyDisks(t *testing.T) {
 	}
 	dir := writeGroup(t, tree, "a", map[string]string{fileControllers: "io\n", "io.stat": stat.String()})
 	r := tree.NewReader()
-	var f Figures
+	var f Stats
 	if err := r.Read("a", PartIO, &f); err != nil {
 		t.Fatal(err)
 	}
-	if want := (IOFigures{Figure{1000, true}, Figure{2000, true}, Figure{3000, true}, Figure{4000, true}}); f.IO != want {
+	if want := (IOStats{Number{1000, true}, Number{2000, true}, Number{3000, true}, Number{4000, true}}); f.IO != want {
 		t.Errorf("got %+v", f.IO)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "io.stat"), make([]byte, maxFile+1), 0o644); err != nil {
@@ -214,7 +215,7 @@ func TestReaderAllocatesNothing(t *testing.T) {
 	delete(files, "memory.swap.max")
 	writeGroup(t, tree, "kubepods/pod1/c1", files)
 	r := tree.NewReader()
-	f := new(Figures)
+	f := new(Stats)
 	if n := testing.AllocsPerRun(10, func() {
 		if err := r.Read("/kubepods/pod1/c1", AllParts, f); err != nil {
 			t.Fatal(err)
@@ -232,7 +233,7 @@ func TestReaderOfTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := tree.NewReader()
-	var f Figures
+	var f Stats
 	if err := r.Read("/", AllParts, &f); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +269,7 @@ func TestReaderOfTheKernel(t *testing.T) {
 }
 
 // mounted is where this machine has cgroup v2, alone or beside v1.
-func mounted(t *testing.T) string {
+func mounted(t testing.TB) string {
 	t.Helper()
 	file, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -284,9 +285,9 @@ func mounted(t *testing.T) string {
 	return ""
 }
 
-// BenchmarkReader reads what a node of 30 pods with two containers each has.
-func BenchmarkReader(b *testing.B) {
-	tree := &Tree{root: b.TempDir()}
+// fullNode makes the cgroups of 30 pods with two containers each, and returns their paths.
+func fullNode(b *testing.B, tree *Tree) []string {
+	b.Helper()
 	files := groupFiles(b)
 	var paths []string
 	for pod := range 30 {
@@ -296,6 +297,16 @@ func BenchmarkReader(b *testing.B) {
 			paths = append(paths, path)
 		}
 	}
+	if got := slices.Sorted(maps.Keys(files)); len(got) != len(sources)+1 {
+		b.Errorf("the groups have only %v", got)
+	}
+	return paths
+}
+
+// BenchmarkReader reads the stats of a full node.
+func BenchmarkReader(b *testing.B) {
+	tree := &Tree{root: b.TempDir()}
+	paths := fullNode(b, tree)
 	for _, parts := range []struct {
 		name string
 		of   Parts
@@ -304,16 +315,42 @@ func BenchmarkReader(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r := tree.NewReader()
-				figures := make([]Figures, len(paths))
+				stats := make([]Stats, len(paths))
 				for i, path := range paths {
-					if err := r.Read(path, parts.of, &figures[i]); err != nil {
+					if err := r.Read(path, parts.of, &stats[i]); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
 		})
 	}
-	if got := slices.Sorted(maps.Keys(files)); len(got) != len(sources)+1 {
-		b.Errorf("the groups have only %v", got)
+}
+
+// BenchmarkStatFiltered reads the same with the library, which it justifies not to use.
+func BenchmarkStatFiltered(b *testing.B) {
+	tree := &Tree{root: b.TempDir()}
+	paths := fullNode(b, tree)
+	for _, parts := range []struct {
+		name string
+		of   cgroup2.StatMask
+	}{
+		{"all", cgroup2.StatPids | cgroup2.StatCPU | cgroup2.StatMemory | cgroup2.StatMemoryEvents | cgroup2.StatIO},
+		{"cpu+memory", cgroup2.StatCPU | cgroup2.StatMemory},
+		{"memory", cgroup2.StatMemory},
+	} {
+		b.Run(parts.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, path := range paths {
+					m, err := cgroup2.Load(path, cgroup2.WithMountpoint(tree.root))
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, err := m.StatFiltered(parts.of); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
 	}
 }

@@ -2,50 +2,86 @@ package cgroups
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	units "github.com/coreos/go-systemd/v22/dbus"
 )
 
-// Slices are the groups of a Tree that systemd manages as slices: it is asked
-// to make, change and remove them, and what it has no property for is written
-// to the kernel's files. Paths are those of slices, such as
-// /a.slice/a-b.slice. Nothing is connected before the first use, each answer
-// is waited for for a bounded time, and what fails may be repeated. The methods
-// are safe for concurrent use.
-//
-// It is written on D-Bus itself rather than on go-systemd's dbus package, which
-// is as large (51 kB of an arm64 binary that has D-Bus already; this has 67 with
-// all around the calls): that one keeps two connections for as long as it is
-// used, and waits without end for an answer while it connects.
+// ErrNotSlice means that a path is not one of a slice.
+var ErrNotSlice = errors.New("not the path of a slice")
+
+const sliceSuffix = ".slice"
+
+// rootSlice is the unit of the hierarchy's root (systemd.special(7)).
+const rootSlice = "-.slice"
+
+// slice is one slice: its unit and its cgroup below the hierarchy's root, such as
+// a-b.slice and a.slice/a-b.slice.
+type slice struct {
+	unit, path string
+}
+
+// slicesOf returns the slices from the first below the root down to path. systemd names
+// their directories: each slice is below that of the prefix of its name up to the last
+// dash (systemd.slice(5)). For any other path, and for the root, it returns ErrNotSlice.
+func slicesOf(path string) ([]slice, error) {
+	rel, err := relative(path)
+	if err != nil {
+		return nil, err
+	}
+	parts := strings.Split(rel, "/")
+	out := make([]slice, len(parts))
+	prefix := ""
+	for i, unit := range parts {
+		name, ok := strings.CutSuffix(unit, sliceSuffix)
+		own, below := strings.CutPrefix(name, prefix)
+		if !ok || !below || own == "" || strings.Contains(own, "-") {
+			return nil, fmt.Errorf("cgroup path %q: %w: %q in it should be %sNAME%s with no dash in NAME", path, ErrNotSlice, unit, prefix, sliceSuffix)
+		}
+		out[i] = slice{unit: unit, path: strings.Join(parts[:i+1], "/")}
+		prefix = name + "-"
+	}
+	return out, nil
+}
+
+// Slices are the cgroups of a Tree that systemd manages as slices. systemd creates,
+// changes and removes them, and limits without a property of systemd are written to the
+// kernel's files. Paths are those of slices, such as /a.slice/a-b.slice. Slices connects
+// at its first use, waits a bounded time for each answer, and what fails may be repeated.
+// The methods are safe for concurrent use.
 type Slices struct {
 	tree    *Tree
 	systemd *systemd
 }
 
-// NewSlices takes the systemd that manages t: it is looked for below root,
-// which is / where it is "". Close ends the connection.
+// NewSlices returns the slices of the systemd that manages t, whose sockets are below
+// root, which is / if it is "". Close closes the connection.
 func (t *Tree) NewSlices(root string) *Slices {
 	return &Slices{tree: t, systemd: newSystemd(cmp.Or(root, "/"))}
 }
 
-// Close ends the connection and whatever waits for systemd; what is called
-// afterwards fails.
+// Close closes the connection and ends all calls that wait for systemd. Later calls
+// return an error.
 func (s *Slices) Close() { s.systemd.close() }
 
-// Ensure makes the slice and its parents where they are missing, and sets its
-// limits, in systemd and in the kernel's files, for as long as the system
-// runs. It is idempotent. A quota of CPU time is rounded up to a whole percent,
-// which is all that systemd keeps. Without systemd it fails with ErrNoSystemd
-// or ErrUnanswered, and else as Tree.Ensure does.
+// untilReboot is the argument of SetUnitProperties for a change in /run.
+const untilReboot = true
+
+// Ensure creates the slice and its parents where they are missing, and sets its limits
+// in systemd and in the kernel's files, until the next boot. It is idempotent. It rounds
+// a CPU quota up to a whole percent, since systemd keeps no more. Without systemd it
+// returns ErrNoSystemd or ErrUnanswered, and other errors as Tree.Ensure does.
 func (s *Slices) Ensure(path string, r Resources) error {
 	slices, err := slicesOf(path)
 	if err != nil {
 		return err
 	}
 	r.CPUMax = r.CPUMax.Whole()
-	err = s.systemd.use(func(l *link) error {
+	err = s.systemd.use(func(c *connection) error {
 		parent := rootSlice
 		for i, each := range slices {
 			own := Resources{}
@@ -55,8 +91,8 @@ func (s *Slices) Ensure(path string, r Resources) error {
 				parent = each.unit
 				continue
 			}
-			if err := s.start(l, each, parent, own.properties(l.version)); err != nil {
-				return fmt.Errorf("make slice %s: %w", each.unit, err)
+			if err := s.start(c, each, parent, own.properties(c.version)); err != nil {
+				return fmt.Errorf("create slice %s: %w", each.unit, err)
 			}
 			parent = each.unit
 		}
@@ -68,18 +104,12 @@ func (s *Slices) Ensure(path string, r Resources) error {
 	return s.tree.Ensure(path, r)
 }
 
-// dependent is a unit that is to be made beside another, (sa(sv)): none is.
-type dependent struct {
-	Name       string
-	Properties []property
-}
-
-// start brings a slice to run with these limits. Systemd is to count all that
-// there is, so that the controllers are there for the groups below, and is to
-// leave the slice alone when the system goes down: who has made it ends it (as
-// opencontainers/cgroups does for a kubelet, Apply in systemd/v2.go).
-func (s *Slices) start(l *link, what slice, parent string, limits []property) error {
-	properties := append([]property{
+// start starts a slice with these limits. Accounting is enabled, so that the controllers
+// are available to the cgroups below. systemd leaves the slice alone at shutdown: its
+// creator ends it (as opencontainers/cgroups does for a kubelet, Apply in
+// systemd/v2.go).
+func (s *Slices) start(c *connection, what slice, parent string, limits []units.Property) error {
+	properties := append([]units.Property{
 		newProperty("DefaultDependencies", false),
 		newProperty("CPUAccounting", true),
 		newProperty("IOAccounting", true),
@@ -87,28 +117,60 @@ func (s *Slices) start(l *link, what slice, parent string, limits []property) er
 		newProperty("TasksAccounting", true),
 	}, limits...)
 	if parent != rootSlice {
-		properties = append(properties, newProperty("Wants", []string{parent}))
+		properties = append(properties, units.PropWants(parent))
 	}
-	err := l.run("StartTransientUnit", what.unit, "replace", properties, []dependent{})
+	err := c.startTransient(what.unit, properties)
 	if !isError(err, unitExists) {
 		return err
 	}
-	// It is there, made before or by systemd for something below it.
+	// It exists, created earlier or by systemd for a slice below it.
 	if len(limits) > 0 {
-		const untilReboot = true
-		if _, err := l.call("SetUnitProperties", what.unit, untilReboot, limits); err != nil {
+		if err := c.setProperties(what.unit, limits); err != nil {
 			return err
 		}
 	}
 	if s.tree.Exists(what.path) {
 		return nil
 	}
-	return l.run("StartUnit", what.unit, "replace")
+	return c.job("StartUnit", what.unit, func(ctx context.Context, ended chan<- string) (int, error) {
+		return c.StartUnitContext(ctx, what.unit, "replace", ended)
+	})
 }
 
-// Delete stops the slice and all below it, and removes their groups. Its
-// promises are those of Tree.Delete: it kills nothing, so that a slice with
-// processes stays and gives ErrBusy.
+// startTransient creates a unit and starts it.
+func (c *connection) startTransient(unit string, properties []units.Property) error {
+	return c.job("StartTransientUnit", unit, func(ctx context.Context, ended chan<- string) (int, error) {
+		return c.StartTransientUnitContext(ctx, unit, "replace", properties, ended)
+	})
+}
+
+// setProperties changes a unit until the next boot.
+func (c *connection) setProperties(unit string, properties []units.Property) error {
+	return c.call("SetUnitProperties", func(ctx context.Context) error {
+		return c.SetUnitPropertiesContext(ctx, unit, untilReboot, properties...)
+	})
+}
+
+// stop stops a unit. It resets a failed one, which frees its name.
+func (c *connection) stop(unit string) error {
+	err := c.job("StopUnit", unit, func(ctx context.Context, ended chan<- string) (int, error) {
+		return c.StopUnitContext(ctx, unit, "replace", ended)
+	})
+	if isError(err, noSuchUnit) {
+		return nil
+	}
+	if errors.Is(err, ErrUnanswered) || errors.Is(err, errClosed) {
+		return err
+	}
+	errReset := c.call("ResetFailedUnit", func(ctx context.Context) error { return c.ResetFailedUnitContext(ctx, unit) })
+	if !isError(errReset, noSuchUnit) {
+		err = errors.Join(err, errReset)
+	}
+	return err
+}
+
+// Delete stops the slice and all below it, and removes their cgroups. As Tree.Delete it
+// kills nothing: a slice with processes stays, and Delete returns ErrBusy.
 func (s *Slices) Delete(path string) error {
 	slices, err := slicesOf(path)
 	if err != nil {
@@ -118,67 +180,38 @@ func (s *Slices) Delete(path string) error {
 		return nil
 	}
 	unit := slices[len(slices)-1].unit
-	// Systemd would end the processes, and wait for that.
+	// systemd would end the processes and wait for that.
 	populated, err := s.tree.Populated(path)
 	if populated {
 		err = ErrBusy
 	}
 	if err == nil {
-		err = s.systemd.use(func(l *link) error { return l.stop(unit) })
+		err = s.systemd.use(func(c *connection) error { return c.stop(unit) })
 	}
 	if err != nil {
 		return fmt.Errorf("stop slice %s: %w", unit, err)
 	}
-	return s.tree.Delete(path) // what systemd knows nothing of
+	return s.tree.Delete(path) // cgroups that are no units
 }
 
-// stop stops a unit. One that has failed has systemd forget that, so that its
-// name is free.
-func (l *link) stop(unit string) error {
-	err := l.run("StopUnit", unit, "replace")
-	if isError(err, noSuchUnit) {
-		return nil
-	}
-	if errors.Is(err, ErrUnanswered) || errors.Is(err, errClosed) {
-		return err
-	}
-	if _, errReset := l.call("ResetFailedUnit", unit); !isError(errReset, noSuchUnit) {
-		err = errors.Join(err, errReset)
-	}
-	return err
-}
-
-// Exists says whether there is a group at path.
-func (s *Slices) Exists(path string) bool { return s.tree.Exists(path) }
-
-// List is Tree.List.
-func (s *Slices) List(path string) ([]string, error) { return s.tree.List(path) }
-
-// Kill is Tree.Kill: the slice's units, whose processes it ends, systemd sees
-// by itself.
-func (s *Slices) Kill(path string) error { return s.tree.Kill(path) }
-
-// Set is Tree.Set for a slice, and for a service or scope that somebody else
-// has made in one: systemd is told of the limits, too, and so has them the group
-// below the scope in which a runtime may have its processes. Errors of systemd
-// are as with Ensure.
+// Set is Tree.Set for a slice, and for a service or scope of another creator in one. It
+// sets the limits in systemd too, and in the cgroup below a scope in which a runtime may
+// have its processes. Errors of systemd are as with Ensure.
 func (s *Slices) Set(path string, r Resources) error {
 	if !s.tree.Exists(path) {
 		return fmt.Errorf("set limits of cgroup %s: %w", path, ErrNotFound)
 	}
 	unit := filepath.Base(path)
 	if !strings.HasSuffix(unit, sliceSuffix) && !strings.HasSuffix(unit, scopeSuffix) && !strings.HasSuffix(unit, serviceSuffix) {
-		return fmt.Errorf("set limits of cgroup %s: it is no unit of systemd", path)
+		return fmt.Errorf("set limits of cgroup %s: not a unit of systemd", path)
 	}
 	r.CPUMax = r.CPUMax.Whole()
-	err := s.systemd.use(func(l *link) error {
-		const untilReboot = true
-		properties := r.properties(l.version)
+	err := s.systemd.use(func(c *connection) error {
+		properties := r.properties(c.version)
 		if len(properties) == 0 {
 			return nil
 		}
-		_, err := l.call("SetUnitProperties", unit, untilReboot, properties)
-		return err
+		return c.setProperties(unit, properties)
 	})
 	if err != nil {
 		return fmt.Errorf("set limits of unit %s: %w", unit, err)
@@ -189,14 +222,26 @@ func (s *Slices) Set(path string, r Resources) error {
 	return s.tree.setPayload(path, r)
 }
 
-// Limits is Tree.Limits for a slice; for a scope it tells what bounds its
-// processes, which the runtime may have in a group of their own below it.
-func (s *Slices) Limits(path string) (Limits, error) { return s.tree.limitsInScope(path) }
+// Exists reports whether there is a cgroup at path.
+func (s *Slices) Exists(path string) bool { return s.tree.Exists(path) }
+
+// ID is Tree.ID.
+func (s *Slices) ID(path string) (uint64, error) { return s.tree.ID(path) }
+
+// List is Tree.List.
+func (s *Slices) List(path string) ([]string, error) { return s.tree.List(path) }
+
+// Kill is Tree.Kill: systemd notices the end of the processes of its units.
+func (s *Slices) Kill(path string) error { return s.tree.Kill(path) }
+
+// Limits is Tree.Limits for a slice. For a scope it returns the limits of its processes,
+// which the runtime may have in a cgroup below it.
+func (s *Slices) Limits(path string) (Limits, error) { return s.tree.payloadLimits(path) }
 
 // MemoryCurrent is Tree.MemoryCurrent.
 func (s *Slices) MemoryCurrent(path string) (uint64, error) { return s.tree.MemoryCurrent(path) }
 
-// Spare is Tree.Spare.
-func (s *Slices) Spare(path string, r Resources) (spared Resources, tooLow bool) {
-	return s.tree.Spare(path, r)
+// WithoutLowMemoryMax is Tree.WithoutLowMemoryMax.
+func (s *Slices) WithoutLowMemoryMax(path string, r Resources) (_ Resources, tooLow bool) {
+	return s.tree.WithoutLowMemoryMax(path, r)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godbus/dbus/v5"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -114,9 +115,12 @@ func TestWholePercent(t *testing.T) {
 
 func TestVersionOf(t *testing.T) {
 	for text, want := range map[any]int{"252.38-1~deb12u1": 252, "v245": 245, "257": 257, "git": 0, "": 0, 7: 0} {
-		if got := versionOf(text); got != want {
-			t.Errorf("%v: %d, want %d", text, got, want)
+		if got, err := versionOf([]any{dbus.MakeVariant(text)}); got != want || err != nil {
+			t.Errorf("%v: %d, %v, want %d", text, got, err, want)
 		}
+	}
+	if got, err := versionOf(nil); err == nil {
+		t.Errorf("an answer without a value: %d", got)
 	}
 }
 
@@ -168,20 +172,20 @@ func TestNoSystemd(t *testing.T) {
 	if !errors.Is(err, ErrUnanswered) || !strings.Contains(err.Error(), BusSocket) || !strings.Contains(err.Error(), privateSocket) {
 		t.Errorf("without a socket: %v", err)
 	}
-	if err := AskSystemd(m.root); !errors.Is(err, ErrUnanswered) {
+	if err := CheckSystemd(m.root); !errors.Is(err, ErrUnanswered) {
 		t.Errorf("asked without a socket: %v", err)
 	}
 	stop := m.listen(privateSocket)
-	must(t, AskSystemd(m.root))
-	if err := AskSystemBus(m.root); err == nil || !strings.Contains(err.Error(), BusSocket) {
+	must(t, CheckSystemd(m.root))
+	if err := CheckSystemBus(m.root); err == nil || !strings.Contains(err.Error(), BusSocket) {
 		t.Errorf("asked without a bus: %v", err)
 	}
 	noBus := m.listen(BusSocket)
-	must(t, AskSystemBus(m.root))
+	must(t, CheckSystemBus(m.root))
 	noBus()
 	stop()
 	s.systemd.root = t.TempDir()
-	if SystemdRuns(s.systemd.root) || !errors.Is(AskSystemd(s.systemd.root), ErrNoSystemd) {
+	if SystemdRuns(s.systemd.root) || !errors.Is(CheckSystemd(s.systemd.root), ErrNoSystemd) {
 		t.Error("systemd runs in an empty folder")
 	}
 	err = s.Ensure("/a.slice", Resources{})
@@ -328,7 +332,7 @@ func TestOneConnection(t *testing.T) {
 	m := newManager(t, all)
 	stop := m.listen(privateSocket)
 	s := newSlices(t, m)
-	s.systemd.linger = 50 * time.Millisecond
+	s.systemd.idleTime = 50 * time.Millisecond
 	errs := make(chan error)
 	units := []string{"/a.slice", "/b.slice", "/c.slice", "/d.slice"}
 	for _, path := range units {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godbus/dbus/v5"
+	units "github.com/coreos/go-systemd/v22/dbus"
 	"golang.org/x/sys/unix"
 )
 
@@ -180,7 +180,7 @@ func onSystemd(t *testing.T) {
 	must(t, err)
 	t.Logf("controllers: %q", have)
 	private := "/run/private" // a root without a bus
-	must(t, os.MkdirAll(filepath.Join(private, bootedFolder), 0o755))
+	must(t, os.MkdirAll(filepath.Join(private, bootedDirectory), 0o755))
 	must(t, os.Symlink("/"+privateSocket, filepath.Join(private, privateSocket)))
 	t.Run("on its own socket", func(t *testing.T) { slicesOn(t, tree, tree.NewSlices(private)) })
 	t.Run("on the system bus", func(t *testing.T) {
@@ -188,8 +188,8 @@ func onSystemd(t *testing.T) {
 			t.Skip("needs dbus-daemon (package dbus)")
 		}
 		s := tree.NewSlices("")
-		must(t, s.systemd.use(func(l *link) error {
-			if names := l.conn.Names(); len(names) == 0 || !strings.HasPrefix(names[0], ":") {
+		must(t, s.systemd.use(func(c *connection) error {
+			if names := c.bus.Names(); len(names) == 0 || !strings.HasPrefix(names[0], ":") {
 				t.Errorf("not on the bus: %q", names)
 			}
 			return nil
@@ -217,9 +217,7 @@ func slicesOn(t *testing.T, tree *Tree, s *Slices) {
 			wantProperties(t, s, "a-b.slice", "3 max max max")
 		}},
 		{"a slice that systemd has made for another", func(t *testing.T) {
-			must(t, s.systemd.use(func(l *link) error {
-				return l.run("StartTransientUnit", "x-y.slice", "replace", []property{}, []dependent{})
-			}))
+			must(t, s.systemd.use(func(c *connection) error { return c.startTransient("x-y.slice", nil) }))
 			ensure(t, s, "/x.slice", limits)
 			wantProperties(t, s, "x.slice", "20 67108864 40 130000")
 			must(t, s.Delete("/x.slice"))
@@ -246,7 +244,7 @@ func slicesOn(t *testing.T, tree *Tree, s *Slices) {
 		}},
 		{"systemd begins anew", func(t *testing.T) {
 			must(t, unix.Kill(1, unix.SIGTERM)) // it executes itself, and all connections break
-			until(t, "answer", func() bool { return s.systemd.use(func(*link) error { return nil }) == nil })
+			until(t, "answer", func() bool { return s.systemd.use(func(*connection) error { return nil }) == nil })
 			ensure(t, s, "/a.slice/a-b.slice", Resources{PidsMax: 8})
 			wantProperties(t, s, "a-b.slice", "max max 8 max")
 			must(t, s.Delete("/a.slice"))
@@ -288,20 +286,15 @@ func ensure(t *testing.T, s *Slices, path string, r Resources) {
 func wantProperties(t *testing.T, s *Slices, unit, want string) {
 	t.Helper()
 	var got []string
-	must(t, s.systemd.use(func(l *link) error {
+	must(t, s.systemd.use(func(c *connection) error {
 		got = nil
-		body, err := l.call("LoadUnit", unit)
-		if err != nil {
-			return err
-		}
-		object := l.conn.Object(systemdService, pathOf(body))
 		for _, name := range []string{"CPUWeight", "MemoryMax", "TasksMax", "CPUQuotaPerSecUSec"} {
-			value, err := object.GetProperty("org.freedesktop.systemd1.Slice." + name)
+			p, err := c.GetUnitTypePropertyContext(t.Context(), unit, "Slice", name)
 			if err != nil {
 				return err
 			}
-			text := fmt.Sprint(value.Value())
-			if value.Value() == infinity {
+			text := fmt.Sprint(p.Value.Value())
+			if p.Value.Value() == infinity {
 				text = "max"
 			}
 			got = append(got, text)
@@ -321,11 +314,11 @@ func occupied(t *testing.T, s *Slices, path string) {
 		cmd := exec.Command("sleep", "600")
 		must(t, cmd.Start())
 		if scope {
-			must(t, s.systemd.use(func(l *link) error {
-				return l.run("StartTransientUnit", "a-container.scope", "replace", []property{
-					newProperty("Slice", filepath.Base(path)), newProperty("Delegate", true), newProperty("DefaultDependencies", false),
-					newProperty("PIDs", []uint32{uint32(cmd.Process.Pid)}),
-				}, []dependent{})
+			must(t, s.systemd.use(func(c *connection) error {
+				return c.startTransient("a-container.scope", []units.Property{
+					units.PropSlice(filepath.Base(path)), units.PropPids(uint32(cmd.Process.Pid)),
+					newProperty("Delegate", true), newProperty("DefaultDependencies", false),
+				})
 			}))
 		} else {
 			must(t, s.tree.Ensure(path+"/plain", Resources{}))
@@ -344,9 +337,4 @@ func occupied(t *testing.T, s *Slices, path string) {
 			t.Error("it is still there")
 		}
 	}
-}
-
-func pathOf(body []any) dbus.ObjectPath {
-	path, _ := one[dbus.ObjectPath](body)
-	return path
 }

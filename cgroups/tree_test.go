@@ -2,28 +2,30 @@ package cgroups
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
-// fake is a cgroup file system in a folder: a group that is made comes with
-// its files by what its parent delegates, and a group is removed with them
-// unless it has children or processes, as the kernel does it.
+// fake is a cgroup file system in a directory: a cgroup is created with the files of the
+// controllers that its parent delegates, as by the kernel.
 type fake struct {
 	*Tree
-	t *testing.T
+	t testing.TB
 }
 
-func newFake(t *testing.T, controllers string) *fake {
+func newFake(t testing.TB, controllers string) *fake {
 	t.Helper()
 	f := &fake{t: t, Tree: &Tree{root: t.TempDir()}}
-	f.mkdir, f.rmdir = f.makeGroup, f.removeGroup
+	f.create = f.makeGroup
 	f.populate(f.root, controllers)
 	return f
 }
@@ -64,15 +66,17 @@ func (f *fake) makeGroupWith(dir, controllers string) error {
 	return nil
 }
 
-func (f *fake) removeGroup(dir string) error {
-	names, err := children(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return unix.ENOENT
+// occupy puts a process into a cgroup, or removes it with "".
+func (f *fake) occupy(path, process string) {
+	f.t.Helper()
+	f.put(f.at(path, fileProcs), process)
+	events := "populated 1\nfrozen 0\n"
+	if process == "" {
+		events = "populated 0\nfrozen 0\n"
 	}
-	if len(names) > 0 || f.get(filepath.Join(dir, "cgroup.procs")) != "" {
-		return unix.EBUSY
+	for dir := f.at(path); dir != f.root; dir = filepath.Dir(dir) {
+		f.put(filepath.Join(dir, fileEvents), events)
 	}
-	return os.RemoveAll(dir)
 }
 
 func (f *fake) put(file, content string) {
@@ -88,7 +92,11 @@ func (f *fake) get(file string) string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return strings.TrimSpace(string(raw))
+	text := strings.TrimSpace(string(raw))
+	if filepath.Base(file) == fileMemoryMax && text == fmt.Sprint(int64(math.MaxInt64)) {
+		return "max" // as the kernel shows it
+	}
+	return text
 }
 
 func (f *fake) at(parts ...string) string {
@@ -216,14 +224,14 @@ func TestDelete(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.put(f.at("k/pod1/c2/deep/cgroup.procs"), "42\n")
+	f.occupy("k/pod1/c2/deep", "42\n")
 	if err := f.Delete("k/pod1"); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "c2/deep") {
 		t.Errorf("got %v, want ErrBusy that names the group with the process", err)
 	}
 	if f.Exists("k/pod1/c1") {
 		t.Error("the free sibling is still there")
 	}
-	f.put(f.at("k/pod1/c2/deep/cgroup.procs"), "")
+	f.occupy("k/pod1/c2/deep", "")
 	for range 2 {
 		if err := f.Delete("k/pod1"); err != nil {
 			t.Errorf("got %v", err)
@@ -243,22 +251,18 @@ func TestDelete(t *testing.T) {
 
 // The container runtime takes its groups away at the same time.
 func TestDeleteWhileWhatIsBelowGoes(t *testing.T) {
-	f := newFake(t, "cpu")
-	if err := f.Ensure("k/pod1/c1", Resources{}); err != nil {
-		t.Fatal(err)
-	}
-	rmdir := f.rmdir
-	f.rmdir = func(dir string) error {
-		err := rmdir(dir)
-		if errors.Is(err, unix.EBUSY) {
-			if err := rmdir(f.at("k/pod1/c1")); err != nil {
-				t.Fatal(err)
-			}
+	tree, path := group(t, Resources{})
+	pod := path + "/pod1"
+	for range 20 {
+		var others sync.WaitGroup
+		for _, name := range []string{"a", "b", "c", "d"} {
+			must(t, tree.Ensure(pod+"/"+name, Resources{}))
+			others.Go(func() { _ = unix.Rmdir(filepath.Join(tree.root, pod, name)) })
 		}
-		return err
-	}
-	if err := f.Delete("k/pod1"); err != nil || f.Exists("k/pod1") {
-		t.Errorf("got %v", err)
+		if err := tree.Delete(pod); err != nil || tree.Exists(pod) {
+			t.Errorf("got %v", err)
+		}
+		others.Wait()
 	}
 }
 

@@ -8,58 +8,57 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is what cgroup.events says of a group and all below it.
+// State is the content of cgroup.events, of a cgroup with all below it.
 type State struct {
-	// Populated is whether there are processes, Frozen whether all of them
-	// stand still.
+	// Populated means that there are processes, Frozen that all of them are stopped.
 	Populated, Frozen bool
 }
 
-// WatchMemory calls told with what memory.events counts, once soon after and
-// then after each change, but no more often than once in pause. The counts are
-// of the group and all below it, and grow as long as the group lives: who
-// wants a difference keeps the one before. A group without the memory
-// controller gives ErrController, one that does not exist ErrNotFound. told gets
-// an error where the file cannot be read, and further calls. A group that is
-// removed may be told of once, as ErrNotFound, and then nothing more; most often
-// it is not told of.
-func (p *Poller) WatchMemory(path string, pause time.Duration, told func(EventFigures, error)) (*Watch, error) {
+// WatchMemory calls notify with the counters of memory.events, first soon after it
+// returns and then after each change, but at most once in pause. The counters are those
+// of the cgroup with all below it. They grow as long as the cgroup exists, so a caller
+// that needs a difference keeps the last ones. It returns ErrController without the
+// memory controller, and ErrNotFound without the cgroup. If the file cannot be read,
+// notify gets an error, and is called again after the next change. For a cgroup that is
+// removed, notify may be called once with ErrNotFound, and is not called again; most
+// often it is not called at all.
+func (p *Poller) WatchMemory(path string, pause time.Duration, notify func(MemoryEvents, error)) (*Watch, error) {
 	return p.watchFile(path, fileMemoryEvents, pause, func(data []byte, err error) {
-		var f EventFigures
-		if err == nil && !parseKeyed(data, &f) {
-			err = unreadable(fileMemoryEvents, data)
+		var e MemoryEvents
+		if err == nil && !parseKeyed(data, &e) {
+			err = unexpected(fileMemoryEvents, data)
 		}
-		told(f, err)
+		notify(e, err)
 	})
 }
 
-// WatchState calls told with what cgroup.events says, with the promises of
-// WatchMemory. Before a group can be removed it is told to have no processes.
-func (p *Poller) WatchState(path string, told func(State, error)) (*Watch, error) {
+// WatchState calls notify with the content of cgroup.events, as WatchMemory does. Before
+// a cgroup can be removed, notify is called with a State without processes.
+func (p *Poller) WatchState(path string, notify func(State, error)) (*Watch, error) {
 	return p.watchFile(path, fileEvents, 0, func(data []byte, err error) {
 		var s State
 		if err == nil && !parseState(data, &s) {
-			err = unreadable(fileEvents, data)
+			err = unexpected(fileEvents, data)
 		}
-		told(s, err)
+		notify(s, err)
 	})
 }
 
-// WatchPids calls told with how often the group, or one above it that it was
-// bounded by, had no room for one more task, with the promises of WatchMemory.
-func (p *Poller) WatchPids(path string, pause time.Duration, told func(refused uint64, err error)) (*Watch, error) {
+// WatchPids calls notify with how often a new task of the cgroup was rejected by its
+// limit, or by that of a cgroup above it, as WatchMemory does.
+func (p *Poller) WatchPids(path string, pause time.Duration, notify func(rejected uint64, err error)) (*Watch, error) {
 	return p.watchFile(path, filePidsEvents, pause, func(data []byte, err error) {
 		n, ok := lookup(data, "max")
 		if err == nil && !ok {
-			err = unreadable(filePidsEvents, data)
+			err = unexpected(filePidsEvents, data)
 		}
-		told(n, err)
+		notify(n, err)
 	})
 }
 
-// watchFile watches a file whose changes the kernel tells. A fresh file counts
-// as changed (kernfs_generic_poll in fs/kernfs/file.c).
-func (p *Poller) watchFile(path, name string, pause time.Duration, told func(data []byte, err error)) (*Watch, error) {
+// watchFile watches a file for whose changes the kernel has notifications. A file counts
+// as changed when it is opened (kernfs_generic_poll in fs/kernfs/file.c).
+func (p *Poller) watchFile(path, name string, pause time.Duration, notify func(data []byte, err error)) (*Watch, error) {
 	fd, err := p.openIn(path, name, unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("watch cgroup: %w", err)
@@ -70,9 +69,9 @@ func (p *Poller) watchFile(path, name string, pause time.Duration, told func(dat
 		if err != nil {
 			err = fmt.Errorf("read %s of cgroup %s: %w", name, path, err)
 		}
-		told(buf[:max(n, 0)], err)
+		notify(buf[:max(n, 0)], err)
 		if errors.Is(err, ErrNotFound) {
-			w.Close() // the kernel has it ready for ever
+			w.Close() // the kernel would report it as ready for ever
 		}
 	})
 	if err != nil {
@@ -81,7 +80,7 @@ func (p *Poller) watchFile(path, name string, pause time.Duration, told func(dat
 	return w, nil
 }
 
-// parseState reads cgroup.events.
+// parseState parses cgroup.events.
 func parseState(data []byte, into *State) bool {
 	populated, ok := lookup(data, "populated")
 	if !ok {
@@ -92,6 +91,6 @@ func parseState(data []byte, into *State) bool {
 	return true
 }
 
-func unreadable(name string, data []byte) error {
-	return fmt.Errorf("read %s: %.80q cannot be understood", name, data)
+func unexpected(name string, data []byte) error {
+	return fmt.Errorf("read %s: unexpected text %.80q", name, data)
 }

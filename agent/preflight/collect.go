@@ -45,9 +45,9 @@ func Collect(ctx context.Context, o Options) Facts {
 	}
 	f.Runtime.RestartMonitorOff = t.restartMonitorOff()
 	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
-		if err := cgroups.AskSystemd(o.Root); err != nil {
+		if err := cgroups.CheckSystemd(o.Root); err != nil {
 			f.Runtime.Systemd = err.Error()
-		} else if err := cgroups.AskSystemBus(o.Root); err != nil {
+		} else if err := cgroups.CheckSystemBus(o.Root); err != nil {
 			f.Runtime.SystemBus = err.Error()
 		}
 	}

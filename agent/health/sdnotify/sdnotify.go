@@ -38,7 +38,7 @@ type Notifier struct {
 	Config
 	// sending holds one item while a message is being sent.
 	sending chan struct{}
-	timeout time.Duration // sendLimit, shorter in tests
+	timeout time.Duration // sendTimeout, shorter in tests
 	failing bool          // the last message could not be sent
 	status  string        // sent last
 }

@@ -31,7 +31,13 @@ const (
 // first.
 const callTimeout = 25 * time.Second
 
-// logind implements login over D-Bus.
+// logind implements login over D-Bus. The login1 package of go-systemd does not fit: it
+// connects to the address of the system bus only, and to no socket below a root. Its New,
+// Inhibit and Subscribe have no timeout, and New cannot be interrupted. It does not read
+// InhibitDelayMaxUSec and PreparingForShutdown, ignores that a subscription fails, and
+// has no notification that the connection has ended. Its Inhibit alone would need a
+// second connection. The dbus package of go-systemd would subscribe to the ends of all
+// jobs of systemd, which would wake an idle agent.
 type logind struct {
 	conn   *dbus.Conn
 	look   chan struct{}

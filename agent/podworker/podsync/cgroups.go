@@ -45,7 +45,7 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 		if id, err := s.Cgroups.ID(g.Path); ok && err == nil && id == was.id && reflect.DeepEqual(was.r, g.Resources) {
 			continue
 		}
-		r, tooLow := s.Cgroups.Spare(g.Path, g.Resources)
+		r, tooLow := s.Cgroups.WithoutLowMemoryMax(g.Path, g.Resources)
 		if tooLow { // such as after a change of the configuration; eviction lowers the usage
 			s.Log.Warn("defer memory limit below current usage", "cgroup", g.Path, "limit", g.Resources.MemoryMax)
 		}
@@ -118,7 +118,7 @@ type Cgroups interface {
 	Set(path string, r cgroups.Resources) error
 	Limits(path string) (cgroups.Limits, error)
 	MemoryCurrent(path string) (uint64, error)
-	Spare(path string, r cgroups.Resources) (spared cgroups.Resources, tooLow bool)
+	WithoutLowMemoryMax(path string, r cgroups.Resources) (_ cgroups.Resources, tooLow bool)
 }
 
 // The operations on cgroups, with the labels of

@@ -26,16 +26,24 @@ import (
 func TestLostProcessesAreKilled(t *testing.T) {
 	root := t.TempDir()
 	group := filepath.Join(root, "kubepods", "pod1")
-	lost := filepath.Join(group, "container", "cgroup.procs") // keeps its folder, as a process does
+	container := filepath.Join(group, "container")
 	kill := filepath.Join(group, "cgroup.kill")
-	if err := os.MkdirAll(filepath.Dir(lost), 0o755); err != nil {
+	if err := os.MkdirAll(container, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{filepath.Join(root, "cgroup.controllers"), lost, kill} {
-		if err := os.WriteFile(name, nil, 0o644); err != nil {
+	write := func(file, text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	write(filepath.Join(root, "cgroup.controllers"), "")
+	write(kill, "")
+	populated := func(value string) {
+		for _, dir := range []string{group, container} {
+			write(filepath.Join(dir, "cgroup.events"), "populated "+value+"\n")
+		}
+	}
+	populated("1")
 	tree, err := cgroups.Open(root)
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +58,7 @@ func TestLostProcessesAreKilled(t *testing.T) {
 	if f.cleanupAttempts != maxCleanupAttempts {
 		t.Errorf("%d tries are left to take away what else there is", f.cleanupAttempts)
 	}
-	if err := errors.Join(os.Remove(lost), os.Remove(kill)); err != nil {
-		t.Fatal(err)
-	}
+	populated("0")
 	if err := s.dropCgroup(pod.Ref{}, "kubepods/pod1", f); err != nil {
 		t.Errorf("once it is dead: %v", err)
 	}

@@ -257,7 +257,7 @@ func wantedGroup(r *cgroups.Resources) resize.CgroupLimits {
 // amountOf converts a limit to the plan's form, in which zero means none. The
 // kernel rounds bytes down to whole pages. A value that equals wanted rounded
 // down counts as wanted.
-func amountOf(f cgroups.Figure, wanted int64) resize.Amount {
+func amountOf(f cgroups.Number, wanted int64) resize.Amount {
 	switch page := int64(os.Getpagesize()); {
 	case f.Value == cgroups.NoLimit:
 		return resize.Known(0)

@@ -40,7 +40,7 @@ func TestReadShares(t *testing.T) {
 			if row.runs > 0 {
 				a.CPUShares = resize.Known(row.runs)
 			}
-			l := cgroups.Limits{CPUWeight: cgroups.Figure{Value: row.weight, Known: true}}
+			l := cgroups.Limits{CPUWeight: cgroups.Number{Value: row.weight, Known: true}}
 			n := &criconfig.Node{SwapAccounting: !row.noSwap}
 			wanted := resize.Values{CPURequest: 1500, MemoryLimit: row.memory}
 			if got := read(a, &l, &cgroups.Resources{CPUWeight: line}, wanted, n).CPUShares; got != resize.Known(row.want) {
@@ -82,8 +82,8 @@ func TestWholePercentsOfSystemdAreSettled(t *testing.T) {
 		c := &p.Spec.Containers[0]
 		group, limits := criconfig.PodResources(p, n), criconfig.ContainerLimits(p, c, n)
 		has := cgroups.Limits{
-			CPUWeight: cgroups.Figure{Value: group.CPUWeight, Known: true},
-			CPUQuota:  cgroups.Figure{Value: tt.quota, Known: true}, CPUPeriod: 100000,
+			CPUWeight: cgroups.Number{Value: group.CPUWeight, Known: true},
+			CPUQuota:  cgroups.Number{Value: tt.quota, Known: true}, CPUPeriod: 100000,
 		}
 		actual := read(resize.Actual{}, &has, &limits, resize.DesiredValues(p, c), n)
 		w := resize.State{

@@ -193,7 +193,7 @@ func (k *kernelNotifications) MemoryPressure(f func()) error {
 }
 
 func (k *kernelNotifications) Memory(cgroup string, f func(error)) (func(), error) {
-	w, err := k.poller.WatchMemory(cgroup, minEventInterval, func(_ cgroups.EventFigures, err error) { f(err) })
+	w, err := k.poller.WatchMemory(cgroup, minEventInterval, func(_ cgroups.MemoryEvents, err error) { f(err) })
 	if err != nil {
 		return nil, err
 	}

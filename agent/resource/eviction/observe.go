@@ -68,7 +68,7 @@ func observation(available, capacity int64, now time.Time) evictionapi.Observati
 // Therefore the kernel's own estimate counts where it is lower, without the pages of the
 // agent and the runtime that it counts as available although their cgroup protects them.
 func (m *Manager) observeMemory(o *evictionapi.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if reader.Read("/", cgroups.PartMemory, &f) != nil {
 		return
 	}
@@ -87,7 +87,7 @@ func (m *Manager) observeMemory(o *evictionapi.Observations, reader *cgroups.Rea
 // from the cgroup of the agent and the runtime: all of it, less the amount by which the
 // cgroup exceeds its memory.min.
 func (m *Manager) protectedPageCache(reader *cgroups.Reader) uint64 {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if m.AgentCgroup == "" || reader.Read(m.AgentCgroup, cgroups.PartMemory, &f) != nil || !f.Memory.Current.Known || !f.Memory.File.Known {
 		return 0
 	}
@@ -106,7 +106,7 @@ func (m *Manager) protectedPageCache(reader *cgroups.Reader) uint64 {
 // observePods computes allocatableMemory.available where the cgroup of all pods has a
 // limit.
 func observePods(o *evictionapi.Observations, reader *cgroups.Reader, pods string, now time.Time) {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if reader.Read(pods, cgroups.PartMemory|cgroups.PartMemoryMax, &f) != nil {
 		return // no pod has a cgroup yet
 	}

@@ -52,7 +52,7 @@ func (m *Manager) usageInCgroups(n *criconfig.Node) func(e *pod.Entry) policy.Po
 	reader := m.Tree.NewReader()
 	return func(e *pod.Entry) policy.Pod {
 		p, cgroup := policy.Pod{Pod: e.Pod}, criconfig.PodCgroup(e.Pod, n)
-		var f cgroups.Figures
+		var f cgroups.Stats
 		if reader.Read(cgroup, cgroups.PartMemory|cgroups.PartPids, &f) != nil {
 			return p
 		}
@@ -127,6 +127,6 @@ func add(a, b policy.Measurement) policy.Measurement {
 	return policy.Measured(a.Value + min(b.Value, math.MaxInt64-a.Value))
 }
 
-func measurement(f cgroups.Figure) policy.Measurement {
+func measurement(f cgroups.Number) policy.Measurement {
 	return policy.Measurement{Value: int64Of(f.Value), Known: f.Known}
 }

@@ -52,7 +52,7 @@ func (w *Watcher) check() {
 
 // ownLimits returns how often the limit of the pods' parent cgroup itself was hit.
 func (w *Watcher) ownLimits(node *criconfig.Node) uint64 {
-	n, _ := w.cfg.Tree.OwnOOM(kubepods(node)) // a missing cgroup counts nothing
+	n, _ := w.cfg.Tree.LocalOOM(kubepods(node)) // a missing cgroup counts nothing
 	return n
 }
 
@@ -168,7 +168,7 @@ func (w *Watcher) containers(path string, node *criconfig.Node) map[string]count
 
 // read returns a cgroup's counters. Counters that an older kernel lacks are 0.
 func (w *Watcher) read(path string) (counts, error) {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if err := w.files.Read(path, cgroups.PartEvents, &f); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			w.cfg.Log.Debug("cannot read memory.events", "cgroup", path, "error", err)

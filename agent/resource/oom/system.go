@@ -75,7 +75,7 @@ func (w *Watcher) otherLimits(node *criconfig.Node) map[string]cgroupLimitHits {
 // container's own cgroup, which is the root there and has a memory.events file,
 // unlike the host's root cgroup: vmstat counts the whole host.
 func (w *Watcher) kernelKills() (n uint64, ok bool) {
-	var f cgroups.Figures
+	var f cgroups.Stats
 	if err := w.files.Read("/", cgroups.PartEvents, &f); err == nil && f.Events.OOMKill.Known {
 		return f.Events.OOMKill.Value, true
 	}

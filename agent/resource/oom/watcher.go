@@ -125,7 +125,7 @@ func (w *Watcher) arm() {
 }
 
 // onEvents is called for each change of memory.events of the pods' parent cgroup.
-func (w *Watcher) onEvents(f cgroups.EventFigures, err error) {
+func (w *Watcher) onEvents(f cgroups.MemoryEvents, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil && (f.OOMKill.Value != w.podsCounts.kills || f.OOM.Value != w.podsCounts.oom) {

@@ -270,7 +270,7 @@ func TestALimitAndItsKillAreCountedApart(t *testing.T) {
 					n.group(n.path(p, ""), s.pod)
 					n.group(n.path(p, "a-0"), s.a)
 					n.vmstat(s.top.kills)
-					n.w.onEvents(cgroups.EventFigures{OOM: cgroups.Figure{Value: s.top.oom}, OOMKill: cgroups.Figure{Value: s.top.kills}}, nil)
+					n.w.onEvents(cgroups.MemoryEvents{OOM: cgroups.Number{Value: s.top.oom}, OOMKill: cgroups.Number{Value: s.top.kills}}, nil)
 					want(t, n, s.want...)
 					n.w.Check()
 					want(t, n)

@@ -68,7 +68,7 @@ func (d *Driver) Limits(path string) (cgroups.Limits, error) { return d.manager(
 // MemoryCurrent calls MemoryCurrent of cgroups.Tree.
 func (d *Driver) MemoryCurrent(path string) (uint64, error) { return d.files.MemoryCurrent(path) }
 
-// Spare calls Spare of cgroups.Tree.
-func (d *Driver) Spare(path string, r cgroups.Resources) (spared cgroups.Resources, tooLow bool) {
-	return d.files.Spare(path, r)
+// WithoutLowMemoryMax calls WithoutLowMemoryMax of cgroups.Tree.
+func (d *Driver) WithoutLowMemoryMax(path string, r cgroups.Resources) (_ cgroups.Resources, tooLow bool) {
+	return d.files.WithoutLowMemoryMax(path, r)
 }

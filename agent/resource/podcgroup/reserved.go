@@ -62,7 +62,7 @@ func (g *reservedCgroup) enforce(tree *cgroups.Tree, weightAlone bool, n *cricon
 		}
 		list[v1.ResourceName(name)] = q
 	}
-	r, tooLow := tree.Spare(g.path, criconfig.ReservedResources(list, weightAlone, n))
+	r, tooLow := tree.WithoutLowMemoryMax(g.path, criconfig.ReservedResources(list, weightAlone, n))
 	if err := tree.Ensure(g.path, r); err != nil {
 		return err
 	}

@@ -23,8 +23,8 @@ var groupFamilies = []struct {
 	name, help string
 	value      func(*row) (value float64, ok bool)
 }{
-	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", cfsCounter(func(c *cgroups.CPUFigures) cgroups.Figure { return c.Periods })},
-	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", cfsCounter(func(c *cgroups.CPUFigures) cgroups.Figure { return c.ThrottledPeriods })},
+	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", cfsCounter(func(c *cgroups.CPUStats) cgroups.Number { return c.Periods })},
+	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", cfsCounter(func(c *cgroups.CPUStats) cgroups.Number { return c.ThrottledPeriods })},
 	{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set in bytes.", workingSetBytes},
 	{metrics.KindGauge, "container_memory_usage_bytes", "Current memory usage in bytes, including page cache.", func(r *row) (float64, bool) { return valueOf(r.usage) }},
 	{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return valueOf(r.figures.Memory.Anon) }},
@@ -32,23 +32,23 @@ var groupFamilies = []struct {
 	{metrics.KindGauge, "container_memory_swap", "Swap usage in bytes.", swapBytes},
 	{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit in bytes; 0 is none.", memoryLimit},
 	{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return valueOf(r.figures.Events.OOMKill) }},
-	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Total time in which some tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Some })},
-	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Total time in which all tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Full })},
-	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Total time in which some tasks waited for memory, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Some })},
-	{metrics.KindCounter, "container_pressure_memory_stalled_seconds_total", "Total time in which all tasks waited for memory, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Full })},
-	{metrics.KindCounter, "container_pressure_io_waiting_seconds_total", "Total time in which some tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Some })},
-	{metrics.KindCounter, "container_pressure_io_stalled_seconds_total", "Total time in which all tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Full })},
+	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Total time in which some tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Some })},
+	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Total time in which all tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Full })},
+	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Total time in which some tasks waited for memory, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.MemoryPressure.Some })},
+	{metrics.KindCounter, "container_pressure_memory_stalled_seconds_total", "Total time in which all tasks waited for memory, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.MemoryPressure.Full })},
+	{metrics.KindCounter, "container_pressure_io_waiting_seconds_total", "Total time in which some tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.IOPressure.Some })},
+	{metrics.KindCounter, "container_pressure_io_stalled_seconds_total", "Total time in which all tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.IOPressure.Full })},
 }
 
 // ioFamilies have the device as an additional label.
 var ioFamilies = []struct {
 	name, help string
-	value      func(*cgroups.IOFigures) cgroups.Figure
+	value      func(*cgroups.IOStats) cgroups.Number
 }{
-	{"container_fs_reads_total", "Cumulative count of reads completed.", func(f *cgroups.IOFigures) cgroups.Figure { return f.Reads }},
-	{"container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(f *cgroups.IOFigures) cgroups.Figure { return f.ReadBytes }},
-	{"container_fs_writes_total", "Cumulative count of writes completed.", func(f *cgroups.IOFigures) cgroups.Figure { return f.Writes }},
-	{"container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(f *cgroups.IOFigures) cgroups.Figure { return f.WrittenBytes }},
+	{"container_fs_reads_total", "Cumulative count of reads completed.", func(f *cgroups.IOStats) cgroups.Number { return f.Reads }},
+	{"container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(f *cgroups.IOStats) cgroups.Number { return f.ReadBytes }},
+	{"container_fs_writes_total", "Cumulative count of writes completed.", func(f *cgroups.IOStats) cgroups.Number { return f.Writes }},
+	{"container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(f *cgroups.IOStats) cgroups.Number { return f.WrittenBytes }},
 }
 
 // networkFamilies have the interface as an additional label.
@@ -237,14 +237,14 @@ func memoryLimit(r *row) (float64, bool) {
 
 // cfsCounter returns a counter of the CPU limit for cgroups that have had one.
 // The kernel has the counters for all cgroups.
-func cfsCounter(of func(*cgroups.CPUFigures) cgroups.Figure) func(*row) (float64, bool) {
+func cfsCounter(of func(*cgroups.CPUStats) cgroups.Number) func(*row) (float64, bool) {
 	return func(r *row) (float64, bool) {
 		value := of(&r.figures.CPU)
 		return float64(value.Value), value.Known && r.figures.CPU.Periods.Value > 0
 	}
 }
 
-func pressure(of func(*cgroups.Figures) *cgroups.Stall) func(*row) (float64, bool) {
+func pressure(of func(*cgroups.Stats) *cgroups.Stall) func(*row) (float64, bool) {
 	return func(r *row) (float64, bool) {
 		stall := of(&r.figures)
 		return float64(stall.Total) / 1e6, stall.Known

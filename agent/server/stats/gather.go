@@ -20,11 +20,11 @@ type row struct {
 	container *Container
 
 	at      time.Time // when the cgroup was read
-	figures cgroups.Figures
-	rate    cgroups.Figure // CPU usage in nanocores
+	figures cgroups.Stats
+	rate    cgroups.Number // CPU usage in nanocores
 
 	// Derived from figures; the stats API needs pointers to them.
-	nanoseconds, usage, workingSet, available, swapAvailable cgroups.Figure
+	nanoseconds, usage, workingSet, available, swapAvailable cgroups.Number
 
 	labels []byte // of the metrics' text form
 }
@@ -108,17 +108,17 @@ func (r *row) derive(m *Machine) {
 	f := &r.figures
 	if r.isNode() {
 		// The root cgroup has no limits and no swap stats.
-		f.Memory.Max = cgroups.Figure{Value: m.Memory, Known: true}
-		f.Memory.SwapMax = cgroups.Figure{Value: m.SwapTotal, Known: true}
-		f.Memory.SwapCurrent = cgroups.Figure{Value: m.SwapTotal - min(m.SwapFree, m.SwapTotal), Known: true}
+		f.Memory.Max = cgroups.Number{Value: m.Memory, Known: true}
+		f.Memory.SwapMax = cgroups.Number{Value: m.SwapTotal, Known: true}
+		f.Memory.SwapCurrent = cgroups.Number{Value: m.SwapTotal - min(m.SwapFree, m.SwapTotal), Known: true}
 	} else if m.SwapTotal == 0 {
-		f.Memory.SwapCurrent = cgroups.Figure{Known: true}
+		f.Memory.SwapCurrent = cgroups.Number{Known: true}
 	}
 	r.usage, r.workingSet = f.Memory.Usage(), f.Memory.WorkingSet()
 	r.available = remaining(f.Memory.Max, r.workingSet)
 	r.swapAvailable = remaining(f.Memory.SwapMax, f.Memory.SwapCurrent)
 	if f.CPU.Usage.Known {
-		r.nanoseconds = cgroups.Figure{Value: f.CPU.Usage.Value * 1000, Known: true}
+		r.nanoseconds = cgroups.Number{Value: f.CPU.Usage.Value * 1000, Known: true}
 	}
 }
 
@@ -133,11 +133,11 @@ func withLeadingSlash(path string) string {
 func (r *row) isNode() bool { return r.system == nil && r.pod == nil }
 
 // remaining returns the unused part of a limit.
-func remaining(limit, used cgroups.Figure) cgroups.Figure {
+func remaining(limit, used cgroups.Number) cgroups.Number {
 	if !limit.Known || !used.Known || limit.Value == cgroups.NoLimit {
-		return cgroups.Figure{}
+		return cgroups.Number{}
 	}
-	return cgroups.Figure{Value: limit.Value - min(limit.Value, used.Value), Known: true}
+	return cgroups.Number{Value: limit.Value - min(limit.Value, used.Value), Known: true}
 }
 
 // labelSize is the approximate size in bytes of the labels of one cgroup.

@@ -23,7 +23,7 @@ type cpuReading struct {
 	at    time.Time
 	usage uint64 // microseconds
 	// rate is the usage up to at, in nanocores.
-	rate cgroups.Figure
+	rate cgroups.Number
 	pass uint64
 }
 
@@ -40,7 +40,7 @@ func (r cpuReading) next(now time.Time, usage uint64) cpuReading {
 		return cpuReading{at: now, usage: usage}
 	}
 	rate := float64(usage-r.usage) * 1e3 / window.Seconds()
-	return cpuReading{at: now, usage: usage, rate: cgroups.Figure{Value: uint64(rate), Known: true}}
+	return cpuReading{at: now, usage: usage, rate: cgroups.Number{Value: uint64(rate), Known: true}}
 }
 
 // rates holds the last readings by cgroup path.

@@ -135,9 +135,9 @@ func incomplete(r *row) string {
 func cpuSeconds(r *row) (float64, bool) { return seconds(r.figures.CPU.Usage) }
 
 // seconds converts a figure in microseconds.
-func seconds(f cgroups.Figure) (float64, bool) { return float64(f.Value) / 1e6, f.Known }
+func seconds(f cgroups.Number) (float64, bool) { return float64(f.Value) / 1e6, f.Known }
 
-func valueOf(f cgroups.Figure) (float64, bool) { return float64(f.Value), f.Known }
+func valueOf(f cgroups.Number) (float64, bool) { return float64(f.Value), f.Known }
 
 func workingSetBytes(r *row) (float64, bool) { return valueOf(r.workingSet) }
 

@@ -191,7 +191,7 @@ func (r *row) commonStats() commonStats {
 }
 
 // valuePtr returns a pointer to the value of a figure, or nil if it is unknown.
-func valuePtr(f *cgroups.Figure) *uint64 {
+func valuePtr(f *cgroups.Number) *uint64 {
 	if !f.Known {
 		return nil
 	}

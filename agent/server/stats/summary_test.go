@@ -235,7 +235,7 @@ func TestSummaryWithoutDisks(t *testing.T) {
 
 func TestReadingNext(t *testing.T) {
 	at := func(seconds float64) time.Time { return boot.Add(time.Duration(seconds * 1e9)) }
-	rate := func(n uint64) cgroups.Figure { return cgroups.Figure{Value: n, Known: true} }
+	rate := func(n uint64) cgroups.Number { return cgroups.Number{Value: n, Known: true} }
 	last := cpuReading{at: at(0), usage: 1e6, rate: rate(42)}
 	for _, c := range []struct {
 		name  string

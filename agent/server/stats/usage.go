@@ -116,7 +116,7 @@ func memoryOf(m *statsapi.MemoryStats) uint64 {
 // pressure returns the node's PSI, or nil if the kernel does not support it. A Summary of CPU
 // and memory only does not contain that of I/O.
 func (s *Source) pressure() *local.Pressure {
-	var at cgroups.Figures
+	var at cgroups.Stats
 	if s.Tree.NewReader().Read("/", cgroups.PartPressure, &at) != nil || !at.CPUPressure.Some.Known || !at.MemoryPressure.Some.Known {
 		return nil
 	}
