@@ -24,7 +24,7 @@ func (a *agent) assemblePage(pods *local.PodLister, checks []local.Check) (http.
 	if file := cfg.Tinylet.StatusPageTokenFile; file != "" {
 		pc.Token = statuspage.TokenFile(file)
 	} else if at, _ := netip.ParseAddr(cfg.Kubelet.HealthzBindAddress); !at.IsLoopback() { // also if it is no address
-		a.log.Warn("status page is disabled: its address is not loopback", "address", address, "remedy", "give it a token with statusPageTokenFile, or set healthzBindAddress to 127.0.0.1")
+		a.log.Warn("status page is disabled: address is not loopback", "address", address, "remedy", "give it a token with statusPageTokenFile, or set healthzBindAddress to 127.0.0.1")
 		return nil, nil
 	}
 	source := &statuspage.Source{

@@ -37,21 +37,21 @@ func (n *Network) emptied(ctx context.Context, c cni.Config) (empty bool, err er
 	return n.collect(ctx)
 }
 
-// bridge sets the bridge of wanted to the one that pods must use. A new bridge name
+// bridge sets the bridge of desired to the one that pods must use. A new bridge name
 // takes effect only when no pod is on the old bridge, because both would have the
 // same addresses.
-func (n *Network) bridge(wanted *cni.Config, was cni.Config) error {
-	if was.Bridge == wanted.Bridge || len(was.Ranges) == 0 {
+func (n *Network) bridge(desired *cni.Config, was cni.Config) error {
+	if was.Bridge == desired.Bridge || len(was.Ranges) == 0 {
 		return nil
 	}
-	if err := n.open(*wanted); err != nil {
+	if err := n.open(*desired); err != nil {
 		return err
 	}
 	for _, r := range slices.Concat(was.Ranges, was.Kept) {
 		if uses, err := n.pods.Uses(r.Subnet); err != nil {
 			return err
 		} else if uses {
-			wanted.Bridge = was.Bridge
+			desired.Bridge = was.Bridge
 			return nil
 		}
 	}

@@ -70,10 +70,10 @@ type Config struct {
 	// Refresh reads the Node from the API server again, and its podCIDRs are passed
 	// to Assigned. It is nil on a standalone node.
 	Refresh func(ctx context.Context) error
-	// Watches call told when a part of the host's network may have changed, until
+	// Watches call notify when a part of the host's network may have changed, until
 	// their context ends. Moved is called too, because the node's addresses may
 	// have changed. Both may be nil.
-	Watches            []func(ctx context.Context, told func()) error
+	Watches            []func(ctx context.Context, notify func()) error
 	OnAddressesChanged func()
 	// OnReady is called after each reconcile that has created or verified the
 	// shared network, in modes that have one. It may be nil and must not block.
@@ -286,15 +286,15 @@ func (n *Network) reconcile(ctx context.Context) error {
 	if len(own) == 0 {
 		return doubt
 	}
-	wanted := desiredConfig(n.cfg.Settings, own, n.directly(was))
-	wanted.Reserved = n.cfg.Ports
-	if err := n.ensureShared(ctx, &wanted, was); err != nil {
+	desired := desiredConfig(n.cfg.Settings, own, n.directly(was))
+	desired.Reserved = n.cfg.Ports
+	if err := n.ensureShared(ctx, &desired, was); err != nil {
 		return err
 	}
 	if n.cfg.OnReady != nil {
 		n.cfg.OnReady()
 	}
-	if err := n.configure(wanted, was, data); err != nil {
+	if err := n.configure(desired, was, data); err != nil {
 		return err
 	}
 	return doubt
@@ -341,17 +341,17 @@ func (n *Network) announce(mode string, others, networks []string) {
 // ensureShared creates or repairs the shared network, and removes the networks of deleted
 // pods. Networks of the last configuration are kept as long as pods have addresses
 // in them.
-func (n *Network) ensureShared(ctx context.Context, wanted *cni.Config, was cni.Config) error {
-	if err := n.bridge(wanted, was); err != nil {
+func (n *Network) ensureShared(ctx context.Context, desired *cni.Config, was cni.Config) error {
+	if err := n.bridge(desired, was); err != nil {
 		return err
 	}
-	wanted.Kept = formerRanges(was, wanted.Ranges)
-	if len(wanted.Kept) > 0 {
-		if err := n.open(*wanted); err != nil {
+	desired.Kept = formerRanges(was, desired.Ranges)
+	if len(desired.Kept) > 0 {
+		if err := n.open(*desired); err != nil {
 			return err
 		}
-		used := wanted.Kept[:0:0]
-		for _, r := range wanted.Kept {
+		used := desired.Kept[:0:0]
+		for _, r := range desired.Kept {
 			uses, err := n.pods.Uses(r.Subnet)
 			if err != nil {
 				return err
@@ -360,9 +360,9 @@ func (n *Network) ensureShared(ctx context.Context, wanted *cni.Config, was cni.
 				used = append(used, r)
 			}
 		}
-		wanted.Kept = used
+		desired.Kept = used
 	}
-	if err := n.open(*wanted); err != nil {
+	if err := n.open(*desired); err != nil {
 		return err
 	}
 	if err := n.pods.Ensure(); errors.As(err, new(*nft.Unsupported)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// directories are the directories in which the runtime looks for network configurations
-// and plugins.
+// directories are the directories in which the runtime searches for network
+// configurations and plugins.
 type directories struct {
 	known      bool
 	configDir  string

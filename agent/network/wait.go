@@ -71,8 +71,8 @@ func (n *Network) hostChanged() {
 
 // watch runs one watch until ctx ends. While it does not run, only the periodic
 // reconcile is left.
-func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) {
-	wait.Watch(ctx, watch, told, secondSyncDelay, func(err error) {
+func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, notify func()) error, notify func()) {
+	wait.Watch(ctx, watch, notify, secondSyncDelay, func(err error) {
 		n.cfg.Log.Warn("cannot watch host network, check periodically", "error", err)
 	})
 }

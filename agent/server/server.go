@@ -141,16 +141,16 @@ const (
 // have yet, are logged and retried with backoff.
 func (s *Server) Run(ctx context.Context) error {
 	log := s.config.Log.With("address", s.config.Kubelet.Address, "port", s.config.Kubelet.Port)
-	told, wait := "", firstRetry
+	logged, wait := "", firstRetry
 	for ctx.Err() == nil {
 		l, err := s.listen(ctx)
 		if err == nil {
 			log.Info("serving kubelet API")
-			told, wait = "", firstRetry
+			logged, wait = "", firstRetry
 			err = s.serve(ctx, l)
 		}
-		if text := fmt.Sprint(err); ctx.Err() == nil && text != told {
-			told = text
+		if text := fmt.Sprint(err); ctx.Err() == nil && text != logged {
+			logged = text
 			log.Warn("cannot serve kubelet API, will retry", "error", err,
 				"remedy", "check that the address exists and that no other process has the port")
 		}

@@ -98,10 +98,10 @@ func (a *API) deliver(ctx context.Context, set func(context.Context, PodSet)) {
 		if a.config.All != nil {
 			a.config.All(all)
 		}
-		wanted := slices.DeleteFunc(slices.Clone(all), pod.IsMirror)
-		if first || !slices.Equal(wanted, last) {
-			set(ctx, PodSet{Pods: wanted})
-			last = slices.Clone(wanted)
+		desired := slices.DeleteFunc(slices.Clone(all), pod.IsMirror)
+		if first || !slices.Equal(desired, last) {
+			set(ctx, PodSet{Pods: desired})
+			last = slices.Clone(desired)
 		}
 		if !wait.Pause(ctx, apiGap) {
 			return

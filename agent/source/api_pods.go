@@ -103,7 +103,7 @@ const maxFileName = 255
 // that ignores the selector sends thousands of them. old is the known pod with
 // that UID, or nil. Everything that becomes a path must be a valid name here:
 // it is not checked again later.
-func (s *apiPods) validate(p, old *v1.Pod) (sane bool, told string) {
+func (s *apiPods) validate(p, old *v1.Pod) (sane bool, message string) {
 	if p.Spec.NodeName != s.nodeName {
 		return false, ""
 	}

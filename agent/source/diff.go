@@ -93,15 +93,15 @@ type change struct {
 // diff returns the ordered changes from the live pods to the winners. All
 // removals come first, since an added pod may have the name of a removed one.
 func diff(winners []candidate, live map[types.UID]*livePod, now time.Time) []change {
-	wanted := make(map[types.UID]candidate, len(winners))
+	desired := make(map[types.UID]candidate, len(winners))
 	sources := make([]string, 0, 4)
 	for _, c := range winners {
-		wanted[c.pod.UID] = c
+		desired[c.pod.UID] = c
 		if !slices.Contains(sources, c.source) {
 			sources = append(sources, c.source)
 		}
 	}
-	changes := removals(wanted, live)
+	changes := removals(desired, live)
 	for _, source := range sources {
 		byOp := make(map[Op]*change)
 		for _, c := range winners {
@@ -129,10 +129,10 @@ func diff(winners []candidate, live map[types.UID]*livePod, now time.Time) []cha
 
 // removals returns the REMOVE changes: for pods that are no longer desired, and
 // for pods that kept their UID and changed their name, which no update can do.
-func removals(wanted map[types.UID]candidate, live map[types.UID]*livePod) []change {
+func removals(desired map[types.UID]candidate, live map[types.UID]*livePod) []change {
 	bySource := make(map[string]*change)
 	for uid, l := range live {
-		if c, ok := wanted[uid]; ok && pod.RefOf(c.pod) == pod.RefOf(l.pod) {
+		if c, ok := desired[uid]; ok && pod.RefOf(c.pod) == pod.RefOf(l.pod) {
 			continue
 		}
 		if bySource[l.source] == nil {

@@ -89,7 +89,7 @@ func (m *Mux) Ready() bool {
 // from what was received. The consumer must not call it. The pods belong to the
 // mux from now on and are shared with the consumer: they must not be modified.
 // Of two pods with the same name or UID the live one wins, else the first.
-func (m *Mux) Set(ctx context.Context, source string, wanted PodSet) {
+func (m *Mux) Set(ctx context.Context, source string, set PodSet) {
 	select {
 	case <-m.token:
 	case <-ctx.Done():
@@ -100,8 +100,8 @@ func (m *Mux) Set(ctx context.Context, source string, wanted PodSet) {
 	if _, known := m.desired[source]; !known {
 		m.order = append(m.order, source)
 	}
-	m.desired[source], m.partial[source] = wanted.Pods, wanted.Partial
-	delete(m.desired, wanted.Replaces)
+	m.desired[source], m.partial[source] = set.Pods, set.Partial
+	delete(m.desired, set.Replaces)
 
 	winners, refused := resolve(m.candidates(), m.live)
 	m.warn(refused)
@@ -113,7 +113,7 @@ func (m *Mux) Set(ctx context.Context, source string, wanted PodSet) {
 		m.apply(c)
 	}
 	if !m.announced[source] {
-		m.send(ctx, Update{Op: ADD, Source: source, Partial: wanted.Partial})
+		m.send(ctx, Update{Op: ADD, Source: source, Partial: set.Partial})
 	}
 }
 
@@ -152,13 +152,13 @@ func (m *Mux) apply(c change) {
 
 // warn emits one event for each conflict while it lasts.
 func (m *Mux) warn(refused []conflict) {
-	told := make(map[string]struct{}, len(refused))
+	reported := make(map[string]struct{}, len(refused))
 	for _, r := range refused {
 		key := fmt.Sprintf("%s %s %s", r.loser.source, pod.RefOf(r.loser.pod), r.loser.pod.UID)
 		if _, old := m.reported[key]; !old {
 			m.events.Warning(pod.RefOf(r.loser.pod), ReasonDuplicatePod, r.message())
 		}
-		told[key] = struct{}{}
+		reported[key] = struct{}{}
 	}
-	m.reported = told
+	m.reported = reported
 }

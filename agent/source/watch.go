@@ -129,11 +129,11 @@ func (w *watcher) ensure(root *signature) bool {
 	return w.place(targets(w.path, root, links), lost || !same)
 }
 
-// place replaces the watches and reports whether any is new. With anew it adds
+// place replaces the watches and reports whether any is new. With all it adds
 // all of them again, since a directory may be another one under the same name.
-func (w *watcher) place(want []string, anew bool) bool {
+func (w *watcher) place(want []string, all bool) bool {
 	for _, path := range w.have {
-		if anew || !slices.Contains(want, path) {
+		if all || !slices.Contains(want, path) {
 			// It fails if the directory is gone, which removed the watch.
 			_ = w.inotify.Remove(path)
 		}

@@ -20,16 +20,16 @@ const (
 // errWatchEnded means that a watch returned without an error.
 var errWatchEnded = errors.New("watch ended without an error")
 
-// Watch runs a watch until ctx ends. watch calls told at each change. A failed watch
-// starts again after a backoff, and told is called when it has lasted for settle,
+// Watch runs a watch until ctx ends. watch calls notify at each change. A failed watch
+// starts again after a backoff, and notify is called when it has lasted for settle,
 // because a change may have been missed. failed is called with the first error, and
 // with the next one after a watch has lasted for WatchMax. If the kernel lacks the
 // watch's protocol (EPROTONOSUPPORT), Watch returns: each attempt would make the
 // kernel search for a module.
-func Watch(ctx context.Context, watch func(ctx context.Context, told func()) error, told func(), settle time.Duration, failed func(error)) {
+func Watch(ctx context.Context, watch func(ctx context.Context, notify func()) error, notify func(), settle time.Duration, failed func(error)) {
 	backoff := Backoff{First: WatchFirst, Max: WatchMax}
 	began := time.Now()
-	err := watch(ctx, told)
+	err := watch(ctx, notify)
 	for reported := false; ctx.Err() == nil; {
 		if time.Since(began) >= WatchMax {
 			backoff.Reset()
@@ -43,8 +43,8 @@ func Watch(ctx context.Context, watch func(ctx context.Context, told func()) err
 			return
 		}
 		began = time.Now()
-		missed := time.AfterFunc(settle, told)
-		err = watch(ctx, told)
+		missed := time.AfterFunc(settle, notify)
+		err = watch(ctx, notify)
 		missed.Stop()
 	}
 }

@@ -26,7 +26,7 @@ const pods = 10
 type plan struct {
 	settle       time.Duration // before a window without pods
 	settlePods   time.Duration // before one with pods
-	idle         time.Duration // the window that tells of the wire: as long as the pause between reports of the node's status
+	idle         time.Duration // the window of the network measurement: as long as the pause between reports of the node's status
 	short        time.Duration // the other windows
 	rounds       int           // of one pod
 	betweenRound time.Duration
@@ -84,7 +84,7 @@ func TestComparison(t *testing.T) {
 	}{
 		{"kubelet", func(t *testing.T) {
 			n := boot(t, cl, im, "kubelet", kubelet.program, append(kubelet.files(t, cl), stockFiles()...))
-			c.tell(n, n.join())
+			c.fillIn(n, n.join())
 			r.kubelet = n.measure(p, kubelet, true)
 		}},
 		{"tinylet", func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestComparison(t *testing.T) {
 }
 
 // load is how many of the machine's processors are at work, over a few
-// seconds. The load average would still tell of what was built before.
+// seconds. The load average would still include what was built before.
 func load(t *testing.T) float64 {
 	t.Helper()
 	idle := func() (s sample) {
@@ -151,22 +151,22 @@ func load(t *testing.T) float64 {
 	return float64(after.cpus) - (after.idle-before.idle).Seconds()/took.Seconds()
 }
 
-// tell fills in what a node tells of the board.
-func (c *conditions) tell(n node, info corev1.NodeSystemInfo) {
+// fillIn sets what a node reports of the board.
+func (c *conditions) fillIn(n node, info corev1.NodeSystemInfo) {
 	c.kernel, c.kubelet = info.KernelVersion, info.KubeletVersion
 	c.containerd = strings.Replace(info.ContainerRuntimeVersion, "://", " ", 1)
 	c.runtime, _, _ = strings.Cut(strings.Replace(n.sh("crun --version"), "crun version", "crun", 1), "\n")
 }
 
-// measure takes all figures of an agent whose node is Ready, or all but those
+// measure takes all measurements of an agent whose node is Ready, or all but those
 // of the wire, which take longer.
-func (n node) measure(p plan, a agent, wire bool) figures {
+func (n node) measure(p plan, a agent, wire bool) measurements {
 	n.Helper()
 	info, err := os.Stat(a.binary)
 	if err != nil {
 		n.Fatal(err)
 	}
-	f := figures{binarySize: float64(info.Size()) / mega}
+	f := measurements{binarySize: float64(info.Size()) / mega}
 
 	idle := p.short
 	if wire {
@@ -209,10 +209,10 @@ func (n node) measure(p plan, a agent, wire bool) figures {
 }
 
 // measureRuntime takes the times of the runtime alone.
-func (n node) measureRuntime(p plan) figures {
+func (n node) measureRuntime(p plan) measurements {
 	n.Helper()
 	n.rest(p.settle / 3) // no agent has to settle
-	f := figures{}
+	f := measurements{}
 	var starts, stops []time.Duration
 	for _, r := range n.bare(1, p.rounds) {
 		starts, stops = append(starts, r.Starts...), append(stops, r.Stops...)

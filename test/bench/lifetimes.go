@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// lifetimes keeps when a watch first told that pods run, and that they are
+// lifetimes records when a watch first reported that pods run, and that they are
 // gone. Its methods may be called concurrently.
 type lifetimes struct {
 	mu      sync.Mutex

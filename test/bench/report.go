@@ -12,11 +12,11 @@ const machine = "QEMU virt, cortex-a72, 2 CPUs, 512 MB, software emulation"
 // busyLoad is how many processors at work are other work.
 const busyLoad = 0.5
 
-// conditions are what a run's figures were measured under.
+// conditions are what a run's values were measured under.
 type conditions struct {
 	date                        time.Time
 	kernel, containerd, runtime string
-	kubelet, tinylet            string        // versions, as their Nodes tell
+	kubelet, tinylet            string        // versions, from their Nodes
 	settle, settlePods          time.Duration // rest before a window
 	idleWindow, shortWindow     time.Duration
 	rounds                      int     // of one pod

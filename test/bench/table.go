@@ -14,7 +14,7 @@ type row struct {
 	budget   float64 // the most that tinylet may have; 0: none is set
 }
 
-// rows are all that the table tells, in its order. The budgets are those of
+// rows are the rows of the table, in its order. The budgets are those of
 // the joined arm64 board, on the emulator, with nothing else to do.
 var rows = []row{
 	{"agent's binary, stripped", binarySize, 1, "MB", 30},
@@ -57,12 +57,12 @@ var rows = []row{
 	{"written to flash, 10 pods", podsFlash, 0, "kB/h", 240},
 }
 
-// results are the figures of one run. Those of kubelet and tinylet make the
+// results are the measurements of one run. Those of kubelet and tinylet make the
 // ratio; the others are there for who wants to know what is whose.
 type results struct {
-	kubelet, tinylet figures
-	defaults         figures // kubelet, containerd with its own defaults
-	runtime          figures // containerd driven by a bare client
+	kubelet, tinylet measurements
+	defaults         measurements // kubelet, containerd with its own defaults
+	runtime          measurements // containerd driven by a bare client
 }
 
 // table renders the results in Markdown. A value over its budget is in bold.
@@ -98,11 +98,11 @@ func (r results) missed() []string {
 	return out
 }
 
-// over says whether a value is over the budget, also when the table's
+// over reports whether a value is over the budget, also when the table's
 // rounding hides it.
 func (w row) over(v float64) bool { return w.budget != 0 && v > w.budget }
 
-func (w row) print(f figures) string {
+func (w row) print(f measurements) string {
 	v, ok := f[w.value]
 	if !ok {
 		return "–"

@@ -21,10 +21,10 @@ func line(t *testing.T, table, what string) string {
 
 func TestTable(t *testing.T) {
 	r := results{
-		kubelet:  figures{binarySize: 78.84, oneStart: 4.2, idleAvailable: 100, idleCPU("agent"): 146, tenStart: 0},
-		tinylet:  figures{binarySize: 24.5, oneStart: 2.1004, idleAvailable: 120, idleCPU("agent"): 3.2, tenStart: 5},
-		defaults: figures{oneStart: 5},
-		runtime:  figures{oneStart: 1.5},
+		kubelet:  measurements{binarySize: 78.84, oneStart: 4.2, idleAvailable: 100, idleCPU("agent"): 146, tenStart: 0},
+		tinylet:  measurements{binarySize: 24.5, oneStart: 2.1004, idleAvailable: 120, idleCPU("agent"): 3.2, tenStart: 5},
+		defaults: measurements{oneStart: 5},
+		runtime:  measurements{oneStart: 1.5},
 	}
 	table := r.table()
 	for what, want := range map[string]string{

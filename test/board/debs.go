@@ -106,18 +106,18 @@ func (d *debs) configPath() string { return filepath.Join(d.dir, "apt.conf") }
 
 // record is written last, so that it names complete downloads only.
 type record struct {
-	Wanted []string // what was listed or to be found
-	Kernel string
-	User   []string
+	Requested []string `json:"Wanted"` // what was listed or to be found
+	Kernel    string
+	User      []string
 }
 
-// wanted names what is asked for: another list is another download.
-func (d *debs) wanted(list []lockedPackage) []string {
-	wanted := append([]string{d.arch.kernel}, d.user...)
+// requested returns the names of the requested packages: another list is another download.
+func (d *debs) requested(list []lockedPackage) []string {
+	names := append([]string{d.arch.kernel}, d.user...)
 	for _, l := range list {
-		wanted = append(wanted, l.file())
+		names = append(names, l.file())
 	}
-	return wanted
+	return names
 }
 
 func (d *debs) recorded(list []lockedPackage) (packages, error) {
@@ -129,7 +129,7 @@ func (d *debs) recorded(list []lockedPackage) (packages, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return packages{}, fmt.Errorf("read %s: %w", d.recordPath(), err)
 	}
-	if !slices.Equal(r.Wanted, d.wanted(list)) {
+	if !slices.Equal(r.Requested, d.requested(list)) {
 		return packages{}, fs.ErrNotExist
 	}
 	p := packages{Kernel: filepath.Join(d.archives(), r.Kernel)}
@@ -145,7 +145,7 @@ func (d *debs) recorded(list []lockedPackage) (packages, error) {
 }
 
 func (d *debs) record(list []lockedPackage, p packages) error {
-	r := record{Wanted: d.wanted(list), Kernel: filepath.Base(p.Kernel)}
+	r := record{Requested: d.requested(list), Kernel: filepath.Base(p.Kernel)}
 	for _, u := range p.User {
 		r.User = append(r.User, filepath.Base(u))
 	}

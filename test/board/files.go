@@ -67,7 +67,7 @@ func packageFiles(ctx context.Context, o Options, name string, say *progress) ([
 	}
 	defer t.close()
 	for _, deb := range p.User {
-		if err := t.unpack(ctx, deb, func(file string) bool { return wantedInImage(file, a.triplet) }); err != nil {
+		if err := t.unpack(ctx, deb, func(file string) bool { return neededInImage(file, a.triplet) }); err != nil {
 			return nil, err
 		}
 	}
@@ -83,8 +83,8 @@ func packageFiles(ctx context.Context, o Options, name string, say *progress) ([
 	return files, err
 }
 
-// wantedInImage reports whether a program needs a file of its packages.
-func wantedInImage(file, triplet string) bool {
+// neededInImage reports whether a program needs a file of its packages.
+func neededInImage(file, triplet string) bool {
 	return strings.HasPrefix(file, "usr/") && !strings.HasPrefix(file, "usr/share/") && !strings.HasPrefix(file, "usr/lib/"+triplet+"/gconv/")
 }
 

@@ -54,7 +54,7 @@ func missingPackages(lists ...map[string]string) []string {
 	var names []string
 	for _, tools := range lists {
 		for tool, p := range tools {
-			if _, err := lookTool(tool); err != nil {
+			if _, err := findTool(tool); err != nil {
 				names = append(names, p)
 			}
 		}
@@ -66,7 +66,7 @@ func missingPackages(lists ...map[string]string) []string {
 	return slices.Compact(names)
 }
 
-// checkHost returns an error that tells what to install, if anything.
+// checkHost returns an error that names what to install, if anything.
 func checkHost() error {
 	missing := missingPackages(hostTools)
 	if len(missing) == 0 {
@@ -76,9 +76,9 @@ func checkHost() error {
 		strings.Join(missing, " "))
 }
 
-// lookTool finds a program, also in the folders of the system administrator
+// findTool finds a program, also in the folders of the system administrator
 // that a normal user's PATH leaves out.
-func lookTool(name string) (string, error) {
+func findTool(name string) (string, error) {
 	if p, err := exec.LookPath(name); err == nil {
 		return p, nil
 	}
@@ -93,7 +93,7 @@ func lookTool(name string) (string, error) {
 // run runs a tool in dir and returns its output; on failure the error has the
 // end of what the tool said.
 func run(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {
-	path, err := lookTool(name)
+	path, err := findTool(name)
 	if err != nil {
 		return nil, err
 	}

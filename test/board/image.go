@@ -189,7 +189,7 @@ func makeImage(ctx context.Context, a Arch, p rootParts, dir string, say *progre
 // makeDisk makes the root disk. Under fakeroot all files belong to root,
 // whoever runs it.
 func makeDisk(ctx context.Context, root, file string) error {
-	mkfs, err := lookTool("mkfs.ext4")
+	mkfs, err := findTool("mkfs.ext4")
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // The packages that boards are made of, by architecture of Debian and, for
 // those with systemd, with that in the name: a line for
 // each, its SHA-256 and where it lies on a mirror. A board is the same
-// everywhere then, its figures compare, and a mirror that is in the midst of an
+// everywhere then, its measurements compare, and a mirror that is in the midst of an
 // update, so that its index does not fit what signs it, has the packages all
 // the same. `board lock` writes such a list.
 //

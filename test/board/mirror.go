@@ -16,7 +16,7 @@ const mirrorVariable = "TINYLET_DEBIAN_MIRROR"
 // of Debian 12, with which Debian 13 is signed too.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// debianSuites are the release names that tell a Debian mirror.
+// debianSuites are the release names that identify a Debian mirror.
 var debianSuites = []string{"bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"}
 
 // debianMirror returns the address of a Debian mirror: the one that the
@@ -97,8 +97,8 @@ func deb822Mirror(s string) string {
 	return check()
 }
 
-// usable tells a mirror of a whole release from archives of updates. uri
-// becomes a word of a sources.list.
+// usable reports whether an address is a mirror of a whole release, and not an
+// archive of updates. uri becomes a word of a sources.list.
 func usable(uri string, suites, components []string) bool {
 	web := strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
 	return web && !strings.ContainsAny(uri, "[]#") && slices.Contains(components, "main") &&

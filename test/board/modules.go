@@ -32,7 +32,7 @@ var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_blk", "virtio_console", "virtio_rng", "virtio_net", "crc32c_generic", "ext4",
 }
 
-// module is one kernel module, as its own .modinfo section tells.
+// module is one kernel module, as its own .modinfo section describes it.
 type module struct {
 	path    string // from the folder of the kernel's release, such as kernel/lib/x.ko
 	depends []string
@@ -49,7 +49,7 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// loadModules uncompresses the wanted modules under dir, a kernel release's
+// loadModules uncompresses the needed modules under dir, a kernel release's
 // folder, with what they depend on, deletes the others and reads them.
 func loadModules(ctx context.Context, dir string) (modules, error) {
 	packed := map[string]string{}
@@ -63,7 +63,7 @@ func loadModules(ctx context.Context, dir string) (modules, error) {
 			return err
 		}
 		packed[moduleName(rel)] = rel
-		if wantedFolder(path.Dir(rel)) {
+		if neededFolder(path.Dir(rel)) {
 			next = append(next, moduleName(rel))
 		}
 		return nil
@@ -104,7 +104,7 @@ func loadModules(ctx context.Context, dir string) (modules, error) {
 	return have, nil
 }
 
-func wantedFolder(folder string) bool {
+func neededFolder(folder string) bool {
 	return slices.ContainsFunc(moduleFolders, func(w string) bool {
 		return folder == strings.TrimSuffix(w, "/") || strings.HasSuffix(w, "/") && strings.HasPrefix(folder, w)
 	})

@@ -20,7 +20,7 @@ func TestModuleName(t *testing.T) {
 	}
 }
 
-func TestWantedFolder(t *testing.T) {
+func TestNeededFolder(t *testing.T) {
 	tests := map[string]bool{
 		"kernel/fs/overlayfs":               true,
 		"kernel/fs/xfs":                     false,
@@ -31,7 +31,7 @@ func TestWantedFolder(t *testing.T) {
 		"kernel/drivers/net/ethernet/intel": false,
 	}
 	for folder, want := range tests {
-		if got := wantedFolder(folder); got != want {
+		if got := neededFolder(folder); got != want {
 			t.Errorf("folder %s wanted: %v", folder, got)
 		}
 	}

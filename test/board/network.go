@@ -54,7 +54,7 @@ func (n *Network) command(argv []string) ([]string, error) {
 	if n == nil || n.Namespace == "" {
 		return argv, nil
 	}
-	ip, err := lookTool("ip")
+	ip, err := findTool("ip")
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func prune(cache string, o Options, containerd []string) error {
 	return nil
 }
 
-// inUse tells whether a process uses an image. On doubt it does.
+// inUse reports whether a process uses an image. On doubt it does.
 func inUse(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, "use"))
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	BusyboxImage = "localhost/busybox:1"
 )
 
-// imagesFile is where the product's overlay looks for archives to import.
+// imagesFile is the archive that the product's overlay imports.
 const imagesFile = "var/lib/tinylet/images/board.tar"
 
 // adminApplets are the busybox programs that are also linked in /usr/sbin.
@@ -94,8 +94,8 @@ func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
 	return busybox, errors.Join(err, p.stock.finish(t))
 }
 
-// keep says whether the board has use for a file of the packages: documents
-// and locales are none. The folders that are merged into usr are made here.
+// keep reports whether the board needs a file of the packages: it needs no
+// documents and locales. The folders that are merged into usr are made here.
 func (p rootParts) keep(name string) bool {
 	if p.systemd && strings.HasPrefix(name, "usr/share/dbus-1/") {
 		return true

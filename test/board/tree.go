@@ -185,7 +185,7 @@ func (t *tree) copyDir(from string, leaveOut func(name string) bool) error {
 // unpack adds a Debian package's files for which keep holds; keep gets the
 // place in the tree.
 func (t *tree) unpack(ctx context.Context, deb string, keep func(name string) bool) (err error) {
-	tool, err := lookTool("dpkg-deb")
+	tool, err := findTool("dpkg-deb")
 	if err != nil {
 		return err
 	}

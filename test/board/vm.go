@@ -131,7 +131,7 @@ func (vm *VM) start(im *Image, o VMOptions) error {
 		})
 	}
 	x := arches[im.Arch]
-	tool, err := lookTool(x.qemu)
+	tool, err := findTool(x.qemu)
 	if err != nil {
 		close(vm.ended)
 		return err

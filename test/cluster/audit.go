@@ -65,7 +65,7 @@ func ParseAudit(log []byte) ([]Event, error) {
 // Forbidden returns the requests of nodes and of bootstrap tokens that the API
 // server refused with 403: each is a request that a node must not make. It
 // answers so, too, where a token is asked for a pod whose name another one has
-// meanwhile: a node cannot know before the watch tells it, so that does not
+// meanwhile: a node cannot know before the watch reports it, so that does not
 // count.
 func Forbidden(events []Event) []Event {
 	var refused []Event
@@ -78,7 +78,7 @@ func Forbidden(events []Event) []Event {
 	return refused
 }
 
-// overtaken says that a token was asked for a pod that had been replaced.
+// overtaken reports whether a token was requested for a pod that had been replaced.
 func (e Event) overtaken() bool {
 	return e.Object.Resource == "serviceaccounts" && e.Object.Subresource == "token" &&
 		strings.Contains(e.Response.Message, "does not match the UID in record")

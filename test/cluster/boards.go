@@ -66,8 +66,8 @@ func (c *Cluster) addTap(ctx context.Context, n int) error {
 	return nil
 }
 
-// Gone tells the servers' network that a board is no longer there. They would
-// look for it for minutes, in broadcasts that reach and count at all others.
+// Gone removes a board from the servers' network. Otherwise they would search
+// for it for minutes, in broadcasts that reach and count at all others.
 // BoardNet must not be asked for it again.
 func (c *Cluster) Gone(t *testing.T, name string) {
 	t.Helper()

@@ -48,7 +48,7 @@ const (
 // garbage is no record of TLS, and no answer of HTTP.
 const garbage = "\x00\x01\x02 this is not the server that you are looking for \xff\xfe\r\n\r\n"
 
-// Link carries TCP connections to a server, as badly as it is told to. Its
+// Link carries TCP connections to a server, with the configured faults. Its
 // methods may be called concurrently.
 type Link struct {
 	listener net.Listener
@@ -169,7 +169,7 @@ func reset(conn net.Conn) {
 // babble waits until somebody speaks, and answers nonsense.
 func babble(conn net.Conn) {
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second)) // who hears nothing leaves
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second)) // end if the client sends nothing
 	_, _ = conn.Read(make([]byte, 1))
 	_, _ = conn.Write([]byte(garbage))
 }

@@ -54,7 +54,7 @@ func (n *namespace) exec(ctx context.Context, argv ...string) *exec.Cmd {
 }
 
 // newNamespace makes a namespace. Until the caller has run a process in it and
-// called keep, no other test's start may take it for a leftover.
+// called keep, no other test's start may take it for an orphan.
 func newNamespace(ctx context.Context) (_ *namespace, keep func(), err error) {
 	unlock, err := lockNamespaces(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // CompactStore has etcd forget all revisions but the present one: whoever goes
-// on from an earlier one has to begin anew. The API server still has the last
+// on from an earlier one has to begin again. The API server still has the last
 // changes of its own, until it is restarted.
 func (c *Cluster) CompactStore(t *testing.T) {
 	t.Helper()

@@ -137,7 +137,7 @@ func states(table string) string {
 	return strings.Join(pods, ", ")
 }
 
-// settled says whether the pods are where their manifests lead them.
+// settled reports whether the pods have the states that their manifests lead to.
 func settled(states string) bool {
 	for _, want := range []string{"web-board Running 2/2", "crashing-board CrashLoopBackOff", "once-board Completed"} {
 		if !strings.Contains(states, want) {

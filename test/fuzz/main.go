@@ -42,8 +42,8 @@ func run(each time.Duration) error {
 				continue
 			}
 			fmt.Printf("==> %s %s for %s\n", pkg, name, each)
-			// An input that finds new code is made smaller for a minute unless told
-			// otherwise, and nothing else is tried meanwhile.
+			// An input that finds new code is made smaller for a minute by
+			// default, and nothing else is tried meanwhile.
 			cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+name+"$", "-fuzztime", each.String(), "-fuzzminimizetime", "1s", pkg)
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			ran++

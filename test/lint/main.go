@@ -39,7 +39,7 @@ func main() {
 		waitgroup.Analyzer,
 	}
 	for _, a := range slices.Concat(staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers) {
-		if wanted.MatchString(a.Analyzer.Name) {
+		if checks.MatchString(a.Analyzer.Name) {
 			all = append(all, a.Analyzer)
 		}
 	}
@@ -50,6 +50,6 @@ func main() {
 	unitchecker.Main(all...)
 }
 
-// wanted are staticcheck's bug and simplification checks, and of its style
+// checks matches staticcheck's bug and simplification checks, and of its style
 // checks those on packages' comments, error strings and receivers.
-var wanted = regexp.MustCompile(`^(SA|S1)|^ST(1000|1005|1006|1012|1016|1017|1019|1023)$`)
+var checks = regexp.MustCompile(`^(SA|S1)|^ST(1000|1005|1006|1012|1016|1017|1019|1023)$`)

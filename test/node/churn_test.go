@@ -115,7 +115,7 @@ func (s *soak) createPod(kind, pod string) {
 		s.setVersion(configMap, http.MethodPost)
 	}
 	s.rest(http.MethodPost, podsPath, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: spec}, nil)
-	s.hear()
+	s.observe()
 }
 
 // newPod makes a pod of any kind under a new name.

@@ -106,7 +106,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	s.until("the node is Ready", s.nodeReady)
 	s.populate()
 	s.until("the first pods run", func() string {
-		s.hear()
+		s.observe()
 		return strings.Join(s.ledger.Unsettled(s.census()), "; ")
 	})
 	// What the harness has put there is on the disk; the rest is the agent's.
@@ -115,7 +115,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	return s
 }
 
-// turn is one cycle: boot, look, change things, cut the power.
+// turn is one cycle: boot, check, change things, cut the power.
 func (s *soak) turn(cycles int) {
 	began := time.Now()
 	s.said = nil
@@ -258,7 +258,7 @@ func (s *soak) cut(format string, args ...any) {
 		s.vm.Kill()
 	}
 	s.say("cut "+format, args...)
-	s.hear() // what the board has told before
+	s.observe() // what the board has reported before
 	s.ledger.Cut()
 	s.close()
 }
@@ -286,12 +286,12 @@ func (s *soak) heal() {
 	s.say("network back")
 }
 
-// hear asks the API server for all pods.
-func (s *soak) hear() {
+// observe passes all pods of the API server to the ledger.
+func (s *soak) observe() {
 	s.Helper()
 	var list corev1.PodList
 	s.rest(http.MethodGet, podsPath, nil, &list)
-	if faults := s.ledger.Heard(list.Items); len(faults) > 0 {
+	if faults := s.ledger.Observe(list.Items); len(faults) > 0 {
 		s.failf("the API server has:\n%s", strings.Join(faults, "\n"))
 	}
 }
@@ -367,7 +367,7 @@ func (s *soak) settled() {
 	s.Helper()
 	start := time.Now()
 	s.await("settled", func() string {
-		s.hear()
+		s.observe()
 		return strings.Join(s.ledger.Unsettled(s.census()), "; ")
 	})
 	s.say("settled in %.1f s", time.Since(start).Seconds())

@@ -107,7 +107,7 @@ func watch(ctx context.Context, path string, every time.Duration) {
 
 // fillCommand writes the file PATH with the given number of MiB.
 func fillCommand(set *flag.FlagSet) func(context.Context, []string) error {
-	linger := set.Bool("linger", false, "wait for SIGTERM then")
+	keepRunning := set.Bool("linger", false, "wait for SIGTERM then")
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 2 {
 			return errors.New("fill: want PATH MIB")
@@ -131,7 +131,7 @@ func fillCommand(set *flag.FlagSet) func(context.Context, []string) error {
 			return err
 		}
 		fmt.Printf("wrote %d MiB\n", n)
-		if *linger {
+		if *keepRunning {
 			ctx, stop := terminated(ctx)
 			defer stop()
 			<-ctx.Done()

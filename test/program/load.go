@@ -47,7 +47,7 @@ func logCommand(set *flag.FlagSet) func(context.Context, []string) error {
 	lines := set.Int("lines", 10, "`number` of lines; 0 is without end")
 	size := set.Int("bytes", 80, "`length` of a line")
 	every := set.Duration("every", 0, "`time` between lines")
-	linger := set.Bool("linger", false, "wait for SIGTERM then")
+	keepRunning := set.Bool("linger", false, "wait for SIGTERM then")
 	code := set.Int("code", 0, "exit `code`")
 	return func(ctx context.Context, _ []string) error {
 		ctx, stop := terminated(ctx)
@@ -59,7 +59,7 @@ func logCommand(set *flag.FlagSet) func(context.Context, []string) error {
 				return nil
 			}
 		}
-		if *linger {
+		if *keepRunning {
 			<-ctx.Done()
 		}
 		if *code != 0 {

@@ -1,5 +1,5 @@
 // Command program is what the containers of end-to-end tests run: one static
-// binary that serves probes, tells what it sees of its container, handles
+// binary that serves probes, reports what it sees of its container, handles
 // signals in chosen ways, and uses files, memory and output at will.
 package main
 

@@ -30,7 +30,7 @@ const (
 	hang = "hang"
 )
 
-// server answers probes as it is told to by /set?health=good|bad|hang.
+// server answers probes as set with /set?health=good|bad|hang.
 type server struct {
 	health atomic.Value // string
 	name   string
@@ -152,7 +152,7 @@ func (s *server) handler() http.Handler {
 		default: // it ends already
 		}
 	})
-	// Answers well only a request that has what a probe was told to send.
+	// Succeeds only for a request that has what a probe was configured to send.
 	mux.HandleFunc("/header", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		if r.Header.Get("X-Probe") != q.Get("x-probe") || (q.Has("host") && r.Host != q.Get("host")) {

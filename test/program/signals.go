@@ -48,7 +48,7 @@ func ignoreCommand(*flag.FlagSet) func(context.Context, []string) error {
 func trapCommand(set *flag.FlagSet) func(context.Context, []string) error {
 	out := set.String("out", "", "`file` to append to; empty is standard output")
 	who := set.String("name", "trap", "`name` in each line")
-	linger := set.Duration("linger", 0, "`time` from the first signal to the end")
+	delay := set.Duration("linger", 0, "`time` from the first signal to the end")
 	life := set.Duration("life", 0, "end by itself after this `time`; 0 is never")
 	code := set.Int("code", 0, "exit `code`")
 	return func(ctx context.Context, _ []string) error {
@@ -73,7 +73,7 @@ func trapCommand(set *flag.FlagSet) func(context.Context, []string) error {
 			select {
 			case s := <-seen:
 				say(name(s))
-				end = time.After(*linger)
+				end = time.After(*delay)
 			case <-end:
 				say("end")
 				if *code != 0 {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// most is how many of a test's lines are told again: its first ones hold the
-// first thing that went wrong, its last ones the end. Of those between, so many
-// are told of the last that begin what the test itself said: after its failure
-// come the logs of whatever it had running, with hundreds of lines.
+// most is the maximum number of a test's lines that are printed again: its first
+// ones hold the first failure, its last ones the end. mostBetween is the maximum of
+// the last lines between them that the test itself logged: after its failure come
+// the logs of whatever it had running, with hundreds of lines.
 const (
 	most        = 60
 	mostBetween = 20
@@ -123,9 +123,9 @@ func verdict(all []*said, prefix string) string {
 		}
 		if left > 0 {
 			middle := lines[(len(lines)-left)/2:][:left]
-			told := logged(middle)
-			fmt.Fprintf(&b, "%s    (%d lines left out)\n", prefix, left-len(told))
-			for _, line := range told {
+			reported := logged(middle)
+			fmt.Fprintf(&b, "%s    (%d lines left out)\n", prefix, left-len(reported))
+			for _, line := range reported {
 				b.WriteString(prefix + line)
 			}
 		}
@@ -154,14 +154,14 @@ func (s *said) reason() string {
 	return ": " + strings.TrimSpace(lines[len(lines)-1])
 }
 
-// logged are the last lines that a test itself has begun to say.
-func logged(lines []string) (told []string) {
+// logged returns the last lines that a test itself has logged.
+func logged(lines []string) (reported []string) {
 	for _, line := range lines {
 		if begins.MatchString(line) {
-			told = append(told, line)
+			reported = append(reported, line)
 		}
 	}
-	return told[max(0, len(told)-mostBetween):]
+	return reported[max(0, len(reported)-mostBetween):]
 }
 
 // own are the lines that are not of the testing package.

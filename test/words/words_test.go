@@ -69,7 +69,9 @@ type exception struct {
 }
 
 // exceptions maps the accepted words and phrases to the reason.
-var exceptions = map[exception]string{}
+var exceptions = map[exception]string{
+	{"agent/podworker/handler/action.go", "linger"}: "SO_LINGER is the name of a socket option",
+}
 
 // maxMessage is the maximum number of words of a log message.
 const maxMessage = 8

@@ -12,9 +12,9 @@ const recoveryGap = 5 * time.Second
 // recovery signals that the API server answers again. The transport's lock protects
 // it.
 type recovery struct {
-	away bool          // an attempt failed, and none after it succeeded
-	told time.Time     // time of the last recovery
-	back chan struct{} // closed by the next one
+	away        bool          // an attempt failed, and none after it succeeded
+	recoveredAt time.Time     // time of the last recovery
+	back        chan struct{} // closed by the next one
 }
 
 // attempt records the result of a request. An error status of the API server itself
@@ -25,8 +25,8 @@ func (r *recovery) attempt(resp *http.Response, err error, now time.Time) {
 		r.away = true
 	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusGatewayTimeout:
 		r.away = true
-	case resp.StatusCode < http.StatusBadRequest && r.away && now.Sub(r.told) >= recoveryGap:
-		r.away, r.told = false, now
+	case resp.StatusCode < http.StatusBadRequest && r.away && now.Sub(r.recoveredAt) >= recoveryGap:
+		r.away, r.recoveredAt = false, now
 		if r.back != nil {
 			close(r.back)
 			r.back = nil

@@ -18,7 +18,7 @@ import (
 const component = "kubelet"
 
 // regarding returns the object that an event is about: its pod, or the node. As in
-// the kubelet, the UID of the node is its name, which kubectl looks for. A pod
+// the kubelet, the UID of the node is its name, by which kubectl selects events. A pod
 // whose manifest has an invalid name cannot exist in the API, so its events are
 // about the node.
 func regarding(e *event.Event, nodeName string) v1.ObjectReference {

@@ -24,14 +24,14 @@ const pollInterval = 2 * time.Minute
 // files changes, until ctx ends. The files and their directories need not exist. It
 // calls paths again after each change and after each notification on moved.
 func watchFiles(ctx context.Context, log *slog.Logger, paths func() []string, moved <-chan struct{}, changed chan<- struct{}) {
-	told := false
+	warned := false
 	for ctx.Err() == nil {
 		err := watchUntil(ctx, paths, moved, changed)
 		if ctx.Err() != nil {
 			return
 		}
-		if !told {
-			told = true
+		if !warned {
+			warned = true
 			log.Warn("cannot watch credential files, polling instead", "interval", pollInterval, "error", err)
 		}
 		wait.Notify(changed)

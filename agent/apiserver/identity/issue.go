@@ -53,10 +53,10 @@ func (r *csrRefusedError) Error() string {
 
 // issuer requests one kind of certificate. It is not safe for concurrent use.
 type issuer struct {
-	store *store
-	log   *slog.Logger
-	now   func() time.Time
-	told  string // name of the request whose wait for approval was logged
+	store         *store
+	log           *slog.Logger
+	now           func() time.Time
+	pendingLogged string // name of the request whose wait for approval was logged
 	// waits receives what an operator must do for a pending request; nil drops it.
 	waits func(trouble string)
 }
@@ -175,8 +175,8 @@ func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certific
 		return nil, err
 	}
 	defer w.Stop()
-	patience := time.NewTimer(autoApprovalTimeout)
-	defer patience.Stop()
+	approvalTimer := time.NewTimer(autoApprovalTimeout)
+	defer approvalTimer.Stop()
 	for {
 		select {
 		case e, open := <-w.ResultChan():
@@ -193,7 +193,7 @@ func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certific
 			if cert, err := issuedCertificate(now, uid); cert != nil || err != nil {
 				return cert, err
 			}
-		case <-patience.C:
+		case <-approvalTimer.C:
 			i.reportPending(request)
 		case <-limit:
 			return nil, errNotIssued
@@ -211,10 +211,10 @@ func (i *issuer) reportPending(request *certificatesv1.CertificateSigningRequest
 	if i.waits != nil {
 		i.waits("the certificate signing request is waiting for approval: unless the cluster approves it automatically, run `" + command + "`")
 	}
-	if i.told == request.Name {
+	if i.pendingLogged == request.Name {
 		return
 	}
-	i.told = request.Name
+	i.pendingLogged = request.Name
 	i.log.Info("certificate signing request is waiting for approval",
 		"signer", request.Spec.SignerName, "remedy", command)
 }

@@ -14,11 +14,11 @@ type servingFiles struct {
 	cert, key string
 	log       *slog.Logger
 
-	mu     sync.Mutex
-	pair   *tls.Certificate
-	looked time.Time
-	seen   [2]stamp
-	err    error
+	mu        sync.Mutex
+	pair      *tls.Certificate
+	checkedAt time.Time
+	seen      [2]stamp
+	err       error
 }
 
 // stamp identifies a state of a file.
@@ -32,8 +32,8 @@ type stamp struct {
 func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if age := now.Sub(f.looked); f.looked.IsZero() || age >= time.Second || age < 0 {
-		f.looked = now
+	if age := now.Sub(f.checkedAt); f.checkedAt.IsZero() || age >= time.Second || age < 0 {
+		f.checkedAt = now
 		f.reload()
 	}
 	if f.pair == nil {

@@ -15,10 +15,10 @@ import (
 
 // tries computes the waits between attempts and logs each kind of failure once.
 type tries struct {
-	log     *slog.Logger
-	outage  wait.Backoff
-	refused wait.Backoff
-	told    string
+	log         *slog.Logger
+	outage      wait.Backoff
+	refused     wait.Backoff
+	lastMessage string
 }
 
 func newTries(log *slog.Logger) *tries {
@@ -49,39 +49,39 @@ func (t *tries) next(err error) (wait time.Duration, trouble string) {
 	case errors.As(err, &refused):
 		return t.refused.Next(), refused.Error() // reported by an event
 	case errors.As(err, &broken):
-		t.tell("cannot use kubeconfig", "error", err)
+		t.warn("cannot use kubeconfig", "error", err)
 		return t.refused.Next(), broken.Error()
 	case errors.As(err, &path), errors.As(err, &link):
-		t.tell("cannot read or write credential files", "error", err)
+		t.warn("cannot read or write credential files", "error", err)
 		return t.outage.Next(), err.Error()
 	case apierrors.IsUnauthorized(err):
-		t.tell("API server rejected the credentials", "error", err)
+		t.warn("API server rejected the credentials", "error", err)
 		return t.refused.Next(), "the API server rejects the credentials; the bootstrap token may have expired:" +
 			" create one with `kubeadm token create`"
 	case apierrors.IsForbidden(err):
-		t.tell("credentials may not create certificate signing requests", "error", err)
+		t.warn("credentials may not create certificate signing requests", "error", err)
 		return t.refused.Next(), "the credentials may not create certificate signing requests: the user needs the ClusterRole" +
 			" system:node-bootstrapper, or must be the node"
 	case errors.Is(err, errNotIssued):
-		t.tell("certificate signing request is not approved yet", "error", err)
+		t.warn("certificate signing request is not approved yet", "error", err)
 		return t.outage.Next(), "the certificate signing request is waiting for approval: see `kubectl get csr`"
 	}
-	t.tell("cannot obtain certificate, will retry", "error", err)
+	t.warn("cannot obtain certificate, will retry", "error", err)
 	return t.outage.Next(), ""
 }
 
 // old returns how long to wait before a certificate is renewed that was just
 // issued.
 func (t *tries) old() time.Duration {
-	t.tell("newly issued certificate is already due for renewal", "remedy",
+	t.warn("newly issued certificate is already due for renewal", "remedy",
 		"check whether the clock is ahead, or whether the cluster issues certificates for minutes only")
 	return t.refused.Next()
 }
 
-// tell logs a message, unless it was the last one logged.
-func (t *tries) tell(message string, attrs ...any) {
-	if t.told != message {
-		t.told = message
+// warn logs a message, unless it was the last one logged.
+func (t *tries) warn(message string, attrs ...any) {
+	if t.lastMessage != message {
+		t.lastMessage = message
 		t.log.Warn(message, attrs...)
 	}
 }
@@ -90,8 +90,8 @@ func (t *tries) tell(message string, attrs ...any) {
 func (t *tries) reset() {
 	t.outage.Reset()
 	t.refused.Reset()
-	if t.told != "" {
-		t.told = ""
+	if t.lastMessage != "" {
+		t.lastMessage = ""
 		t.log.Info("certificate management recovered")
 	}
 }

@@ -77,15 +77,16 @@ func (v *view) ending() bool {
 // ended reports whether the API's pod is being deleted and nothing of it runs.
 func (v *view) ended() bool { return v.done && v.api.DeletionTimestamp != nil }
 
-// decide returns the next action. It does not send a patch that equals residue.
-func (v *view) decide(residue []byte, now time.Time) action {
+// decide returns the next action. It does not send a patch that equals
+// unpersisted.
+func (v *view) decide(unpersisted []byte, now time.Time) action {
 	switch {
 	case v.api == nil:
 		return v.missing()
 	case pod.IsMirror(v.api):
-		return v.mirror(residue, now)
+		return v.mirror(unpersisted, now)
 	}
-	return v.regular(residue, now)
+	return v.regular(unpersisted, now)
 }
 
 // missing decides about a name without a pod in the API.
@@ -105,7 +106,7 @@ func (v *view) missing() action {
 // mirror decides about a mirror pod (tryReconcileMirrorPods in
 // pkg/kubelet/kubelet.go). It deletes a wrong one, and the next sync creates the
 // right one.
-func (v *view) mirror(residue []byte, now time.Time) action {
+func (v *view) mirror(unpersisted []byte, now time.Time) action {
 	remove := action{verb: removing, urgent: true}
 	if v.static == nil {
 		if v.staticGone {
@@ -121,7 +122,7 @@ func (v *view) mirror(residue []byte, now time.Time) action {
 	case pod.IsTerminal(v.api.Status.Phase) && !pod.IsTerminal(v.ours.Phase):
 		return remove
 	}
-	a, err := v.report(v.ours, residue, now)
+	a, err := v.report(v.ours, unpersisted, now)
 	if err != nil {
 		return remove
 	}
@@ -130,11 +131,11 @@ func (v *view) mirror(residue []byte, now time.Time) action {
 
 // regular decides about a pod that is not a mirror pod. Until the agent has a
 // status of the pod, it does nothing.
-func (v *view) regular(residue []byte, now time.Time) action {
+func (v *view) regular(unpersisted []byte, now time.Time) action {
 	var a action
 	if v.ours != nil {
 		var err error
-		if a, err = v.report(v.ours, residue, now); err != nil && !v.ended() {
+		if a, err = v.report(v.ours, unpersisted, now); err != nil && !v.ended() {
 			return action{refused: err}
 		}
 	}
@@ -144,7 +145,7 @@ func (v *view) regular(residue []byte, now time.Time) action {
 	if a.verb == nothing && v.ended() {
 		// Even if the status cannot be reported any more, the phase must be terminal.
 		if !pod.IsTerminal(v.api.Status.Phase) {
-			if a, _ = v.report(&v.api.Status, residue, now); a.verb != nothing {
+			if a, _ = v.report(&v.api.Status, unpersisted, now); a.verb != nothing {
 				return a
 			}
 		}
@@ -154,7 +155,7 @@ func (v *view) regular(residue []byte, now time.Time) action {
 }
 
 // report returns the patch from the API's status to the merged status.
-func (v *view) report(ours *v1.PodStatus, residue []byte, now time.Time) (action, error) {
+func (v *view) report(ours *v1.PodStatus, unpersisted []byte, now time.Time) (action, error) {
 	base := sorted(&v.api.Spec, v.api.Status)
 	merged := merge(&base, ours, v.ended(), now)
 	if base.Phase == v1.PodRunning && merged.Phase == v1.PodPending && !pod.HasRestartAllRule(&v.api.Spec) {
@@ -168,7 +169,7 @@ func (v *view) report(ours *v1.PodStatus, residue []byte, now time.Time) (action
 	if err != nil {
 		return action{}, err
 	}
-	if patch == nil || bytes.Equal(patch, residue) {
+	if patch == nil || bytes.Equal(patch, unpersisted) {
 		return action{}, nil
 	}
 	hurry := v.api.DeletionTimestamp != nil || urgent(&base, &merged)

@@ -10,24 +10,24 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// heardLimit is how long a created mirror pod is assumed to exist although a set of
+// responseLimit is how long a created mirror pod is assumed to exist although a set of
 // the pod source lacks it. The set may be older, or the mirror pod may have been
 // deleted before the source saw it.
-const heardLimit = time.Minute
+const responseLimit = time.Minute
 
 // object is the state of one name in the API. It belongs to the loop.
 type object struct {
 	key types.NamespacedName
 
-	sourcePod   *v1.Pod   // from the pod source, nil if its set lacks the name
-	responsePod *v1.Pod   // from a response, as long as it is newer than told
-	heardUntil  time.Time // when heard is dropped; zero as long as no set lacks it
-	gone        types.UID // the server reported this UID as gone
-	goneUntil   time.Time // when gone is dropped; zero means never
-	doubt       wait.Backoff
+	sourcePod     *v1.Pod   // from the pod source, nil if its set lacks the name
+	responsePod   *v1.Pod   // from a response, as long as it is newer than sourcePod
+	responseUntil time.Time // when responsePod is dropped; zero as long as no set lacks it
+	gone          types.UID // the server reported this UID as gone
+	goneUntil     time.Time // when gone is dropped; zero means never
+	doubt         wait.Backoff
 
 	accepted    *v1.PodStatus // the agent's status that the server accepted last
-	unpersisted []byte        // the patch of the parts of taken that the server did not store
+	unpersisted []byte        // the patch of the parts of accepted that the server did not store
 
 	busy  bool      // a request is in flight
 	since time.Time // since when an action is pending
@@ -56,7 +56,7 @@ func (o *object) current(now time.Time) *v1.Pod {
 	if !o.goneUntil.IsZero() && !now.Before(o.goneUntil) {
 		o.believe()
 	}
-	if o.responsePod != nil && !o.heardUntil.IsZero() && !now.Before(o.heardUntil) {
+	if o.responsePod != nil && !o.responseUntil.IsZero() && !now.Before(o.responseUntil) {
 		o.responsePod = nil
 	}
 	switch {
@@ -85,13 +85,13 @@ func (o *object) setSourcePod(p *v1.Pod, now time.Time) {
 	case p == nil && was != nil && was.UID == o.responsePod.UID:
 		o.responsePod = nil // the source had it, and it was deleted
 	case p == nil:
-		if o.heardUntil.IsZero() {
-			o.heardUntil = now.Add(heardLimit)
+		if o.responseUntil.IsZero() {
+			o.responseUntil = now.Add(responseLimit)
 		}
 	case !older(p, o.responsePod):
 		o.responsePod = nil
 	case p.UID == o.responsePod.UID:
-		o.heardUntil = time.Time{}
+		o.responseUntil = time.Time{}
 	}
 }
 
@@ -103,7 +103,7 @@ func (o *object) setResponsePod(p *v1.Pod) {
 	if o.responsePod != nil && older(p, o.responsePod) || o.sourcePod != nil && o.sourcePod.UID == p.UID && !older(o.sourcePod, p) {
 		return
 	}
-	o.responsePod, o.heardUntil = p, time.Time{}
+	o.responsePod, o.responseUntil = p, time.Time{}
 }
 
 // believe trusts the pod source again about which pod exists.

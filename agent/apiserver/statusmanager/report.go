@@ -68,9 +68,9 @@ type Manager struct {
 	woken chan struct{}
 
 	mu    sync.Mutex
-	told  []*v1.Pod
-	ready bool // told was set, possibly to an empty set
-	fresh bool // told was not processed yet
+	pods  []*v1.Pod
+	ready bool // pods was set, possibly to an empty set
+	fresh bool // pods was not processed yet
 }
 
 // New returns a Reporter. It starts nothing.
@@ -83,7 +83,7 @@ func New(c Config) *Manager {
 // newest set counts. Nothing is sent before the first one.
 func (r *Manager) SetPods(api []*v1.Pod) {
 	r.mu.Lock()
-	r.told, r.ready, r.fresh = api, true, true
+	r.pods, r.ready, r.fresh = api, true, true
 	r.mu.Unlock()
 	r.wake()
 }
@@ -105,5 +105,5 @@ func (r *Manager) newest() (set []*v1.Pod, ready, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fresh, r.fresh = r.fresh, false
-	return r.told, r.ready, fresh
+	return r.pods, r.ready, fresh
 }

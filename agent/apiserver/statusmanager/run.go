@@ -159,14 +159,14 @@ func (l *loop) sync(now time.Time) {
 
 // absorb updates the objects from a set of the pod source.
 func (l *loop) absorb(set []*v1.Pod, now time.Time) {
-	told := make(map[types.NamespacedName]*v1.Pod, len(set))
+	byName := make(map[types.NamespacedName]*v1.Pod, len(set))
 	for _, p := range set {
 		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-		told[key] = p
+		byName[key] = p
 		l.object(key)
 	}
 	for key, o := range l.objects {
-		o.setSourcePod(told[key], now)
+		o.setSourcePod(byName[key], now)
 	}
 }
 
@@ -204,8 +204,8 @@ func (l *loop) view(o *object, nodeUID types.UID, now time.Time) view {
 	if !o.goneUntil.IsZero() && o.sourcePod != nil {
 		l.by(o.goneUntil)
 	}
-	if o.responsePod != nil && !o.heardUntil.IsZero() {
-		l.by(o.heardUntil)
+	if o.responsePod != nil && !o.responseUntil.IsZero() {
+		l.by(o.responseUntil)
 	}
 	switch {
 	case v.api != nil && !pod.IsMirror(v.api):

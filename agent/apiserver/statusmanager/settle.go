@@ -75,8 +75,8 @@ func (l *loop) recordAccepted(o *object, res *result, now time.Time) {
 
 // fail handles a request that failed.
 func (l *loop) fail(o *object, res *result, now time.Time) {
-	told := answered(res.err)
-	if told {
+	responded := answered(res.err)
+	if responded {
 		l.outage.succeed(now)
 	} else if l.outage.fail(res.began, now, res.err) {
 		return

@@ -158,16 +158,16 @@ func testAttach(w *testEnv) {
 	s := w.open(w.Runtime.Attach(w.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true, Stderr: true}))
 	// Nothing shows when the runtime has attached to the process, so the
 	// process writes until its output arrives.
-	heard, told := make(chan struct{}), make(chan error, 1)
+	received, written := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
 			if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, shell("echo attached > /proc/1/fd/1"), w.Timeout); err != nil || code != 0 {
-				told <- fmt.Errorf("write to the output: code %d, %w", code, err)
+				written <- fmt.Errorf("write to the output: code %d, %w", code, err)
 				return
 			}
 			select {
-			case <-heard:
-				told <- nil
+			case <-received:
+				written <- nil
 				return
 			case <-time.After(100 * time.Millisecond):
 			}
@@ -176,8 +176,8 @@ func testAttach(w *testEnv) {
 	if !s.receiveUntil(func() bool { return len(s.received[channelStdout]) >= len("attached\n") }) {
 		w.Errorf("the session ended after %q", s.received)
 	}
-	close(heard)
-	w.ok("the process speaks", <-told)
+	close(received)
+	w.ok("the process speaks", <-written)
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, 0))
 	s.receiveUntil(func() bool { return false }) // fails unless the session ends
 }

@@ -13,14 +13,14 @@ import (
 // where neither the container nor the pod has one
 // (GetHugepageLimitsFromResources in pkg/kubelet/kuberuntime).
 func hugePageLimits(p *v1.Pod, c *v1.Container, n *Node) []*runtimeapi.HugepageLimit {
-	wanted := map[string]uint64{}
+	bySize := map[string]uint64{}
 	if own := podLevel(p); own != nil {
-		addHugePageLimits(wanted, own.Limits)
+		addHugePageLimits(bySize, own.Limits)
 	}
-	addHugePageLimits(wanted, c.Resources.Limits)
+	addHugePageLimits(bySize, c.Resources.Limits)
 	var out []*runtimeapi.HugepageLimit
 	for _, size := range n.HugePageSizes {
-		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: bySize[size]})
 	}
 	return out
 }
@@ -36,10 +36,10 @@ func limitHugePages(files map[string]string, requests v1.ResourceList, otherwise
 	if !n.HugePageAccounting {
 		return
 	}
-	wanted := map[string]uint64{}
-	addHugePageLimits(wanted, requests)
+	bySize := map[string]uint64{}
+	addHugePageLimits(bySize, requests)
 	for _, size := range n.HugePageSizes {
-		bytes, ok := wanted[size]
+		bytes, ok := bySize[size]
 		if !ok {
 			bytes = otherwise
 		}
@@ -48,7 +48,7 @@ func limitHugePages(files map[string]string, requests v1.ResourceList, otherwise
 	}
 }
 
-func addHugePageLimits(wanted map[string]uint64, limits v1.ResourceList) {
+func addHugePageLimits(bySize map[string]uint64, limits v1.ResourceList) {
 	for name, q := range limits {
 		suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 		if !ok {
@@ -56,7 +56,7 @@ func addHugePageLimits(wanted map[string]uint64, limits v1.ResourceList) {
 		}
 		// Package admit rejects an invalid size; here it sets no limit.
 		if size, err := resource.ParseQuantity(suffix); err == nil {
-			wanted[pageSize(whole(size))] = uint64(whole(q))
+			bySize[pageSize(whole(size))] = uint64(whole(q))
 		}
 	}
 }

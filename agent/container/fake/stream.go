@@ -211,7 +211,7 @@ func (r *Runtime) Exec(ctx context.Context, request *runtimeapi.ExecRequest) (ur
 		}
 		err := run.runWithTimeout(ctx, request.GetCmd(), run.p.done)
 		for channel, out := range map[byte]string{channelStdout: run.stdout.String(), channelStderr: run.stderr.String()} {
-			if wanted := channel == channelStdout && request.GetStdout() || channel == channelStderr && request.GetStderr(); wanted && out != "" {
+			if requested := channel == channelStdout && request.GetStdout() || channel == channelStderr && request.GetStderr(); requested && out != "" {
 				_ = c.send(channel, []byte(out))
 			}
 		}

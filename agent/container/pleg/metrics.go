@@ -13,10 +13,10 @@ func (p *PLEG) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindHistogram, "kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.")
 	out.Timing(&p.relistIntervals)
 	p.mu.Lock()
-	heard := p.lastSeen
+	lastSeen := p.lastSeen
 	p.mu.Unlock()
-	if !heard.IsZero() {
+	if !lastSeen.IsZero() {
 		out.Family(metrics.KindGauge, "kubelet_pleg_last_seen_seconds", "Timestamp in seconds of the container runtime's last response or event.")
-		out.Sample(float64(heard.Unix()))
+		out.Sample(float64(lastSeen.Unix()))
 	}
 }

@@ -10,8 +10,8 @@
 // rarely as a safety net. It relists runtimes without events each second.
 //
 // An idle minute with a working stream costs one call, the heartbeat. A stream
-// is silent while nothing happens, so without it a hung runtime would look like
-// an idle one.
+// is silent while nothing happens, so without it a hung runtime could not be
+// distinguished from an idle one.
 package pleg
 
 import (

@@ -36,8 +36,8 @@ func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool)
 	}
 	w := backward{f: f, end: size}
 	count, enough := int64(0), size
-	for looked := 0; w.end > 0; looked++ {
-		if looked%checkEvery == 0 && ctx.Err() != nil {
+	for scanned := 0; w.end > 0; scanned++ {
+		if scanned%checkEvery == 0 && ctx.Err() != nil {
 			return b, context.Cause(ctx)
 		}
 		if count >= n {

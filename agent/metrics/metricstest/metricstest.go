@@ -84,7 +84,7 @@ func (l *linter) add(name, format string, args ...any) {
 // lines reports what a parser accepts: a family that is split, or that has no
 // header.
 func (l *linter) lines(text []byte) {
-	told := make(map[string]bool)
+	seen := make(map[string]bool)
 	current := ""
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasSuffix(line, "\n") {
@@ -92,10 +92,10 @@ func (l *linter) lines(text []byte) {
 		}
 		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
 			current, _, _ = strings.Cut(rest, " ")
-			if told[current] {
+			if seen[current] {
 				l.add(current, "is split into several groups")
 			}
-			told[current] = true
+			seen[current] = true
 			continue
 		}
 		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {

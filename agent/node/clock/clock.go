@@ -138,16 +138,16 @@ func (c *Clock) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { c.expireRecords(ctx) })
 	defer func() { _, _ = c.source.wait(ctx, time.Time{}) }()
-	told := false
+	logged := false
 	for ctx.Err() == nil {
 		set, err := c.source.wait(ctx, c.plausibleAt())
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
-			if !told {
+			if !logged {
 				c.log.Warn("cannot watch the clock, poll it", "error", err, "period", retryPeriod)
-				told = true
+				logged = true
 			}
 			if !wait.Pause(ctx, wait.Longer(retryPeriod)) {
 				break

@@ -33,7 +33,7 @@ func Lease(nodeName string, nodeUID types.UID, holder string, durationSeconds in
 }
 
 // LeasePatch returns the merge patch (RFC 7396) that renews existing, the lease
-// that the API server has. It has the time of wanted, the duration if it differs,
+// that the API server has. It has the time of desired, the duration if it differs,
 // and the owner if existing has none. Nothing else renews a node's lease, so a
 // patch without a resource version overwrites nothing. It has 53 bytes where the
 // kubelet sends the whole object.
@@ -49,19 +49,19 @@ func Lease(nodeName string, nodeUID types.UID, holder string, durationSeconds in
 // skipnonapplied.go and fieldmanager.go of k8s.io/apimachinery/pkg/util).
 //
 // The error is that of encoding/json, which does not fail for what Lease returns.
-func LeasePatch(existing, wanted *coordinationv1.Lease) ([]byte, error) {
-	renewed := wanted.Spec.RenewTime
+func LeasePatch(existing, desired *coordinationv1.Lease) ([]byte, error) {
+	renewed := desired.Spec.RenewTime
 	if had := existing.Spec.RenewTime; had != nil && !had.Time.Before(renewed.Time) {
 		later := metav1.NewMicroTime(had.Add(time.Microsecond))
 		renewed = &later
 	}
 	spec := map[string]any{"renewTime": renewed}
-	if had := existing.Spec.LeaseDurationSeconds; had == nil || *had != *wanted.Spec.LeaseDurationSeconds {
-		spec["leaseDurationSeconds"] = wanted.Spec.LeaseDurationSeconds
+	if had := existing.Spec.LeaseDurationSeconds; had == nil || *had != *desired.Spec.LeaseDurationSeconds {
+		spec["leaseDurationSeconds"] = desired.Spec.LeaseDurationSeconds
 	}
 	meta := make(map[string]any)
-	if len(existing.OwnerReferences) == 0 && len(wanted.OwnerReferences) > 0 {
-		meta["ownerReferences"] = wanted.OwnerReferences
+	if len(existing.OwnerReferences) == 0 && len(desired.OwnerReferences) > 0 {
+		meta["ownerReferences"] = desired.OwnerReferences
 	}
 	if len(existing.ManagedFields) > 0 {
 		meta["managedFields"] = []any{struct{}{}}
@@ -72,7 +72,7 @@ func LeasePatch(existing, wanted *coordinationv1.Lease) ([]byte, error) {
 	}
 	data, err := json.Marshal(patch)
 	if err != nil {
-		return nil, fmt.Errorf("renew lease %q: %w", wanted.Name, err)
+		return nil, fmt.Errorf("renew lease %q: %w", desired.Name, err)
 	}
 	return data, nil
 }

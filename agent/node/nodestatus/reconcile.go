@@ -27,11 +27,11 @@ func Reconcile(existing, initial *v1.Node) (patched *v1.Node, changed bool) {
 }
 
 func reconcileAttachDetach(n, initial *v1.Node) bool {
-	want, wanted := initial.Annotations[annotationAttachDetach]
+	want, annotated := initial.Annotations[annotationAttachDetach]
 	if n.Annotations[annotationAttachDetach] == want {
 		return false
 	}
-	if !wanted {
+	if !annotated {
 		delete(n.Annotations, annotationAttachDetach)
 		return true
 	}

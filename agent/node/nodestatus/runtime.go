@@ -96,12 +96,12 @@ func info(to *v1.NodeSystemInfo, in *Inputs) {
 // runtimeVersion returns the runtime's name and version, such as
 // containerd://2.4.2. It omits the v that containerd puts before the version
 // (newRuntimeVersion in pkg/kubelet/kuberuntime/kuberuntime_manager.go).
-func runtimeVersion(told *runtimeapi.VersionResponse) string {
+func runtimeVersion(response *runtimeapi.VersionResponse) string {
 	text := unknown
-	if v, err := semver.ParseSemantic(told.GetRuntimeVersion()); err == nil {
+	if v, err := semver.ParseSemantic(response.GetRuntimeVersion()); err == nil {
 		text = v.String()
-	} else if v, err := semver.ParseGeneric(told.GetRuntimeVersion()); err == nil {
+	} else if v, err := semver.ParseGeneric(response.GetRuntimeVersion()); err == nil {
 		text = v.String()
 	}
-	return cmp.Or(told.GetRuntimeName(), unknown) + "://" + text
+	return cmp.Or(response.GetRuntimeName(), unknown) + "://" + text
 }

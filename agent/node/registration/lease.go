@@ -59,12 +59,12 @@ func (r *Registrar) renew(ctx context.Context) {
 func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.LeaseDuration)
 	defer cancel()
-	wanted := nodestatus.Lease(r.cfg.NodeName, r.UID(), r.cfg.NodeName, int32(r.cfg.LeaseDuration/time.Second), time.Now())
+	desired := nodestatus.Lease(r.cfg.NodeName, r.UID(), r.cfg.NodeName, int32(r.cfg.LeaseDuration/time.Second), time.Now())
 	if held == nil {
 		held = new(coordinationv1.Lease)
 		err := r.cfg.API.Get(ctx, apiclient.Leases, v1.NamespaceNodeLease, r.cfg.NodeName, held)
 		if apierrors.IsNotFound(err) {
-			err = r.cfg.API.Create(ctx, apiclient.Leases, v1.NamespaceNodeLease, "", "", wanted, held)
+			err = r.cfg.API.Create(ctx, apiclient.Leases, v1.NamespaceNodeLease, "", "", desired, held)
 			if err == nil {
 				return held, nil
 			}
@@ -73,7 +73,7 @@ func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (
 			return nil, err
 		}
 	}
-	patch, err := nodestatus.LeasePatch(held, wanted)
+	patch, err := nodestatus.LeasePatch(held, desired)
 	if err != nil {
 		return nil, err
 	}

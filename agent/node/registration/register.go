@@ -61,11 +61,11 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		return err
 	}
 	before := r.Node()
-	wanted, changed := nodestatus.Reconcile(before, initial)
+	desired, changed := nodestatus.Reconcile(before, initial)
 	if !changed {
 		return nil
 	}
-	return r.patch(ctx, before, wanted)
+	return r.patch(ctx, before, desired)
 }
 
 // refreshLimit is the timeout of one read of the node over a slow link.

@@ -15,18 +15,18 @@ func (r *Registrar) report(ctx context.Context) {
 	var backoff wait.Backoff
 	var due time.Time // when the next report is due, changed or not
 	failed := false
-	anew := false // the server's node may differ from the stored one
+	stale := false // the server's node may differ from the stored one
 	for {
 		next := wait.Around(r.cfg.StatusUpdateInterval, 25)
 		again := r.cfg.Recovered.Next()
 		if now := time.Now(); !due.After(now) || r.statusChanged(ctx) {
-			err := r.send(ctx, anew)
+			err := r.send(ctx, stale)
 			if gaveUp(ctx, err) {
 				return
 			}
 			said.Record(err)
 			failed = err != nil
-			if anew = failed; failed {
+			if stale = failed; failed {
 				due, next = time.Now(), backoff.Next()
 			} else {
 				backoff.Reset()
@@ -35,9 +35,9 @@ func (r *Registrar) report(ctx context.Context) {
 		}
 		timer := time.NewTimer(next)
 		// While requests fail, changes wait for the next attempt.
-		look := r.trigger
+		trigger := r.trigger
 		if failed {
-			look = nil
+			trigger = nil
 		} else {
 			again = nil
 		}
@@ -46,8 +46,8 @@ func (r *Registrar) report(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-r.reportNow:
-			due, anew = time.Now(), true
-		case <-look:
+			due, stale = time.Now(), true
+		case <-trigger:
 		case <-again:
 		case <-timer.C:
 		}
@@ -70,9 +70,9 @@ func (r *Registrar) beforeUpdate() {
 
 // send patches the server's node to the current state. The stored node is the
 // server's last response, and the response to the patch has the changes of others.
-// So the node is read first only if that may have missed much (anew).
-func (r *Registrar) send(ctx context.Context, anew bool) error {
-	if anew {
+// So the node is read first only if that may have missed much (stale).
+func (r *Registrar) send(ctx context.Context, stale bool) error {
+	if stale {
 		if err := r.read(ctx); err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 // matchesNode reports whether the node matches the pod's nodeSelector and its
 // required node affinity.
 func matchesNode(p *v1.Pod, node *nodeinfo.Admission) bool {
-	for key, wanted := range p.Spec.NodeSelector {
-		if value, ok := label(node, key); !ok || value != wanted {
+	for key, required := range p.Spec.NodeSelector {
+		if value, ok := label(node, key); !ok || value != required {
 			return false
 		}
 	}

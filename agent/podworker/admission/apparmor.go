@@ -27,7 +27,7 @@ func checkAppArmor(p *v1.Pod, node *nodeinfo.Admission) *Rejection {
 // one of its profiles is invalid. The annotations used before 1.30 count too,
 // for pods whose annotations no API server has converted to fields.
 func appArmorOf(p *v1.Pod) (required bool, err error) {
-	look := func(profile *v1.AppArmorProfile) {
+	check := func(profile *v1.AppArmorProfile) {
 		if profile == nil || profile.Type == v1.AppArmorProfileTypeUnconfined {
 			return
 		}
@@ -38,11 +38,11 @@ func appArmorOf(p *v1.Pod) (required bool, err error) {
 		}
 	}
 	if s := p.Spec.SecurityContext; s != nil {
-		look(s.AppArmorProfile)
+		check(s.AppArmorProfile)
 	}
 	for c := range pod.Containers(&p.Spec) {
 		if c.SecurityContext != nil {
-			look(c.SecurityContext.AppArmorProfile)
+			check(c.SecurityContext.AppArmorProfile)
 		}
 	}
 	for key, value := range p.Annotations {

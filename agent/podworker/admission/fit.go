@@ -97,7 +97,7 @@ func Fit(p *v1.Pod, node *nodeinfo.Admission, others []*v1.Pod) *Rejection {
 // checkOS compares the pod's operating system with the node's. Like the kubelet,
 // it compares the pod's label with the node's label, not the pod's nodeSelector.
 func checkOS(p *v1.Pod, node *nodeinfo.Admission) *Rejection {
-	if wanted, ok := p.Labels[v1.LabelOSStable]; ok && wanted != node.OS {
+	if osLabel, ok := p.Labels[v1.LabelOSStable]; ok && osLabel != node.OS {
 		return &Rejection{Reason: ReasonOSSelector, Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if p.Spec.OS != nil && string(p.Spec.OS.Name) != node.OS {

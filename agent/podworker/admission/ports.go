@@ -16,12 +16,12 @@ const allAddresses = "0.0.0.0"
 // hostPortsFree reports whether no other pod has a host port that conflicts with one
 // of the pod's.
 func hostPortsFree(p *v1.Pod, others []*v1.Pod) bool {
-	return !anyHostPort(p, func(wanted *v1.ContainerPort) bool {
+	return !anyHostPort(p, func(port *v1.ContainerPort) bool {
 		for _, other := range others {
 			if other.UID == p.UID {
 				continue
 			}
-			if anyHostPort(other, func(taken *v1.ContainerPort) bool { return conflict(wanted, taken) }) {
+			if anyHostPort(other, func(taken *v1.ContainerPort) bool { return conflict(port, taken) }) {
 				return true
 			}
 		}

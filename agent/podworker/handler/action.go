@@ -99,7 +99,7 @@ type Runner struct {
 func New(cfg Config) *Runner {
 	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: newExecLimiter()}
 	if r.dial == nil {
-		d := &net.Dialer{KeepAlive: -1, Control: linger}
+		d := &net.Dialer{KeepAlive: -1, Control: setLinger}
 		r.dial = d.DialContext
 	}
 	// No proxy: an action checks the container, not the path to it.
@@ -118,10 +118,10 @@ func New(cfg Config) *Runner {
 	return r
 }
 
-// linger sets SO_LINGER to one second, so that a closed connection does not stay
+// setLinger sets SO_LINGER to one second, so that a closed connection does not stay
 // in TIME_WAIT for a minute (kubernetes issue 89898). It ignores errors of the
 // option: a probe works without it.
-func linger(_, _ string, c syscall.RawConn) error {
+func setLinger(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
 	})

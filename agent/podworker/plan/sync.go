@@ -99,7 +99,7 @@ func (p *planner) mayHoldAddress(s container.Sandbox) bool {
 // rebuild plans a pod without a usable sandbox: either nothing is left to run,
 // or it starts from the beginning in a new sandbox.
 func (p *planner) rebuild() {
-	if p.initFailedForGood() || !p.anyWanted() {
+	if p.initFailedForGood() || !p.anyShouldStart() {
 		p.finish()
 		return
 	}
@@ -134,7 +134,7 @@ func (p *planner) initFailedForGood() bool {
 	return false
 }
 
-func (p *planner) anyWanted() bool {
+func (p *planner) anyShouldStart() bool {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
 		if shouldStart(p.Pod, c, p.lastStarted(c.Name)) {

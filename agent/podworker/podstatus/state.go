@@ -48,14 +48,14 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 			t.Reason = reasonError
 		}
 	}
-	told := g.oldTermination(t.ContainerID)
-	if told.Reason == reasonOOMKilled {
+	old := g.oldTermination(t.ContainerID)
+	if old.Reason == reasonOOMKilled {
 		t.Reason = reasonOOMKilled // the kernel's OOM counters are gone by now
 	}
 	m, read := g.Messages[c.ID]
 	switch {
 	case !read:
-		t.Message = cmp.Or(told.Message, t.Message)
+		t.Message = cmp.Or(old.Message, t.Message)
 	case m != "" && t.Message != "":
 		t.Message += ": " + m
 	case m != "":

@@ -62,11 +62,11 @@ func (s *Syncer) updateCgroups(p *v1.Pod, runs map[string]resize.Running, n *cri
 func (s *Syncer) executeStep(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
 	switch step.Kind {
 	case resize.PodLimit:
-		wanted := criconfig.PodResources(p, n)
+		desired := criconfig.PodResources(p, n)
 		if step.Resource == v1.ResourceMemory {
 			return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{MemoryMax: step.Amount})
 		}
-		return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{CPUMax: cgroups.CPUMax{Quota: step.Amount, Period: wanted.CPUMax.Period}})
+		return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{CPUMax: cgroups.CPUMax{Quota: step.Amount, Period: desired.CPUMax.Period}})
 	case resize.PodWeight:
 		return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{CPUWeight: uint64(step.Amount)})
 	case resize.Update:

@@ -38,18 +38,18 @@ func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (er
 // so that no container can move them any more.
 func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) error {
 	c := in.Container
-	wanted, err := criconfig.SubPaths(*in)
+	paths, err := criconfig.SubPaths(*in)
 	if err != nil {
 		return st.failed(ctx, c.Name, reasonConfigError, configError(err))
 	}
-	for i, path := range wanted {
+	for i, path := range paths {
 		m := &c.VolumeMounts[i]
 		resolved, err := st.Volumes.SubPath(ctx, st.pod, m.Name, st.volumes.Paths[m.Name], path, i, c.Name, m.ReadOnly || st.volumes.ReadOnly[m.Name])
 		if err != nil {
 			return st.failed(ctx, c.Name, reasonConfigError, inContainer(c.Name, err))
 		}
 		if in.SubPaths == nil {
-			in.SubPaths = make(map[int]string, len(wanted))
+			in.SubPaths = make(map[int]string, len(paths))
 		}
 		in.SubPaths[i] = resolved
 	}

@@ -79,7 +79,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 			return err
 		}
 	}
-	tell := false
+	eventDue := false
 	_, st, _ := s.Statuses.Get(p.UID)
 	s.resizes.change(p.UID, func(e *resizable) {
 		s.countAccepted(e, &d)
@@ -87,10 +87,10 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 			e.keepMemory(e.allocation.Apply(p), st)
 		}
 		e.allocation, e.due, e.stale = &given, e.desired != p, e.stale || d.Outcome == resize.Allocate
-		e.conditions, tell = e.conditions.AfterDecision(d, p.Generation, s.now())
+		e.conditions, eventDue = e.conditions.AfterDecision(d, p.Generation, s.now())
 	})
 	s.admission.resize(s.resizes.allocated(p))
-	if tell {
+	if eventDue {
 		s.countInfeasible(&d)
 		s.emitDecision(p, &d)
 	}

@@ -20,9 +20,9 @@ import (
 // restart, keeps running. If it uses features that are not supported, it is
 // only observed.
 func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState) (result podworker.Result, refused bool) {
-	unsupported, r, wanted := s.admission.result(p.UID)
+	unsupported, r, desired := s.admission.result(p.UID)
 	switch {
-	case !wanted: // its termination is about to begin
+	case !desired: // its termination is about to begin
 		return podworker.Result{}, true
 	case unsupported != "" && o.Running():
 		s.Events.Warning(pod.RefOf(p), admission.ReasonFeature, "The running pod is kept despite unsupported fields: "+unsupported)

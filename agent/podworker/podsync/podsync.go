@@ -365,11 +365,11 @@ func (s *Syncer) finishSync(ctx context.Context, p *v1.Pod, o *container.Observe
 	}
 	f.lastObserved = o
 	next = f.schedule(next)
-	if look := s.refresh(ctx, p, o); !look.IsZero() {
-		next = sooner(next, look)
+	if at := s.refresh(ctx, p, o); !at.IsZero() {
+		next = sooner(next, at)
 	}
-	if look := resized.next(s, p.UID); !look.IsZero() {
-		next = sooner(next, look)
+	if at := resized.next(s, p.UID); !at.IsZero() {
+		next = sooner(next, at)
 	}
 	return podworker.Result{Next: next}, nil
 }

@@ -51,12 +51,12 @@ func (s *Syncer) countRequested(before, after *v1.Pod) {
 }
 
 func (s *Syncer) countChange(name v1.ResourceName, requirement string, was, is v1.ResourceList) {
-	old, wanted := was[name], is[name]
+	old, desired := was[name], is[name]
 	operation := "increase"
-	switch d := wanted.Cmp(old); {
+	switch d := desired.Cmp(old); {
 	case d == 0:
 		return
-	case wanted.IsZero():
+	case desired.IsZero():
 		operation = "remove"
 	case old.IsZero():
 		operation = "add"

@@ -101,13 +101,13 @@ func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 
 // reconcile processes the API server's status of a pod whose spec has not
 // changed. It reports whether the pod needs a sync.
-func (r *resizes) reconcile(p *v1.Pod) (look bool) {
+func (r *resizes) reconcile(p *v1.Pod) (needsSync bool) {
 	r.change(p.UID, func(e *resizable) {
-		if look = e.fromJournal && e.takeConditions(p); look {
+		if needsSync = e.fromJournal && e.takeConditions(p); needsSync {
 			e.due = e.needsDecision()
 		}
 	})
-	return look
+	return needsSync
 }
 
 // needsDecision reports whether there is something to decide: the spec differs from the

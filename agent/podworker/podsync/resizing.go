@@ -130,11 +130,11 @@ func (s *Syncer) recordProgress(p *v1.Pod, settled bool) (done bool) {
 // new error.
 func (s *Syncer) resizeFailed(p *v1.Pod, why error) {
 	var of int64
-	tell := false
+	eventDue := false
 	s.resizes.change(p.UID, func(e *resizable) {
-		e.conditions, of, tell = e.conditions.AfterError(why, p.Generation, s.now())
+		e.conditions, of, eventDue = e.conditions.AfterError(why, p.Generation, s.now())
 	})
-	if tell {
+	if eventDue {
 		s.Events.Warning(pod.RefOf(p), resize.ReasonError, resize.EventMessage(resize.PrefixError, p, of, why.Error()))
 	}
 }
@@ -160,8 +160,8 @@ func (s *Syncer) observeResources(p *v1.Pod, o *container.Observed, f *syncState
 	}
 	if s.Cgroups != nil {
 		if l, err := s.Cgroups.Limits(group); err == nil {
-			wanted := criconfig.PodResources(p, s.nodeFor(p.UID, "", n))
-			w.Cgroup, w.DesiredCgroup = groupOf(&l, &wanted, n), wantedGroup(&wanted)
+			desired := criconfig.PodResources(p, s.nodeFor(p.UID, "", n))
+			w.Cgroup, w.DesiredCgroup = groupOf(&l, &desired, n), desiredCgroup(&desired)
 		}
 	}
 	return w
@@ -185,17 +185,17 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 	if r := cur.Resources; r != nil {
 		a = resize.Observed(r.CPUShares, r.CPUQuota, r.CPUPeriod, r.MemoryLimit)
 	}
-	wanted := resize.DesiredValues(p, c)
+	desired := resize.DesiredValues(p, c)
 	if s.Cgroups != nil {
 		if l, err := s.Cgroups.Limits(group); err == nil {
 			limits := criconfig.ContainerLimits(p, c, n)
-			a = read(a, &l, &limits, wanted, n)
+			a = read(a, &l, &limits, desired, n)
 		}
 	}
 	if n.CPUCFSQuota && s.CPUs.IgnoresQuota(p.UID, c.Name) { // no quota is the desired state
-		a.CPUQuota, a.CPUPeriod = resize.Recorded(wanted, 0).CPUQuota, 0
+		a.CPUQuota, a.CPUPeriod = resize.Recorded(desired, 0).CPUQuota, 0
 	}
-	a.MemoryRequest = resize.Known(wanted.MemoryRequest)
+	a.MemoryRequest = resize.Known(desired.MemoryRequest)
 	if had, ok := s.resizes.memory(p.UID, c.Name, cur.ID); ok {
 		a.MemoryRequest = resize.Known(had)
 	}
@@ -206,16 +206,16 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 // a weight differs between runtimes, and one weight stands for different
 // shares. Where a runtime can do all updates, its report counts. Otherwise a
 // weight only shows whether it is the desired one.
-func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted resize.Values, n *criconfig.Node) resize.Actual {
+func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, desired resize.Values, n *criconfig.Node) resize.Actual {
 	if l.MemoryMax.Known {
-		a.MemoryLimit = amountOf(l.MemoryMax, wanted.MemoryLimit)
+		a.MemoryLimit = amountOf(l.MemoryMax, desired.MemoryLimit)
 	}
 	if l.CPUQuota.Known {
 		a.CPUQuota, a.CPUPeriod = quotaOf(l, limits.CPUMax, n), int64(l.CPUPeriod)
 	}
-	switch shares := resize.Recorded(wanted, 0).CPUShares; {
+	switch shares := resize.Recorded(desired, 0).CPUShares; {
 	case !l.CPUWeight.Known:
-	case a.CPUShares.Known && (n.SwapAccounting || wanted.MemoryLimit <= 0):
+	case a.CPUShares.Known && (n.SwapAccounting || desired.MemoryLimit <= 0):
 	case l.CPUWeight.Value == limits.CPUWeight:
 		a.CPUShares = shares
 	case a.CPUShares.Known && a.CPUShares != shares:
@@ -229,50 +229,50 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 
 // groupOf returns the resources of the pod's cgroup in the form that the plan
 // compares.
-func groupOf(l *cgroups.Limits, wanted *cgroups.Resources, n *criconfig.Node) resize.CgroupLimits {
+func groupOf(l *cgroups.Limits, desired *cgroups.Resources, n *criconfig.Node) resize.CgroupLimits {
 	var g resize.CgroupLimits
 	if l.CPUWeight.Known {
 		g.CPUWeight = resize.Known(int64(l.CPUWeight.Value))
 	}
 	if l.CPUQuota.Known {
-		g.CPUQuota = quotaOf(l, wanted.CPUMax, n)
-		if period := wanted.CPUMax.Period; period != 0 && period != l.CPUPeriod && g.CPUQuota.Value > 0 {
+		g.CPUQuota = quotaOf(l, desired.CPUMax, n)
+		if period := desired.CPUMax.Period; period != 0 && period != l.CPUPeriod && g.CPUQuota.Value > 0 {
 			g.CPUQuota.Value = int64(float64(g.CPUQuota.Value) * float64(period) / float64(l.CPUPeriod))
 		}
 	}
 	if l.MemoryMax.Known {
-		g.MemoryMax = amountOf(l.MemoryMax, wanted.MemoryMax)
+		g.MemoryMax = amountOf(l.MemoryMax, desired.MemoryMax)
 	}
 	return g
 }
 
-// wantedGroup returns the desired resources of the pod's cgroup; a disabled
+// desiredCgroup returns the desired resources of the pod's cgroup; a disabled
 // quota is no quota.
-func wantedGroup(r *cgroups.Resources) resize.CgroupLimits {
+func desiredCgroup(r *cgroups.Resources) resize.CgroupLimits {
 	return resize.CgroupLimits{
 		CPUWeight: resize.Known(int64(r.CPUWeight)), CPUQuota: resize.Known(max(r.CPUMax.Quota, 0)), MemoryMax: resize.Known(r.MemoryMax),
 	}
 }
 
 // amountOf converts a limit to the plan's form, in which zero means none. The
-// kernel rounds bytes down to whole pages. A value that equals wanted rounded
-// down counts as wanted.
-func amountOf(f cgroups.Number, wanted int64) resize.Amount {
+// kernel rounds bytes down to whole pages. A value that equals desired rounded
+// down counts as desired.
+func amountOf(f cgroups.Number, desired int64) resize.Amount {
 	switch page := int64(os.Getpagesize()); {
 	case f.Value == cgroups.NoLimit:
 		return resize.Known(0)
-	case wanted > 0 && int64(f.Value) == wanted/page*page:
-		return resize.Known(wanted)
+	case desired > 0 && int64(f.Value) == desired/page*page:
+		return resize.Known(desired)
 	}
 	return resize.Known(int64(min(f.Value, 1<<62)))
 }
 
 // quotaOf converts a CPU quota to the plan's form. Systemd stores whole
-// percents of a CPU. A value that equals wanted rounded up counts as wanted.
-func quotaOf(l *cgroups.Limits, wanted cgroups.CPUMax, n *criconfig.Node) resize.Amount {
-	if n.CgroupDriver == criconfig.DriverSystemd && wanted.Quota > 0 && wanted.Period == l.CPUPeriod &&
-		l.CPUQuota.Value == uint64(wanted.Whole().Quota) {
-		return resize.Known(wanted.Quota)
+// percents of a CPU. A value that equals desired rounded up counts as desired.
+func quotaOf(l *cgroups.Limits, desired cgroups.CPUMax, n *criconfig.Node) resize.Amount {
+	if n.CgroupDriver == criconfig.DriverSystemd && desired.Quota > 0 && desired.Period == l.CPUPeriod &&
+		l.CPUQuota.Value == uint64(desired.Whole().Quota) {
+		return resize.Known(desired.Quota)
 	}
 	return amountOf(l.CPUQuota, 0)
 }
@@ -313,13 +313,13 @@ func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 	if err != nil {
 		return nil
 	}
-	wanted := criconfig.PodResources(p, n)
-	g := groupOf(&l, &wanted, n)
+	desired := criconfig.PodResources(p, n)
+	g := groupOf(&l, &desired, n)
 	a := &resize.PodActual{MemoryLimit: g.MemoryMax.Value}
-	if period := cmp.Or(wanted.CPUMax.Period, l.CPUPeriod); period > 0 {
+	if period := cmp.Or(desired.CPUMax.Period, l.CPUPeriod); period > 0 {
 		a.CPULimit = int64(float64(g.CPUQuota.Value) * 1000 / float64(period))
 	}
-	if l.CPUWeight.Value == wanted.CPUWeight {
+	if l.CPUWeight.Value == desired.CPUWeight {
 		requests := pod.Requests(p)
 		a.CPURequest = requests.Cpu().MilliValue()
 	}

@@ -20,7 +20,7 @@ func TestReadShares(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name   string
-		runs   int64 // shares, as the runtime tells them; 0 does not
+		runs   int64 // shares that the runtime reports; 0 for none
 		weight uint64
 		memory int64 // limit
 		noSwap bool
@@ -52,7 +52,7 @@ func TestReadShares(t *testing.T) {
 
 // A disabled quota is no step of a resize.
 func TestNoQuotaIsNoneForAResize(t *testing.T) {
-	wanted := wantedGroup(&cgroups.Resources{CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: cgroups.Unlimited, Period: 100000}})
+	wanted := desiredCgroup(&cgroups.Resources{CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: cgroups.Unlimited, Period: 100000}})
 	if wanted.CPUQuota != resize.Known(0) || wanted.CPUWeight != resize.Known(39) {
 		t.Errorf("%+v", wanted)
 	}
@@ -88,7 +88,7 @@ func TestWholePercentsOfSystemdAreSettled(t *testing.T) {
 		actual := read(resize.Actual{}, &has, &limits, resize.DesiredValues(p, c), n)
 		w := resize.State{
 			Containers: map[string]resize.Running{"c": {ID: "1", Actual: actual}},
-			Cgroup:     groupOf(&has, &group, n), DesiredCgroup: wantedGroup(&group),
+			Cgroup:     groupOf(&has, &group, n), DesiredCgroup: desiredCgroup(&group),
 		}
 		plan := resize.PlanOf(p, &w)
 		shows := actual.CPUQuota.Value * 1000 / actual.CPUPeriod

@@ -50,17 +50,17 @@ func (m *Manager) applyAPIStatus(st *podState, now time.Time) {
 		if t == nil || !t.unconfirmed {
 			continue
 		}
-		told := apiContainerStatus(st.pod, t.id)
-		if told == nil {
+		status := apiContainerStatus(st.pod, t.id)
+		if status == nil {
 			continue
 		}
 		t.unconfirmed, st.results = false, nil
-		starts := !t.result.Started && told.Started != nil && *told.Started
+		starts := !t.result.Started && status.Started != nil && *status.Started
 		if starts {
 			t.result.Started = true
 			m.stop(t.checks[startup])
 		}
-		t.result.Ready = t.result.Started && (told.Ready || t.checks[readiness] == nil)
+		t.result.Ready = t.result.Started && (status.Ready || t.checks[readiness] == nil)
 		if starts {
 			m.startWaiting(t, now)
 		}

@@ -12,7 +12,7 @@ import (
 // compare compares a config volume with the payload. same reports whether the
 // current directory has exactly the payload's files, with their content, owner
 // and mode. visible reports whether the volume's directory has a link for each of
-// them and no leftovers. Both are false if something cannot be read. Each Setup
+// them and no orphaned files. Both are false if something cannot be read. Each Setup
 // without changes calls compare, so it uses file descriptors and one buffer.
 func (w *writer) compare(current string, files payload) (same, visible bool) {
 	base, err := w.dir.Open(".")
@@ -38,7 +38,7 @@ func (w *writer) compare(current string, files payload) (same, visible bool) {
 }
 
 // allVisible reports whether the volume's directory has a name for each top-level
-// name of the payload, and nothing that may be a leftover.
+// name of the payload, and nothing that may be an orphaned file.
 func (w *writer) allVisible(dir int, current string, files payload) bool {
 	missing, good := topLevelCount(files), true
 	err := w.entries(dir, func(name []byte, kind byte) error {
@@ -47,7 +47,7 @@ func (w *writer) allVisible(dir int, current string, files payload) bool {
 		case hasPath(files, name):
 			missing--
 		case bytes.HasPrefix(name, []byte("..")), kind == unix.DT_LNK, kind == unix.DT_UNKNOWN:
-			good = false // perhaps a leftover: the caller checks it
+			good = false // perhaps an orphaned file: the caller checks it
 		}
 		return nil
 	})

@@ -255,8 +255,8 @@ func (w *writer) link(names []string, files payload) error {
 	return nil
 }
 
-// clean removes links to files that no longer exist, and leftovers of earlier
-// writes.
+// clean removes links to files that no longer exist, and orphaned files of
+// earlier writes.
 func (w *writer) clean(names []string, current string, files payload) error {
 	for _, name := range names {
 		var err error

@@ -46,15 +46,15 @@ func (m *Meter) setImages(ctx context.Context, info *runtimeapi.ImageFsInfoRespo
 	if len(all) == 0 || all[0].GetFsId().GetMountpoint() == "" {
 		return errors.New("runtime reports no image file system")
 	}
-	i, told := &m.known.image, all[0]
-	i.at, i.used, i.inodes = time.Unix(0, told.GetTimestamp()), nil, nil
-	if v := told.GetUsedBytes(); v != nil {
+	i, reported := &m.known.image, all[0]
+	i.at, i.used, i.inodes = time.Unix(0, reported.GetTimestamp()), nil, nil
+	if v := reported.GetUsedBytes(); v != nil {
 		i.used = &v.Value
 	}
-	if v := told.GetInodesUsed(); v != nil {
+	if v := reported.GetInodesUsed(); v != nil {
 		i.inodes = &v.Value
 	}
-	path := told.GetFsId().GetMountpoint()
+	path := reported.GetFsId().GetMountpoint()
 	if path == i.path && i.system != nil {
 		return nil
 	}

@@ -128,7 +128,7 @@ const (
 )
 
 // refresh acquires the lock, and measures everything unless the last results are fresh.
-// The caller must call leave unless look returns an error.
+// The caller must call unlock unless refresh returns an error.
 func (m *Meter) refresh(ctx context.Context) error {
 	if err := m.lock(ctx); err != nil {
 		return err

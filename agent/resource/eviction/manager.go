@@ -85,7 +85,7 @@ type Pods interface {
 
 // DiskUsage measures what pods use on disks.
 type DiskUsage interface {
-	// MeasureFully measures every pod anew.
+	// MeasureFully measures every pod again.
 	MeasureFully(context.Context) error
 	// Pod returns the usage of a pod, with its containers in the order of their names.
 	Pod(ctx context.Context, uid string, containers []string) (diskusage.PodUsage, error)

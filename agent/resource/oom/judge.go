@@ -70,8 +70,8 @@ func unclassifiedExits(l *podCounters, seen *container.Observed) []*container.Co
 		ends = append(ends, c)
 	}
 	slices.SortStableFunc(ends, func(a, b *container.Container) int {
-		if told := a.Reason == Reason; told != (b.Reason == Reason) {
-			if told {
+		if reported := a.Reason == Reason; reported != (b.Reason == Reason) {
+			if reported {
 				return -1
 			}
 			return 1

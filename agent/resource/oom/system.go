@@ -11,10 +11,10 @@ import (
 )
 
 // checkSystem compares the number of kills outside of pods with the previous one, and
-// reports a system OOM if it rose, no other top-level cgroup hit a limit, and told is
-// empty. told holds the victims that were reported already. The caller must hold the
-// lock.
-func (w *Watcher) checkSystem(node *criconfig.Node, outside uint64, told []string) {
+// reports a system OOM if it rose, no other top-level cgroup hit a limit, and reported
+// is empty. reported holds the victims that were reported already. The caller must hold
+// the lock.
+func (w *Watcher) checkSystem(node *criconfig.Node, outside uint64, reported []string) {
 	if outside <= w.outsideKills {
 		return
 	}
@@ -22,7 +22,7 @@ func (w *Watcher) checkSystem(node *criconfig.Node, outside uint64, told []strin
 	others := w.otherLimits(node)
 	limited := anyRose(w.otherLimitHits, others)
 	w.otherLimitHits = others
-	if !limited && len(told) == 0 {
+	if !limited && len(reported) == 0 {
 		w.systemOOM(nil)
 	}
 }

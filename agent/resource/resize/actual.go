@@ -135,14 +135,14 @@ func (a Actual) memoryChange(v Values) int {
 
 // limitChange compares limits; a missing one is the highest. Removing a limit is no
 // change: the API server does not allow it, and runtimes ignore it.
-func limitChange(has Amount, wanted int64) int {
+func limitChange(has Amount, desired int64) int {
 	switch {
-	case !has.Known || wanted <= 0:
+	case !has.Known || desired <= 0:
 		return 0
 	case has.Value <= 0:
 		return -1
 	}
-	return cmp.Compare(wanted, has.Value)
+	return cmp.Compare(desired, has.Value)
 }
 
 func sharesOf(milli int64) int64 {

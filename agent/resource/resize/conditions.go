@@ -70,9 +70,9 @@ func (c Conditions) PendingSince() time.Time {
 
 // AfterDecision returns the conditions after a decision on the pod of that generation.
 // After an allocation, call it once the allocation is stored. An allocation starts a
-// new resize, without the errors of the previous one. tell reports whether an event
-// is due: the resize started, or is deferred or infeasible for the first time.
-func (c Conditions) AfterDecision(d Decision, generation int64, now time.Time) (after Conditions, tell bool) {
+// new resize, without the errors of the previous one. eventDue is true if the
+// resize started, or is deferred or infeasible for the first time.
+func (c Conditions) AfterDecision(d Decision, generation int64, now time.Time) (after Conditions, eventDue bool) {
 	switch d.Outcome {
 	case Unchanged:
 		c.Pending = nil
@@ -107,9 +107,9 @@ func (c Conditions) AfterCheck(settled bool, generation int64, now time.Time) (a
 }
 
 // AfterError returns the conditions after a plan was rejected or a step failed. Like the
-// kubelet, it keeps the generation of the resize in progress. tell reports whether
-// the error is new or has changed: an event is due.
-func (c Conditions) AfterError(err error, generation int64, now time.Time) (after Conditions, of int64, tell bool) {
+// kubelet, it keeps the generation of the resize in progress. eventDue is true
+// if the error is new or has changed.
+func (c Conditions) AfterError(err error, generation int64, now time.Time) (after Conditions, of int64, eventDue bool) {
 	was := c.InProgress
 	if was != nil {
 		generation = was.ObservedGeneration

@@ -40,8 +40,8 @@ func Sort(list []Pending) {
 
 // grows reports whether the pod's total request of cpu or memory increases.
 func (p *Pending) grows() bool {
-	wanted, given := pod.Requests(p.Pod), pod.Requests(p.Allocation.Apply(p.Pod))
-	return more(wanted, given, v1.ResourceCPU) || more(wanted, given, v1.ResourceMemory)
+	desired, given := pod.Requests(p.Pod), pod.Requests(p.Allocation.Apply(p.Pod))
+	return more(desired, given, v1.ResourceCPU) || more(desired, given, v1.ResourceMemory)
 }
 
 func more(a, b v1.ResourceList, name v1.ResourceName) bool {

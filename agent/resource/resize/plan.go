@@ -121,8 +121,8 @@ func PlanOf(p *v1.Pod, w *State) Plan {
 		if !ok || kind == pod.Ephemeral {
 			continue
 		}
-		wanted := DesiredValues(p, c)
-		byMemory, byCPU := running.Actual.memoryChange(wanted), running.Actual.cpuChange(wanted, w.NoCPUQuota)
+		desired := DesiredValues(p, c)
+		byMemory, byCPU := running.Actual.memoryChange(desired), running.Actual.cpuChange(desired, w.NoCPUQuota)
 		mayRestart := kind == pod.Main || pod.IsRestartableInit(c)
 		if mayRestart && (byMemory != 0 && restarts(c, v1.ResourceMemory) || byCPU != 0 && restarts(c, v1.ResourceCPU)) {
 			plan.Restart = append(plan.Restart, Restart{
@@ -131,7 +131,7 @@ func PlanOf(p *v1.Pod, w *State) Plan {
 			})
 			continue
 		}
-		step := Step{Kind: Update, Container: c.Name, ID: running.ID, Values: wanted}
+		step := Step{Kind: Update, Container: c.Name, ID: running.ID, Values: desired}
 		if byCPU != 0 {
 			step.Resource = v1.ResourceCPU
 			cpu = append(cpu, change{step, byCPU})
@@ -139,11 +139,11 @@ func PlanOf(p *v1.Pod, w *State) Plan {
 		if byMemory != 0 {
 			step.Resource = v1.ResourceMemory
 			if byCPU != 0 {
-				step.Values = running.Actual.withActualCPU(wanted)
+				step.Values = running.Actual.withActualCPU(desired)
 			}
 			memory = append(memory, change{step, byMemory})
-			if limitChange(running.Actual.MemoryLimit, wanted.MemoryLimit) < 0 {
-				plan.lowered = append(plan.lowered, lowered{c.Name, wanted.MemoryLimit})
+			if limitChange(running.Actual.MemoryLimit, desired.MemoryLimit) < 0 {
+				plan.lowered = append(plan.lowered, lowered{c.Name, desired.MemoryLimit})
 			}
 		}
 	}
@@ -178,13 +178,13 @@ func (a Actual) withActualCPU(v Values) Values {
 }
 
 // steps appends the steps for one resource.
-func (p *Plan) steps(name v1.ResourceName, changes []change, limit, wantedLimit, weight, wantedWeight Amount) {
-	byLimit, byWeight := limitChange(limit, valueOrZero(wantedLimit)), 0
-	if weight.Known && valueOrZero(wantedWeight) > 0 {
-		byWeight = cmp.Compare(wantedWeight.Value, weight.Value)
+func (p *Plan) steps(name v1.ResourceName, changes []change, limit, desiredLimit, weight, desiredWeight Amount) {
+	byLimit, byWeight := limitChange(limit, valueOrZero(desiredLimit)), 0
+	if weight.Known && valueOrZero(desiredWeight) > 0 {
+		byWeight = cmp.Compare(desiredWeight.Value, weight.Value)
 	}
-	podLimit := Step{Kind: PodLimit, Resource: name, Amount: wantedLimit.Value}
-	podWeight := Step{Kind: PodWeight, Resource: name, Amount: wantedWeight.Value}
+	podLimit := Step{Kind: PodLimit, Resource: name, Amount: desiredLimit.Value}
+	podWeight := Step{Kind: PodWeight, Resource: name, Amount: desiredWeight.Value}
 	if byLimit > 0 {
 		p.Steps = append(p.Steps, podLimit)
 	}

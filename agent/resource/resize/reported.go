@@ -29,9 +29,9 @@ func FromStatus(p *v1.Pod) Allocation {
 		a.Containers[name] = r
 	}
 	if own := a.Pod; own != nil && p.Status.Resources != nil {
-		put := func(list, told v1.ResourceList) {
+		put := func(list, reported v1.ResourceList) {
 			for name, asked := range list {
-				has, known := told[name]
+				has, known := reported[name]
 				if !known || !pod.IsSupportedPodLevelResource(name) {
 					continue
 				}
@@ -58,13 +58,13 @@ func sameInPages(name v1.ResourceName, asked, has resource.Quantity) bool {
 }
 
 // report overwrites cpu and memory in list with the reported values.
-func report(list, told v1.ResourceList) {
+func report(list, reported v1.ResourceList) {
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		asked, ok := list[name]
 		if !ok {
 			continue
 		}
-		switch has, known := told[name]; {
+		switch has, known := reported[name]; {
 		case !known && !asked.IsZero():
 			delete(list, name)
 		case known:

@@ -20,14 +20,14 @@ const pollInterval = 2 * time.Minute
 
 // follow loads the file at its start and after each change, until ctx ends.
 func (b *bundle) follow(ctx context.Context) {
-	told := false
+	logged := false
 	for {
 		err := b.watch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if !told {
-			told = true
+		if !logged {
+			logged = true
 			b.log.Warn("cannot watch client CA file, polling it", "path", b.path, "interval", pollInterval, "error", err)
 		}
 		_ = b.load() // has logged the error

@@ -45,7 +45,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	go func() { ended <- d.Begin(r.Context()) }()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	control, lines := http.NewResponseController(w), json.NewEncoder(w)
-	tell := func(line DrainProgress) bool {
+	send := func(line DrainProgress) bool {
 		// The server's deadline is for a whole response.
 		return errors.Join(control.SetWriteDeadline(time.Now().Add(writeTimeout)), lines.Encode(line), control.Flush()) == nil
 	}
@@ -54,7 +54,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	for last := -1; ; {
 		if left := d.Remaining(); left != last {
 			last = left
-			if !tell(DrainProgress{Remaining: left}) {
+			if !send(DrainProgress{Remaining: left}) {
 				return // Begin ends with the request
 			}
 		}
@@ -65,7 +65,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				line.Error = err.Error()
 			}
-			tell(line)
+			send(line)
 			return
 		}
 	}

@@ -34,16 +34,16 @@ type session struct {
 	onStart    func()
 	closeStdin func()
 
-	streams []*stream
-	stdin   uint32 // stream ID; 0 if there is none
-	resize  uint32 // stream ID; 0 if there is none
-	told    statusBuffer
-	pongs   chan uint32
+	streams    []*stream
+	stdin      uint32 // stream ID; 0 if there is none
+	resize     uint32 // stream ID; 0 if there is none
+	statusText statusBuffer
+	pongs      chan uint32
 }
 
 func newSession(conn net.Conn, in *bufio.Reader, c *Session, fail context.CancelCauseFunc) *session {
 	s := &session{conn: conn, in: in, c: c, fail: fail, pongs: make(chan uint32, maxPongs)}
-	s.add("error", &s.told)
+	s.add("error", &s.statusText)
 	if c.Stdin != nil {
 		s.stdin = s.add("stdin", nil)
 	}

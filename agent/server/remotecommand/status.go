@@ -42,7 +42,7 @@ type outcome struct {
 // incomplete one.
 func (s *session) status() *outcome {
 	var status metav1.Status
-	if json.Unmarshal(s.told.Bytes(), &status) != nil {
+	if json.Unmarshal(s.statusText.Bytes(), &status) != nil {
 		return nil
 	}
 	return outcomeOf(&status)

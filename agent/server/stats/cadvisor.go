@@ -27,11 +27,11 @@ var groupFamilies = []struct {
 	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", cfsCounter(func(c *cgroups.CPUStats) cgroups.Number { return c.ThrottledPeriods })},
 	{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set in bytes.", workingSetBytes},
 	{metrics.KindGauge, "container_memory_usage_bytes", "Current memory usage in bytes, including page cache.", func(r *row) (float64, bool) { return valueOf(r.usage) }},
-	{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return valueOf(r.figures.Memory.Anon) }},
-	{metrics.KindGauge, "container_memory_cache", "Number of bytes of page cache memory.", func(r *row) (float64, bool) { return valueOf(r.figures.Memory.File) }},
+	{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return valueOf(r.stats.Memory.Anon) }},
+	{metrics.KindGauge, "container_memory_cache", "Number of bytes of page cache memory.", func(r *row) (float64, bool) { return valueOf(r.stats.Memory.File) }},
 	{metrics.KindGauge, "container_memory_swap", "Swap usage in bytes.", swapBytes},
 	{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit in bytes; 0 is none.", memoryLimit},
-	{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return valueOf(r.figures.Events.OOMKill) }},
+	{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return valueOf(r.stats.Events.OOMKill) }},
 	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Total time in which some tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Some })},
 	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Total time in which all tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Full })},
 	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Total time in which some tasks waited for memory, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.MemoryPressure.Some })},
@@ -129,7 +129,7 @@ func (s *Stats) writeGroups(out *metrics.Stream, g *collected) {
 	for _, f := range ioFamilies {
 		out.Family(metrics.KindCounter, f.name, f.help)
 		for i := range g.rows {
-			if value := f.value(&g.rows[i].figures.IO); value.Known {
+			if value := f.value(&g.rows[i].stats.IO); value.Known {
 				out.Sample(float64(value.Value), g.rows[i].labels, s.device)
 			}
 		}
@@ -228,7 +228,7 @@ func (r *row) start(m *Machine) time.Time {
 }
 
 func memoryLimit(r *row) (float64, bool) {
-	limit := r.figures.Memory.Max
+	limit := r.stats.Memory.Max
 	if limit.Value == cgroups.NoLimit {
 		limit.Value = 0
 	}
@@ -239,14 +239,14 @@ func memoryLimit(r *row) (float64, bool) {
 // The kernel has the counters for all cgroups.
 func cfsCounter(of func(*cgroups.CPUStats) cgroups.Number) func(*row) (float64, bool) {
 	return func(r *row) (float64, bool) {
-		value := of(&r.figures.CPU)
-		return float64(value.Value), value.Known && r.figures.CPU.Periods.Value > 0
+		value := of(&r.stats.CPU)
+		return float64(value.Value), value.Known && r.stats.CPU.Periods.Value > 0
 	}
 }
 
 func pressure(of func(*cgroups.Stats) *cgroups.Stall) func(*row) (float64, bool) {
 	return func(r *row) (float64, bool) {
-		stall := of(&r.figures)
+		stall := of(&r.stats)
 		return float64(stall.Total) / 1e6, stall.Known
 	}
 }

@@ -19,11 +19,11 @@ type row struct {
 	pod       *Pod
 	container *Container
 
-	at      time.Time // when the cgroup was read
-	figures cgroups.Stats
-	rate    cgroups.Number // CPU usage in nanocores
+	at    time.Time // when the cgroup was read
+	stats cgroups.Stats
+	rate  cgroups.Number // CPU usage in nanocores
 
-	// Derived from figures; the stats API needs pointers to them.
+	// Derived from stats; the stats API needs pointers to them.
 	nanoseconds, usage, workingSet, available, swapAvailable cgroups.Number
 
 	labels []byte // of the metrics' text form
@@ -91,7 +91,7 @@ func (s *Stats) read(g *collected, reader *cgroups.Reader, parts cgroups.Parts, 
 	}
 	g.rows = append(g.rows, r)
 	into := &g.rows[len(g.rows)-1]
-	if err := reader.Read(r.cgroup, parts, &into.figures); err != nil {
+	if err := reader.Read(r.cgroup, parts, &into.stats); err != nil {
 		g.rows = g.rows[:len(g.rows)-1]
 		if !errors.Is(err, fs.ErrNotExist) {
 			g.readFailed = true
@@ -103,9 +103,9 @@ func (s *Stats) read(g *collected, reader *cgroups.Reader, parts cgroups.Parts, 
 	into.derive(&g.machine)
 }
 
-// derive fills the fields that are computed from figures.
+// derive fills the fields that are computed from stats.
 func (r *row) derive(m *Machine) {
-	f := &r.figures
+	f := &r.stats
 	if r.isNode() {
 		// The root cgroup has no limits and no swap stats.
 		f.Memory.Max = cgroups.Number{Value: m.Memory, Known: true}

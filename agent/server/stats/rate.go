@@ -56,10 +56,10 @@ func (r rates) update(rows []row) {
 	}
 	for i := range rows {
 		row := &rows[i]
-		if !row.figures.CPU.Usage.Known {
+		if !row.stats.CPU.Usage.Known {
 			continue
 		}
-		now := r[row.cgroup].next(row.at, row.figures.CPU.Usage.Value)
+		now := r[row.cgroup].next(row.at, row.stats.CPU.Usage.Value)
 		now.pass = pass
 		r[row.cgroup] = now
 		row.rate = now.rate

@@ -132,7 +132,7 @@ func incomplete(r *row) string {
 	}
 }
 
-func cpuSeconds(r *row) (float64, bool) { return seconds(r.figures.CPU.Usage) }
+func cpuSeconds(r *row) (float64, bool) { return seconds(r.stats.CPU.Usage) }
 
 // seconds converts a figure in microseconds.
 func seconds(f cgroups.Number) (float64, bool) { return float64(f.Value) / 1e6, f.Known }
@@ -141,10 +141,10 @@ func valueOf(f cgroups.Number) (float64, bool) { return float64(f.Value), f.Know
 
 func workingSetBytes(r *row) (float64, bool) { return valueOf(r.workingSet) }
 
-func swapBytes(r *row) (float64, bool) { return valueOf(r.figures.Memory.SwapCurrent) }
+func swapBytes(r *row) (float64, bool) { return valueOf(r.stats.Memory.SwapCurrent) }
 
 func swapLimit(r *row) (float64, bool) {
-	limit := r.figures.Memory.SwapMax
+	limit := r.stats.Memory.SwapMax
 	return float64(limit.Value), limit.Known && limit.Value != cgroups.NoLimit
 }
 

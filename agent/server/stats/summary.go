@@ -132,8 +132,8 @@ func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
 			out.CPU, out.Memory, out.Swap = p.cpu, p.memory, p.swap
 			if full {
 				out.IO = p.io
-				if r.figures.Pids.Known {
-					out.ProcessStats = &statsapi.ProcessStats{ProcessCount: valuePtr(&r.figures.Pids)}
+				if r.stats.Pids.Known {
+					out.ProcessStats = &statsapi.ProcessStats{ProcessCount: valuePtr(&r.stats.Pids)}
 				}
 			}
 			continue
@@ -157,7 +157,7 @@ type commonStats struct {
 
 // commonStats returns the pieces of a row. They point into the row.
 func (r *row) commonStats() commonStats {
-	f, at := &r.figures, metav1.NewTime(r.at)
+	f, at := &r.stats, metav1.NewTime(r.at)
 	all := &struct {
 		cpu    statsapi.CPUStats
 		memory statsapi.MemoryStats

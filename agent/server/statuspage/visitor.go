@@ -91,8 +91,8 @@ func cookieOf(token string) string {
 }
 
 // equalSecrets compares two secrets in constant time.
-func equalSecrets(given, wanted string) bool {
-	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(wanted))
+func equalSecrets(given, expected string) bool {
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(expected))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 

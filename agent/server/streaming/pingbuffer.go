@@ -41,10 +41,10 @@ const maxHeld = 4 << 10
 // pingBuffer buffers the client's pings while there is unread output of the runtime. A
 // runtime closes its connection at the end of a session while its output is still in
 // flight, megabytes of it if the client is slow. A byte that arrives then is answered
-// with a reset (RFC 9293, section 3.6.1), and the output in flight is dropped. To the
-// client that looks like the end of the output: the tail of a file of kubectl cp was
-// missing when a ping of the API server, which sends one every five seconds, arrived
-// at that moment.
+// with a reset (RFC 9293, section 3.6.1), and the output in flight is dropped. The
+// client cannot distinguish that from the end of the output: the tail of a file of
+// kubectl cp was missing when a ping of the API server, which sends one every five
+// seconds, arrived at that moment.
 type pingBuffer struct {
 	runtime net.Conn
 	held    atomic.Bool // pings is not empty

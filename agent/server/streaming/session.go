@@ -222,7 +222,7 @@ func (s *session) expire() {
 	s.close()
 }
 
-// startDrain starts the timer that ends the session after linger. said means that the
+// startDrain starts the timer that ends the session after drainTimeout. said means that the
 // runtime has closed its write side.
 func (s *session) startDrain(said bool) {
 	s.mu.Lock()
@@ -235,7 +235,7 @@ func (s *session) startDrain(said bool) {
 }
 
 // drainExpired ends the session unless output still reaches the client: on a slow link,
-// sending the kernel's buffer takes longer than linger.
+// sending the kernel's buffer takes longer than drainTimeout.
 func (s *session) drainExpired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,12 +46,12 @@ func (u *upgrade) protocol() string {
 
 // upgradeOf parses a client's upgrade request.
 func upgradeOf(r *http.Request) (*upgrade, error) {
-	wanted := r.Header.Values("Upgrade")
-	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || len(wanted) != 1 || !hasToken(r.Header.Values("Connection"), "upgrade") {
+	protocols := r.Header.Values("Upgrade")
+	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || len(protocols) != 1 || !hasToken(r.Header.Values("Connection"), "upgrade") {
 		return nil, errNoUpgrade
 	}
-	u := &upgrade{webSocket: strings.EqualFold(wanted[0], protocolWebSocket)}
-	if !u.webSocket && !strings.EqualFold(wanted[0], protocolSPDY) {
+	u := &upgrade{webSocket: strings.EqualFold(protocols[0], protocolWebSocket)}
+	if !u.webSocket && !strings.EqualFold(protocols[0], protocolSPDY) {
 		return nil, errNoUpgrade
 	}
 	if r.ContentLength != 0 {

@@ -63,8 +63,8 @@ type slot[V any] struct {
 	tried    int // the value of renewals that the last fetch covered
 }
 
-func newReadCache[K comparable, V any](o *Objects, fetch func(context.Context, K) (V, validity, error), patience, missing time.Duration) *readCache[K, V] {
-	return &readCache[K, V]{o: o, fetch: fetch, timeout: patience, missing: missing, slots: make(map[K]*slot[V])}
+func newReadCache[K comparable, V any](o *Objects, fetch func(context.Context, K) (V, validity, error), timeout, missing time.Duration) *readCache[K, V] {
+	return &readCache[K, V]{o: o, fetch: fetch, timeout: timeout, missing: missing, slots: make(map[K]*slot[V])}
 }
 
 // usable reports whether the value may be returned.
@@ -212,11 +212,11 @@ func (d *readCache[K, V]) invalidate(stale func(K) bool) {
 }
 
 // retain drops the entries that are no longer referenced.
-func (d *readCache[K, V]) retain(wanted func(K) bool) {
+func (d *readCache[K, V]) retain(referenced func(K) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, s := range d.slots {
-		if !wanted(k) {
+		if !referenced(k) {
 			delete(d.slots, k)
 			if s.out {
 				s.out = false

@@ -88,7 +88,7 @@ func (o *Objects) SetReferencingPods(pods []*v1.Pod) {
 	fresh := referencesOf(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { _, known := o.pods[p.UID]; return known }))
 	o.pods = w.pods
 	for k, e := range o.entries {
-		if _, wanted := w.objects[k]; !wanted {
+		if _, referenced := w.objects[k]; !referenced {
 			delete(o.entries, k)
 			e.drop()
 		}

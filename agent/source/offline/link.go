@@ -55,10 +55,10 @@ func (s *Store) recordResponse(err error) {
 		return
 	}
 	s.mu.Lock()
-	first, told := !s.link.contacted, s.link.outageLogged
+	first, logged := !s.link.contacted, s.link.outageLogged
 	s.link.contacted, s.link.outageLogged = true, false
 	s.mu.Unlock()
-	if first && told {
+	if first && logged {
 		s.config.Log.Info("resumed reading objects from API server")
 	}
 }

@@ -37,8 +37,8 @@ type device struct {
 }
 
 // openDevice opens a TPM's device, or the socket of an emulator. All commands
-// together must complete within patience.
-func openDevice(path string, patience time.Duration) (*device, error) {
+// together must complete within timeout.
+func openDevice(path string, timeout time.Duration) (*device, error) {
 	var info unix.Stat_t
 	if err := unix.Stat(path, &info); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -62,7 +62,7 @@ func openDevice(path string, patience time.Duration) (*device, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: op, Path: path, Err: err}
 	}
-	return &device{fd: fd, deadline: time.Now().Add(patience)}, nil
+	return &device{fd: fd, deadline: time.Now().Add(timeout)}, nil
 }
 
 // Send implements transport.TPM: it sends a command and returns the response.

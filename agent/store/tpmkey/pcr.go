@@ -15,29 +15,29 @@ import (
 // readPCRs reads PCRs of the SHA-256 bank. indexes must be ascending. A TPM
 // returns any number of them at a time, the lowest first.
 func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
-	var wanted, out []pcr
+	var remaining, out []pcr
 	for _, index := range indexes {
-		wanted = append(wanted, pcr{index: index})
+		remaining = append(remaining, pcr{index: index})
 	}
-	for len(wanted) > 0 {
-		read, err := tpm2.PCRRead{PCRSelectionIn: pcrSelection(wanted)}.Execute(t)
+	for len(remaining) > 0 {
+		read, err := tpm2.PCRRead{PCRSelectionIn: pcrSelection(remaining)}.Execute(t)
 		if err != nil {
 			return nil, &stepError{stepPCRs, err}
 		}
 		values := read.PCRValues.Digests
 		if len(values) == 0 {
-			return nil, fmt.Errorf("the TPM has no PCR %d in a SHA-256 bank: enable the bank in the firmware (tpm2_pcrallocate), or seal without PCRs", wanted[0].index)
+			return nil, fmt.Errorf("the TPM has no PCR %d in a SHA-256 bank: enable the bank in the firmware (tpm2_pcrallocate), or seal without PCRs", remaining[0].index)
 		}
-		if len(values) > len(wanted) || countSelected(read.PCRSelectionOut) != len(values) {
+		if len(values) > len(remaining) || countSelected(read.PCRSelectionOut) != len(values) {
 			return nil, errors.New("the TPM returned PCRs that were not requested")
 		}
 		for i, value := range values {
-			if len(value.Buffer) != sha256.Size || !selects(read.PCRSelectionOut, wanted[i].index) {
+			if len(value.Buffer) != sha256.Size || !selects(read.PCRSelectionOut, remaining[i].index) {
 				return nil, errors.New("the TPM returned PCRs that were not requested")
 			}
-			out = append(out, pcr{wanted[i].index, [sha256.Size]byte(value.Buffer)})
+			out = append(out, pcr{remaining[i].index, [sha256.Size]byte(value.Buffer)})
 		}
-		wanted = wanted[len(values):]
+		remaining = remaining[len(values):]
 	}
 	return out, nil
 }

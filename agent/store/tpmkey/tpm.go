@@ -77,8 +77,8 @@ func (s *Sealed) Unseal(device string) ([]byte, error) {
 
 // withTPM opens a TPM, calls do with it, and closes it. It appends remedies to
 // errors.
-func withTPM(path string, patience time.Duration, do func(transport.TPM) error) (err error) {
-	d, err := openDevice(path, patience)
+func withTPM(path string, timeout time.Duration, do func(transport.TPM) error) (err error) {
+	d, err := openDevice(path, timeout)
 	if err != nil {
 		return addOpenRemedy(err, sysfs)
 	}

@@ -50,7 +50,7 @@ type Container struct {
 	Config json.RawMessage
 }
 
-// info is what containerd tells beside the status when asked for more.
+// info is what containerd reports in addition to the status if verbose is set.
 type info struct {
 	PID    int             `json:"pid"`
 	Config json.RawMessage `json:"config"`

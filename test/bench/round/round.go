@@ -1,4 +1,4 @@
-// Package round is what the bare client on a board tells of its pods.
+// Package round is what the bare client on a board reports of its pods.
 package round
 
 import "time"

@@ -44,7 +44,7 @@ func (d *drain) run() {
 	}
 }
 
-// finish tells that the program has ended.
+// finish must be called when the program has ended.
 func (d *drain) finish() {
 	end := time.Now().Add(outputLimit)
 	d.end.Store(&end)

@@ -104,7 +104,7 @@ func exitCode(ps *os.ProcessState, err error) (int, error) {
 	return ps.ExitCode(), nil
 }
 
-// put writes the operation's input beside the wanted path and renames it, so
+// put writes the operation's input next to the requested path and renames it, so
 // that a program that watches the folder sees the whole file at once.
 func put(f wire.File, o *op) (err error) {
 	dir, base := filepath.Split(filepath.Clean(f.Path))

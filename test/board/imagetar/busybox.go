@@ -59,7 +59,7 @@ func Applets(program []byte) ([]string, error) {
 	return names, nil
 }
 
-// isApplet tells whether a string can be the name of an applet.
+// isApplet reports whether a string can be the name of an applet.
 func isApplet(name []byte) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789_-["
 	return len(name) > 0 && len(name) <= 32 && len(bytes.TrimLeft(name, letters)) == 0

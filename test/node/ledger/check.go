@@ -13,15 +13,15 @@ import (
 
 const running = "RUNNING"
 
-// look is a census by UID.
-type look struct {
+// snapshot is a census by UID.
+type snapshot struct {
 	*census.Census
 	ready map[string][]string            // ids of sandboxes
 	runs  map[string]map[string][]string // ids of running containers, by name
 }
 
-func lookAt(c *census.Census) look {
-	v := look{Census: c, ready: map[string][]string{}, runs: map[string]map[string][]string{}}
+func snapshotOf(c *census.Census) snapshot {
+	v := snapshot{Census: c, ready: map[string][]string{}, runs: map[string]map[string][]string{}}
 	for _, s := range c.Sandboxes {
 		if s.Ready {
 			v.ready[s.UID] = append(v.ready[s.UID], s.ID)
@@ -39,13 +39,13 @@ func lookAt(c *census.Census) look {
 	return v
 }
 
-// active says whether anything of the pod runs.
-func (v look) active(uid string) bool { return len(v.ready[uid]) > 0 || len(v.runs[uid]) > 0 }
+// active reports whether anything of the pod runs.
+func (v snapshot) active(uid string) bool { return len(v.ready[uid]) > 0 || len(v.runs[uid]) > 0 }
 
 // Faults says what of a census must never be, however little has settled. It
 // notes which versions of ConfigMaps the pods have.
 func (l *Ledger) Faults(c *census.Census) []string {
-	v := lookAt(c)
+	v := snapshotOf(c)
 	faults := doubles(v)
 	for _, uid := range slices.Sorted(maps.Keys(l.pods)) {
 		k := l.pods[uid]
@@ -62,7 +62,7 @@ func (l *Ledger) Faults(c *census.Census) []string {
 }
 
 // doubles are pods, containers and names that run twice.
-func doubles(v look) (faults []string) {
+func doubles(v snapshot) (faults []string) {
 	for _, uid := range slices.Sorted(maps.Keys(v.ready)) {
 		if ids := v.ready[uid]; len(ids) > 1 {
 			faults = append(faults, fmt.Sprintf("pod %s has %d ready sandboxes %v", uid, len(ids), ids))
@@ -90,7 +90,7 @@ func doubles(v look) (faults []string) {
 
 // reruns are containers that were started after the API server had the pod's
 // end: each start has a log of its own.
-func (k *known) reruns(v look) (faults []string) {
+func (k *known) reruns(v snapshot) (faults []string) {
 	for name, last := range k.end {
 		if n, ok := v.Runs[string(k.spec.UID)][name]; ok && n > int(last) {
 			faults = append(faults, fmt.Sprintf("pod %s had ended after %d restarts of container %s, and there is a log of run %d", k, last, name, n))
@@ -101,7 +101,7 @@ func (k *known) reruns(v look) (faults []string) {
 
 // contents checks the ConfigMaps of a pod whose main containers run: a version
 // that once was current, and none before one that was there already.
-func (l *Ledger) contents(k *known, v look) (faults []string) {
+func (l *Ledger) contents(k *known, v snapshot) (faults []string) {
 	uid := string(k.spec.UID)
 	if !k.runsIn(v) {
 		return nil
@@ -118,9 +118,9 @@ func (l *Ledger) contents(k *known, v look) (faults []string) {
 	return faults
 }
 
-// runsIn says whether all main containers run, for the runtime and for the
-// kernel.
-func (k *known) runsIn(v look) bool {
+// runsIn reports whether all main containers run, according to the runtime and to
+// the kernel.
+func (k *known) runsIn(v snapshot) bool {
 	uid := string(k.spec.UID)
 	for i := range k.spec.Spec.Containers {
 		alive := func(id string) bool { return v.Alive[id] == uid }
@@ -134,7 +134,7 @@ func (k *known) runsIn(v look) bool {
 // Missing are the pods that have to run after a power cut, with the API server
 // or without, and do not yet.
 func (l *Ledger) Missing(c *census.Census) (missing []string) {
-	v := lookAt(c)
+	v := snapshotOf(c)
 	for _, uid := range slices.Sorted(maps.Keys(l.pods)) {
 		if k := l.pods[uid]; k.due() && !k.runsIn(v) {
 			missing = append(missing, fmt.Sprintf("pod %s has ready sandboxes %v and running containers %v", k, v.ready[uid], v.runs[uid]))
@@ -154,18 +154,18 @@ func (l *Ledger) Due() (names []string) {
 	return names
 }
 
-// due says whether the pod has to come back. One that runs to an end may have
-// come to it where the API server has not heard.
+// due reports whether the pod has to come back. One that runs to an end may have
+// ended without a report to the API server.
 func (k *known) due() bool {
 	return k.ran && k.end == nil && !k.doomed && !k.gone && k.spec.Spec.RestartPolicy == corev1.RestartPolicyAlways
 }
 
-// Unsettled says what of a census is not yet as it is when board and API
-// server have come to rest; Heard has to be told before of the pods that the
-// API server has. When all is settled, what was deleted by force is off the
+// Unsettled returns what of a census is not yet as it is when board and API
+// server have come to rest. Observe must have been called before with the pods
+// that the API server has. When all is settled, what was deleted by force is off the
 // board for good as well.
 func (l *Ledger) Unsettled(c *census.Census) (waits []string) {
-	v := lookAt(c)
+	v := snapshotOf(c)
 	at := make(map[string]bool)
 	for _, uid := range slices.Sorted(maps.Keys(l.pods)) {
 		k := l.pods[uid]
@@ -177,7 +177,7 @@ func (l *Ledger) Unsettled(c *census.Census) (waits []string) {
 			waits = append(waits, fmt.Sprintf("pod %s: %s", k, why))
 		}
 	}
-	waits = append(waits, leftovers(v, at)...)
+	waits = append(waits, orphans(v, at)...)
 	if len(waits) == 0 {
 		for _, k := range l.pods {
 			k.forced = k.forced && !k.gone
@@ -186,7 +186,7 @@ func (l *Ledger) Unsettled(c *census.Census) (waits []string) {
 	return waits
 }
 
-func (l *Ledger) waits(k *known, v look) []string {
+func (l *Ledger) waits(k *known, v snapshot) []string {
 	uid := string(k.spec.UID)
 	switch {
 	case k.spec.DeletionTimestamp != nil || k.doomed:
@@ -235,9 +235,9 @@ func tooMany(kind string, counts map[string]int, most int) (waits []string) {
 	return waits
 }
 
-// leftovers are what is on the board of pods that the API server has not, and
-// what there is too much of the others.
-func leftovers(v look, at map[string]bool) (waits []string) {
+// orphans returns what is on the board of pods that the API server does not have,
+// and surplus containers and sandboxes of the others.
+func orphans(v snapshot, at map[string]bool) (waits []string) {
 	sandboxes, containers := map[string]int{}, map[string]int{}
 	listed := map[string]bool{}
 	for _, s := range v.Sandboxes {

@@ -1,5 +1,5 @@
-// Package ledger keeps what the API server has said of a board's pods, across
-// power cuts of the board, and tells from it what a census of the board must
+// Package ledger records what the API server has reported of a board's pods, across
+// power cuts of the board, and derives from it what a census of the board must
 // have, may have and must not have. It decides by what is known exactly: a pod
 // that the API server had as Running has to run again, one that it had as
 // ended or had no more must not.
@@ -34,7 +34,7 @@ type Ledger struct {
 // known is what is known of a pod.
 type known struct {
 	spec     *corev1.Pod // as the API server had it last
-	since    int         // cuts before it was first heard of
+	since    int         // cuts before it was first observed
 	ran      bool        // the API server had it as Running
 	end      map[string]int32
 	doomed   bool // its deletion was asked for
@@ -90,15 +90,14 @@ func (l *Ledger) Live() []*corev1.Pod {
 	return live
 }
 
-// Heard notes all the pods that the API server has now, and says what must not
-// be.
-func (l *Ledger) Heard(pods []corev1.Pod) []string {
+// Observe records all the pods that the API server has now, and returns the faults.
+func (l *Ledger) Observe(pods []corev1.Pod) []string {
 	var faults []string
 	listed := make(map[string]bool, len(pods))
 	for i := range pods {
 		p := &pods[i]
 		listed[string(p.UID)] = true
-		faults = append(faults, l.heard(p)...)
+		faults = append(faults, l.observe(p)...)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(l.pods)) {
 		k := l.pods[uid]
@@ -113,7 +112,7 @@ func (l *Ledger) Heard(pods []corev1.Pod) []string {
 	return faults
 }
 
-func (l *Ledger) heard(p *corev1.Pod) (faults []string) {
+func (l *Ledger) observe(p *corev1.Pod) (faults []string) {
 	k := l.pods[string(p.UID)]
 	if k == nil {
 		k = &known{since: l.cuts, restarts: map[string]int32{}, seen: map[string]int{}}

@@ -65,19 +65,19 @@ func container(x census.Container) func(*census.Census) {
 	return func(c *census.Census) { c.Containers = append(c.Containers, x) }
 }
 
-// heard is a ledger that knows the pod of a server that has version 1 of its
-// ConfigMap.
-func heard(t *testing.T, p corev1.Pod) *Ledger {
+// observed returns a ledger that has observed the pod of a server that has version
+// 1 of its ConfigMap.
+func observed(t *testing.T, p corev1.Pod) *Ledger {
 	t.Helper()
 	l := New()
 	l.Next("settings")
-	if faults := l.Heard([]corev1.Pod{p}); faults != nil {
+	if faults := l.Observe([]corev1.Pod{p}); faults != nil {
 		t.Fatal(faults)
 	}
 	return l
 }
 
-// expect compares what was said with a part of what is wanted; "" is nothing.
+// expect compares the result with a part of the expected one; "" is nothing.
 func expect(t *testing.T, what string, got []string, want string) {
 	t.Helper()
 	if text := strings.Join(got, "\n"); want == "" && text != "" || !strings.Contains(text, want) {
@@ -127,7 +127,7 @@ func TestCensus(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := New()
 			l.Next("settings")
-			l.Heard([]corev1.Pod{tt.pod})
+			l.Observe([]corev1.Pod{tt.pod})
 			expect(t, "faults", l.Faults(tt.board), tt.faults)
 			expect(t, "missing", l.Missing(tt.board), tt.missing)
 			expect(t, "unsettled", l.Unsettled(tt.board), tt.unsettle)
@@ -157,18 +157,18 @@ func TestHeard(t *testing.T) {
 		{"a generation of the future", web(), web(func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }), 0, "observed generation 2 of 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := heard(t, tt.first)
+			l := observed(t, tt.first)
 			for range tt.cuts {
 				l.Cut()
 			}
-			expect(t, "faults", l.Heard([]corev1.Pod{tt.then}), tt.want)
+			expect(t, "faults", l.Observe([]corev1.Pod{tt.then}), tt.want)
 		})
 	}
-	l := heard(t, web())
+	l := observed(t, web())
 	l.Cut()
-	l.Heard([]corev1.Pod{web(restarted(1))})
-	expect(t, "fewer restarts", l.Heard([]corev1.Pod{web()}), "has 0 restarts, and had 1")
-	expect(t, "vanished", l.Heard(nil), "nobody has deleted it")
+	l.Observe([]corev1.Pod{web(restarted(1))})
+	expect(t, "fewer restarts", l.Observe([]corev1.Pod{web()}), "has 0 restarts, and had 1")
+	expect(t, "vanished", l.Observe(nil), "nobody has deleted it")
 }
 
 // TestDeletion is a pod that is deleted, with and without waiting for the
@@ -176,14 +176,14 @@ func TestHeard(t *testing.T) {
 func TestDeletion(t *testing.T) {
 	for _, force := range []bool{false, true} {
 		t.Run(fmt.Sprint("force ", force), func(t *testing.T) {
-			l := heard(t, web())
+			l := observed(t, web())
 			l.Doom("u1", force)
 			if live := l.Live(); len(live) != 0 {
 				t.Errorf("live %v", live)
 			}
 			expect(t, "missing", l.Missing(off()), "")
 			expect(t, "unsettled", l.Unsettled(on()), "it is not deleted yet")
-			expect(t, "gone", l.Heard(nil), "")
+			expect(t, "gone", l.Observe(nil), "")
 			if force {
 				expect(t, "before it is known there", l.Faults(on()), "")
 			} else {
@@ -192,7 +192,7 @@ func TestDeletion(t *testing.T) {
 			expect(t, "still there", l.Unsettled(on()), "which is gone")
 			expect(t, "settled", l.Unsettled(off()), "")
 			expect(t, "back", l.Faults(on()), "was deleted and gone")
-			expect(t, "back at the server", l.Heard([]corev1.Pod{web()}), "it is back")
+			expect(t, "back at the server", l.Observe([]corev1.Pod{web()}), "it is back")
 		})
 	}
 }
@@ -202,10 +202,10 @@ func TestJob(t *testing.T) {
 	of := func(uid string) corev1.Pod {
 		return web(func(p *corev1.Pod) { p.UID, p.Labels = types.UID(uid), map[string]string{JobLabel: "once"} })
 	}
-	l := heard(t, of("u1"))
+	l := observed(t, of("u1"))
 	l.DoomJob("once")
-	l.Heard([]corev1.Pod{of("u1"), of("u2")})
-	expect(t, "gone", l.Heard(nil), "")
+	l.Observe([]corev1.Pod{of("u1"), of("u2")})
+	expect(t, "gone", l.Observe(nil), "")
 }
 
 // TestVersions lets no pod go back behind a version that it had.
@@ -213,7 +213,7 @@ func TestVersions(t *testing.T) {
 	at := func(version string) *census.Census {
 		return on(func(c *census.Census) { c.Files["u1"]["v/version"] = version })
 	}
-	l := heard(t, web())
+	l := observed(t, web())
 	l.Next("settings")
 	l.Next("settings")
 	expect(t, "first", l.Faults(at("1")), "")

@@ -30,8 +30,8 @@ func (t *Transcript) String() string {
 	return strings.ReplaceAll(t.text.String(), "\r\n", "\n")
 }
 
-// bad is what neither kernel nor agent may say. "supervise" says that the
-// agent has ended by itself.
+// bad matches what neither kernel nor agent may print. The agent's supervisor
+// prints "supervise" when the agent has ended by itself.
 var bad = regexp.MustCompile(`panic: |fatal error: |goroutine \d+ \[|Kernel panic|EXT4-fs error|EXT4-fs \([^)]*\): error|I/O error|Internal error: |BUG: |supervise: \S+ ended with`)
 
 // journal is a complaint of the agent about its journal.
@@ -44,8 +44,8 @@ const torn = `msg="drop torn tail of journal"`
 // plain is what the agent says of a journal without a key, as the boards' is.
 const plain = `msg="journal is not sealed"`
 
-// oops is the kernel's own fault, as that of arm64 tells it when it goes down
-// for it, with the function that it was in. No program can be blamed for one.
+// oops matches an oops and the panic after it, as the kernel prints them on arm64,
+// with the function that it was in. No program can cause one.
 var oops = regexp.MustCompile(`(?s)Unable to handle kernel.*?Internal error: Oops: .*?\bpc : ([^\n]*).*?Kernel panic - not syncing: Oops: `)
 
 // kernels is how a line of the kernel begins.

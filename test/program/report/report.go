@@ -1,4 +1,4 @@
-// Package report owns what a process can tell of the container around it:
+// Package report collects what a process can observe of its container:
 // identity, rights, namespaces, mounts, limits, names and settings. The
 // program prints a Report as JSON, tests read it.
 package report
@@ -61,7 +61,7 @@ type Mount struct {
 	Propagation string `json:"propagation"`
 }
 
-// Has says whether one of the comma-separated options is o.
+// Has reports whether one of the comma-separated options is o.
 func (m Mount) Has(o string) bool { return strings.Contains(","+m.Options+",", ","+o+",") }
 
 // At is the last mount on a path, or one with no Point.

@@ -115,9 +115,9 @@ func describePod(p *Pod, starved v1.ResourceName, b *strings.Builder, annotation
 func describeContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
 	var names, amounts []string
 	for i := range p.Containers {
-		figures := &p.Containers[i]
-		c := blamable(&p.Pod.Spec, figures.Name)
-		used := figures.use(starved)
+		stats := &p.Containers[i]
+		c := blamable(&p.Pod.Spec, stats.Name)
+		used := stats.use(starved)
 		if c == nil || !used.Known {
 			continue
 		}

@@ -28,19 +28,19 @@ type result struct {
 // scan scans all files once. It allocates next to nothing if nothing changed.
 func (f *File) scan(w *watcher) result {
 	f.scans++
-	root, told, err := f.watch(w)
+	root, changes, err := f.watch(w)
 	gone := errors.Is(err, unix.ENOENT)
 	if err != nil && !gone {
 		f.reportRootError(fmt.Errorf("stat %s: %w", f.path, err))
 		return result{failed: true}
 	}
-	f.mark(told)
-	r := result{watched: told.watched, unsettled: told.rewatched}
-	relist := f.relist || told.any || !told.watched || root != f.root || f.rootErr != ""
+	f.mark(changes)
+	r := result{watched: changes.watched, unsettled: changes.rewatched}
+	relist := f.relist || changes.any || !changes.watched || root != f.root || f.rootErr != ""
 	if relist && !gone {
 		if err := f.list(root, w); err != nil {
 			f.reportRootError(err)
-			return result{failed: true, watched: told.watched}
+			return result{failed: true, watched: changes.watched}
 		}
 	}
 	f.root, f.rootErr = root, ""
@@ -58,7 +58,7 @@ func (f *File) scan(w *watcher) result {
 
 // watch places the watches and returns the stat of the path once they are in
 // place. Later changes are reported by the watches.
-func (f *File) watch(w *watcher) (root signature, told events, err error) {
+func (f *File) watch(w *watcher) (root signature, changes events, err error) {
 	const attempts = 3
 	var all events
 	for range attempts {
@@ -66,9 +66,9 @@ func (f *File) watch(w *watcher) (root signature, told events, err error) {
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return root, all, err
 		}
-		told = w.drain(&root)
-		all.join(told)
-		if !told.rewatched {
+		changes = w.drain(&root)
+		all.join(changes)
+		if !changes.rewatched {
 			break
 		}
 	}
@@ -84,12 +84,12 @@ func (f *File) reportRootError(err error) {
 }
 
 // mark marks the files for which inotify reported a change.
-func (f *File) mark(told events) {
-	if !told.any {
+func (f *File) mark(changes events) {
+	if !changes.any {
 		return
 	}
 	for _, e := range f.entries {
-		if _, named := told.names[e.path]; named || told.all {
+		if _, named := changes.names[e.path]; named || changes.all {
 			e.touched = true
 		}
 	}

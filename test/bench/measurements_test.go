@@ -24,12 +24,12 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// near compares figures without the error of floating point.
+// near compares measurements without the error of floating point.
 var near = cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-6 })
 
 func TestFigures(t *testing.T) {
 	idle := []*sample{parsed(t, boardText), parsed(t, strings.Replace(boardText, "23000 kB", "99000 kB", 1)), parsed(t, later)}
-	f := figures{}
+	f := measurements{}
 	if err := f.addIdle(idle, "stock-kubelet", true); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestFigures(t *testing.T) {
 	}
 	f.addOne([]time.Duration{4 * time.Second, 2 * time.Second, 3 * time.Second}, []time.Duration{time.Second})
 	f.addTen([]time.Duration{1 * time.Second, 2 * time.Second, 9 * time.Second}, []time.Duration{time.Second, 3 * time.Second})
-	want := figures{
+	want := measurements{
 		idleCPU("agent"): 50, idleCPU("containerd"): 10, idleCPU("shims"): 5, idleCPU("pods"): 0,
 		idleCPU("kernel threads"): 0, idleCPU("other processes"): 0,
 		idleCPU(runtimeParts): 65, idleCPU(wholeNode): 20000 / 60.0,
@@ -56,7 +56,7 @@ func TestFigures(t *testing.T) {
 	if diff := cmp.Diff(want, f, near); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
-	short := figures{}
+	short := measurements{}
 	if err := short.addIdle(idle, "stock-kubelet", false); err != nil {
 		t.Fatal(err)
 	}

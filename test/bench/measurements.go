@@ -8,9 +8,9 @@ import (
 // figure names one measured value.
 type figure string
 
-// figures are what was measured of one agent. A value that was not measured
-// is not there.
-type figures map[figure]float64
+// measurements maps what was measured of one agent to the value. A value that was
+// not measured is missing.
+type measurements map[figure]float64
 
 // What is measured. Memory and traffic are in MB of 10^6 bytes or kB of 10^3,
 // CPU in ms for each second, times in seconds.
@@ -63,7 +63,7 @@ const (
 )
 
 // addWindow adds the CPU of a window and returns it for more.
-func (f figures) addWindow(w window, name func(string) figure) {
+func (f measurements) addWindow(w window, name func(string) figure) {
 	for p, of := range partNames {
 		f[name(of)] = w.perSecond(w.cpu[p])
 	}
@@ -91,8 +91,8 @@ func availableOf(samples []*sample) float64 {
 
 // addIdle adds what a node without pods costs. samples are of one window, in
 // order. Only a window as long as the pause between two reports of the node's
-// status tells of the wire: a shorter one has one of them or none.
-func (f figures) addIdle(samples []*sample, agent string, wire bool) error {
+// status measures the network traffic: a shorter one has one of them or none.
+func (f measurements) addIdle(samples []*sample, agent string, wire bool) error {
 	w, err := samples[len(samples)-1].since(samples[0], agent)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (f figures) addIdle(samples []*sample, agent string, wire bool) error {
 }
 
 // addPods adds what a node costs whose pods do nothing. It comes after addIdle.
-func (f figures) addPods(samples []*sample, agent string, pods int) error {
+func (f measurements) addPods(samples []*sample, agent string, pods int) error {
 	w, err := samples[len(samples)-1].since(samples[0], agent)
 	if err != nil {
 		return err
@@ -125,13 +125,13 @@ func (f figures) addPods(samples []*sample, agent string, pods int) error {
 }
 
 // addOne adds the times of pods that came and went one after the other.
-func (f figures) addOne(starts, deletes []time.Duration) {
+func (f measurements) addOne(starts, deletes []time.Duration) {
 	f[oneStart] = median(starts).Seconds()
 	f[oneDelete] = median(deletes).Seconds()
 }
 
 // addTen adds the times of ten pods that came and went at once.
-func (f figures) addTen(starts, deletes []time.Duration) {
+func (f measurements) addTen(starts, deletes []time.Duration) {
 	f[tenStart], f[lastStart] = median(starts).Seconds(), slices.Max(starts).Seconds()
 	f[tenDelete], f[lastDelete] = median(deletes).Seconds(), slices.Max(deletes).Seconds()
 }

@@ -21,11 +21,11 @@ func (l *list) Set(v string) error { *l = append(*l, v); return nil }
 func reportCommand(set *flag.FlagSet) func(context.Context, []string) error {
 	var ask report.Ask
 	var out string
-	var linger bool
+	var keepRunning bool
 	set.Var((*list)(&ask.Sysctls), "sysctl", "`name` of a sysctl to report")
 	set.Var((*list)(&ask.Cgroup), "cgroup", "`name` of a cgroup file to report")
 	set.StringVar(&out, "out", "", "`file` to write to; empty is standard output")
-	set.BoolVar(&linger, "linger", false, "wait for SIGTERM then")
+	set.BoolVar(&keepRunning, "linger", false, "wait for SIGTERM then")
 	return func(ctx context.Context, _ []string) error {
 		b, err := json.Marshal(report.Read(ask))
 		if err != nil {
@@ -37,7 +37,7 @@ func reportCommand(set *flag.FlagSet) func(context.Context, []string) error {
 		} else {
 			_, err = os.Stdout.Write(b)
 		}
-		if err != nil || !linger {
+		if err != nil || !keepRunning {
 			return err
 		}
 		ctx, stop := terminated(ctx)
