@@ -307,7 +307,7 @@ func TestNetOfTheKernel(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if p := got.Pods[0]; !p.InterfaceMissing || !p.Ports[0].Missing || got.Bridge.Exists || !strings.Contains(got.RulesProblem, "not there") || got.SpoofingProblem == "" {
+	if p := got.Pods[0]; !p.InterfaceMissing || !p.Ports[0].Missing || got.Bridge.Exists || !strings.Contains(got.RulesProblem, "does not exist") || got.SpoofingProblem == "" {
 		t.Errorf("what was taken away is not missed: %+v", got)
 	}
 }
