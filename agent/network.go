@@ -45,7 +45,7 @@ func (a *agent) assembleNetwork() error {
 			return sandboxes(ctx, rt)
 		},
 		Teardown: dismantle,
-		Watches:  []func(ctx context.Context, told func()) error{watchLinks, watchRules(cfg.Tinylet.Network.Bridge)},
+		Watches:  []func(ctx context.Context, notify func()) error{watchLinks, watchRules(cfg.Tinylet.Network.Bridge)},
 		Events:   a.events, Log: log,
 	}
 	if a.cluster != nil {
@@ -236,17 +236,17 @@ func sandboxes(ctx context.Context, rt container.Runtime) (ids []string, ok bool
 }
 
 // watchLinks watches the host's links, but not those of pods.
-func watchLinks(ctx context.Context, told func()) error {
+func watchLinks(ctx context.Context, notify func()) error {
 	m, err := link.Listen()
 	if err != nil {
 		return err
 	}
-	return m.Run(ctx, func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") }, told)
+	return m.Run(ctx, func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") }, notify)
 }
 
 // watchRules watches the rules that all pods share.
-func watchRules(bridge string) func(ctx context.Context, told func()) error {
-	return func(ctx context.Context, told func()) error { return podnet.Watch(ctx, bridge, told) }
+func watchRules(bridge string) func(ctx context.Context, notify func()) error {
+	return func(ctx context.Context, notify func()) error { return podnet.Watch(ctx, bridge, notify) }
 }
 
 // serverAddresses returns the known addresses of the API server.

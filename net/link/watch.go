@@ -62,19 +62,19 @@ func drain(socket *nl.NetlinkSocket) {
 	_ = socket.SetReceiveTimeout(&unix.Timeval{})
 }
 
-// WatchRemovedRoutes calls told when a route of this protocol was removed, or may have
+// WatchRemovedRoutes calls notify when a route of this protocol was removed, or may have
 // been, in the network namespace of the calling thread, until ctx ends; it returns nil
 // then.
-func WatchRemovedRoutes(ctx context.Context, protocol uint8, told func()) error {
+func WatchRemovedRoutes(ctx context.Context, protocol uint8, notify func()) error {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		return fmt.Errorf("subscribe to routes: %w", err)
 	}
 	return Receive(ctx, socket, func(kind uint16, payload []byte) {
 		if kind == unix.RTM_DELROUTE && len(payload) >= unix.SizeofRtMsg && nl.DeserializeRtMsg(payload).Protocol == protocol {
-			told()
+			notify()
 		}
-	}, told)
+	}, notify)
 }
 
 // Monitor reports changes of the links, addresses and default routes of a network
@@ -113,26 +113,26 @@ func (m *Monitor) Close() {
 	m.h.Close()
 }
 
-// Run calls told after each change until ctx ends. Then it closes the Monitor and
-// returns nil. The caller reads the state again after a call. told is called by Run,
+// Run calls notify after each change until ctx ends. Then it closes the Monitor and
+// returns nil. The caller reads the state again after a call. notify is called by Run,
 // must not block, and may be called often in a short time.
 //
 // The loopback interface and links for which ignore returns true, such as those of
 // pods, are not reported; ignore may be nil. Nor are repetitions: an address whose
 // lifetime is prolonged, for example. Only default routes of the main table and
 // addresses of global scope count.
-func (m *Monitor) Run(ctx context.Context, ignore func(Link) bool, told func()) error {
+func (m *Monitor) Run(ctx context.Context, ignore func(Link) bool, notify func()) error {
 	defer m.Close()
 	s := newSeen(ignore, m.begin)
 	m.begin = nil
 	return Receive(ctx, m.socket, func(kind uint16, payload []byte) {
 		if s.message(kind, payload) {
-			told()
+			notify()
 		}
 	}, func() {
 		// If they cannot be read, all links count as new.
 		all, _ := m.h.Links()
 		s = newSeen(ignore, all)
-		told()
+		notify()
 	})
 }

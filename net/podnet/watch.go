@@ -12,13 +12,13 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Watch calls told after each change of the rules that all pods share, in the network
+// Watch calls notify after each change of the rules that all pods share, in the network
 // namespace of the calling thread, until ctx ends; it returns nil then. Host ports of
-// pods are not reported. Changes by this package are. told must not block.
+// pods are not reported. Changes by this package are. notify must not block.
 //
 // If somebody removes the rules that protect 127.0.0.0/8, routing to it from the bridge
 // is disabled at once. Ensure restores both.
-func Watch(ctx context.Context, bridge string, told func()) error {
+func Watch(ctx context.Context, bridge string, notify func()) error {
 	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
 	if err != nil {
 		return fmt.Errorf("subscribe to nftables: %w", err)
@@ -28,11 +28,11 @@ func Watch(ctx context.Context, bridge string, told func()) error {
 			protect(bridge)
 		}
 		if nft.Shared(kind, payload) {
-			told()
+			notify()
 		}
 	}, func() {
 		protect(bridge)
-		told()
+		notify()
 	})
 }
 

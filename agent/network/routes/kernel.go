@@ -157,9 +157,9 @@ func networks(routes []link.Route) []netip.Prefix {
 	return all
 }
 
-// watch calls told when a route of this package was deleted, in the network
+// watch calls notify when a route of this package was deleted, in the network
 // namespace of the calling thread, until the context ends; it returns nil then.
 // Programs that configure links of this host may delete all routes but their own.
-func watch(ctx context.Context, told func()) error {
-	return link.WatchRemovedRoutes(ctx, Protocol, told)
+func watch(ctx context.Context, notify func()) error {
+	return link.WatchRemovedRoutes(ctx, Protocol, notify)
 }

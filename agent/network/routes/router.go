@@ -46,10 +46,10 @@ type Config struct {
 	Bridge string
 	// Open opens the kernel's routes. They are closed after each reconcile.
 	Open func() (Kernel, error)
-	// Watch calls told when routes of this package may have been deleted, until its
+	// Watch calls notify when routes of this package may have been deleted, until its
 	// context ends. nil watches the kernel in the network namespace of this
 	// process.
-	Watch func(ctx context.Context, told func()) error
+	Watch func(ctx context.Context, notify func()) error
 	// Direct is called with the networks in which the pods of other nodes are
 	// reached without masquerading. It must not block.
 	Direct func([]netip.Prefix)

@@ -124,7 +124,7 @@ func (e *ending) stopped(ctx context.Context) bool {
 func (e *ending) newPods(i int) (pods []*v1.Pod) {
 	for _, g := range Plan(e.cfg.Periods, e.cfg.Pods())[:i+1] {
 		for _, p := range g.Pods {
-			if _, told := e.terminated[p.UID]; !told && !e.cfg.Ended(p.UID) {
+			if _, called := e.terminated[p.UID]; !called && !e.cfg.Ended(p.UID) {
 				pods = append(pods, p)
 			}
 		}

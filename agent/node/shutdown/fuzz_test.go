@@ -42,11 +42,11 @@ func FuzzAnswers(f *testing.F) {
 		if delayOf(micros) < 0 {
 			t.Errorf("%d microseconds are %v", micros, delayOf(micros))
 		}
-		l := &logind{look: make(chan struct{}, 1)}
+		l := &logind{trigger: make(chan struct{}, 1)}
 		for range 2 {
 			l.DeliverSignal(loginManager, prepareSignal, &dbus.Signal{Body: m.Body})
 		}
-		if len(l.look) != 1 {
+		if len(l.trigger) != 1 {
 			t.Error("the signal was not heard")
 		}
 	})

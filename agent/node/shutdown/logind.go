@@ -39,9 +39,9 @@ const callTimeout = 25 * time.Second
 // second connection. The dbus package of go-systemd would subscribe to the ends of all
 // jobs of systemd, which would wake an idle agent.
 type logind struct {
-	conn   *dbus.Conn
-	look   chan struct{}
-	cancel context.CancelFunc
+	conn    *dbus.Conn
+	trigger chan struct{}
+	cancel  context.CancelFunc
 }
 
 var _ login = (*logind)(nil)
@@ -50,7 +50,7 @@ var _ login = (*logind)(nil)
 // The connection ends with ctx.
 func dialLogind(ctx context.Context, socket string) (login, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &logind{look: make(chan struct{}, 1), cancel: cancel}
+	l := &logind{trigger: make(chan struct{}, 1), cancel: cancel}
 	if err := l.connect(ctx, socket); err != nil {
 		cancel()
 		return nil, fmt.Errorf("connect to the system bus at %s: %w", socket, err)
@@ -81,12 +81,12 @@ func (l *logind) connect(ctx context.Context, socket string) (err error) {
 // so it only triggers a read of logind's property.
 func (l *logind) DeliverSignal(iface, member string, _ *dbus.Signal) {
 	if iface == loginManager && member == prepareSignal {
-		wait.Notify(l.look)
+		wait.Notify(l.trigger)
 	}
 }
 
 // Signals implements login.
-func (l *logind) Signals() <-chan struct{} { return l.look }
+func (l *logind) Signals() <-chan struct{} { return l.trigger }
 
 // Lost implements login.
 func (l *logind) Lost() <-chan struct{} { return l.conn.Context().Done() }

@@ -139,39 +139,39 @@ func (m *Manager) inhibit(ctx context.Context, l login) error {
 // Number of polls, and the first wait, until logind has read its configuration.
 // Each wait is twice as long as the one before. logind sends no signal for it.
 const (
-	reloadLooks = 5
+	reloadPolls = 5
 	reloadFirst = 100 * time.Millisecond
 )
 
 // raiseDelay raises logind's delay to the time that pods may take. If that is not
 // possible, it logs a warning once, and the pods get the delay that logind has.
 func (m *Manager) raiseDelay(ctx context.Context, l login) error {
-	wanted := Total(m.cfg.Periods)
+	minDelay := Total(m.cfg.Periods)
 	delay, err := l.Delay(ctx)
-	if err != nil || delay >= wanted {
+	if err != nil || delay >= minDelay {
 		return err
 	}
-	err = writeDropIn([]string{filepath.Join(m.cfg.Root, logindFolder), filepath.Join(m.cfg.Root, logindRunFolder)}, wanted)
+	err = writeDropIn([]string{filepath.Join(m.cfg.Root, logindFolder), filepath.Join(m.cfg.Root, logindRunFolder)}, minDelay)
 	if err == nil {
 		err = l.Reload(ctx)
 	}
 	if err == nil {
-		if delay, err = m.reloaded(ctx, l, wanted); err != nil {
+		if delay, err = m.reloaded(ctx, l, minDelay); err != nil {
 			return err
 		}
 	}
-	if delay < wanted && !m.delayLogged {
+	if delay < minDelay && !m.delayLogged {
 		m.delayLogged = true
-		m.cfg.Log.Warn("logind shutdown delay is too short", "delay", delay.String(), "wanted", wanted.String(), "error", err)
+		m.cfg.Log.Warn("logind shutdown delay is too short", "delay", delay.String(), "required", minDelay.String(), "error", err)
 	}
 	return nil
 }
 
-// reloaded polls logind's delay until it is at least wanted, or until the polls are
+// reloaded polls logind's delay until it is at least minDelay, or until the polls are
 // used up. It returns the delay.
-func (m *Manager) reloaded(ctx context.Context, l login, wanted time.Duration) (delay time.Duration, err error) {
+func (m *Manager) reloaded(ctx context.Context, l login, minDelay time.Duration) (delay time.Duration, err error) {
 	wait := reloadFirst
-	for range reloadLooks {
+	for range reloadPolls {
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -179,7 +179,7 @@ func (m *Manager) reloaded(ctx context.Context, l login, wanted time.Duration) (
 			return 0, context.Cause(ctx)
 		case <-timer.C:
 		}
-		if delay, err = l.Delay(ctx); err != nil || delay >= wanted {
+		if delay, err = l.Delay(ctx); err != nil || delay >= minDelay {
 			return delay, err
 		}
 		wait *= 2

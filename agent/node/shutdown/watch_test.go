@@ -34,8 +34,8 @@ type fakeLogind struct {
 // fakeConn is one connection to it.
 type fakeConn struct {
 	*fakeLogind
-	look chan struct{}
-	lost chan struct{}
+	trigger chan struct{}
+	lost    chan struct{}
 }
 
 type fakeLock struct {
@@ -52,7 +52,7 @@ func (f *fakeLogind) dial(context.Context) (login, error) {
 	if f.away {
 		return nil, errRefused
 	}
-	c := &fakeConn{fakeLogind: f, look: make(chan struct{}, 1), lost: make(chan struct{})}
+	c := &fakeConn{fakeLogind: f, trigger: make(chan struct{}, 1), lost: make(chan struct{})}
 	if f.conns == nil {
 		f.conns = map[*fakeConn]struct{}{}
 	}
@@ -110,7 +110,7 @@ func (c *fakeConn) Preparing(context.Context) (bool, error) {
 	return c.preparing, nil
 }
 
-func (c *fakeConn) Signals() <-chan struct{} { return c.look }
+func (c *fakeConn) Signals() <-chan struct{} { return c.trigger }
 func (c *fakeConn) Lost() <-chan struct{}    { return c.lost }
 func (c *fakeConn) Close() error {
 	c.mu.Lock()
@@ -131,7 +131,7 @@ func (f *fakeLogind) signal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
-		wait.Notify(c.look)
+		wait.Notify(c.trigger)
 	}
 }
 
