@@ -212,12 +212,12 @@ const maxUsers = 4
 
 func document(rows []row, stripped int64) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "# What the binary links\n\nWritten by `make size`, for arm64. The binary has %d bytes, stripped; the limit is 30,000,000.\n", stripped)
+	fmt.Fprintf(&text, "# What the binary links\n\nWritten by `make size`, for arm64. The binary has %d bytes, stripped; the limit is 30,000,000. Sizes below are of symbols; the rest of the binary is mostly the line tables of these functions.\n", stripped)
 	for _, part := range []struct {
 		title string
 		ours  bool
 	}{{"Modules", false}, {"Packages of this module", true}} {
-		fmt.Fprintf(&text, "\n## %s\n\n| %s | kB | imported by |\n|---|---:|---|\n", part.title, strings.ToLower(strings.Fields(part.title)[0]))
+		fmt.Fprintf(&text, "\n## %s\n\n| %s | kB | imported directly by |\n|---|---:|---|\n", part.title, strings.ToLower(strings.Fields(part.title)[0]))
 		for _, r := range rows {
 			if r.ours != part.ours {
 				continue
