@@ -93,10 +93,10 @@ func TestComparison(t *testing.T) {
 			r.tinylet = n.measure(p, tinylet, true)
 		}},
 		{"runtime alone", func(t *testing.T) {
-			n := boot(t, cl, im, "runtime", "", []board.File{
-				{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte("exit 0\n")}, // no agent
-				{Path: "/usr/bin/bare", Mode: 0o755, Source: buildBare(t)},
-			})
+			n := boot(t, cl, im, "runtime", "", append(stockFiles(), // an agent would configure the pod network
+				board.File{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte("exit 0\n")}, // no agent
+				board.File{Path: "/usr/bin/bare", Mode: 0o755, Source: buildBare(t)},
+			))
 			r.runtime = n.measureRuntime(p)
 		}},
 		{"kubelet with containerd's defaults", func(t *testing.T) {

@@ -73,8 +73,8 @@ const stockNetwork = `{"cniVersion": "1.0.0", "name": "stock", "plugins": [
  {"type": "portmap", "capabilities": {"portMappings": true}}]}
 `
 
-// stockFiles are what a board with a stock kubelet has and one with tinylet
-// does not need.
+// stockFiles are the pod network of a board whose agent configures none: a stock
+// kubelet, or no agent. One with tinylet does not need them.
 func stockFiles() []board.File {
 	files := []board.File{{Path: "/etc/cni/net.d/10-stock.conflist", Mode: 0o644, Data: []byte(stockNetwork)}}
 	for _, plugin := range stockPlugins {

@@ -33,7 +33,7 @@ func report(c conditions, r results) string {
 		say("**The machine had other work (%.1f of its processors before the first board): do not use these figures.**\n", c.load)
 	}
 	say("- Board: %s; Linux %s.", machine, c.kernel)
-	say("- %s with %s and the configuration of the board's image (`buildroot/board/common/rootfs-overlay/etc/containerd/config.toml`), which turns off containerd's statistics of each second. The pods' network is the image's, too, in every column.", c.containerd, c.runtime)
+	say("- %s with %s and the configuration of the board's image (`buildroot/board/common/rootfs-overlay/etc/containerd/config.toml`), which turns off containerd's statistics of each second. The pod network is tinylet's own in its column, and that of the upstream CNI plugins bridge, host-local, portmap and loopback in the others.", c.containerd, c.runtime)
 	say("- Agents: kubelet %s, built from its module; tinylet %s.", c.kubelet, c.tinylet)
 	say("- An emulated core is much slower than a real one, and so are all times and CPU figures: what they tell is the ratio.\n")
 	b.WriteString(r.table())
