@@ -12,7 +12,7 @@ NOINLINE := $(foreach m,k8s.io sigs.k8s.io go.yaml.in,-gcflags=$(m)/...=-l)
 BUILDFLAGS := -tags grpcnotrace -trimpath $(NOINLINE)
 BUILD := CGO_ENABLED=0 go build $(BUILDFLAGS) -ldflags "$(LDFLAGS)"
 OUT := bin
-BOARD := go run ./test/board/cmd/board
+BOARD := go run ./test/harness/board/cmd/board
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -20,7 +20,7 @@ SHELL := /bin/bash
 # Lanes run beside each other; what failed in one is told again after all.
 LANES = rm -f bin/failed-*; $(MAKE) --no-print-directory -j2
 FAILED = || { cat bin/failed-* 2>/dev/null; exit 1; }
-VERDICT = bin/verdict -lane $(1) -keep bin/failed-$(1)
+LANELOG = bin/lanelog -lane $(1) -keep bin/failed-$(1)
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -38,7 +38,7 @@ build-armv7:
 
 .PHONY: demo
 demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1 leaves a console)
-	go run ./test/demo $(if $(KEEP),-keep)
+	go run ./test/tools/demo $(if $(KEEP),-keep)
 
 .PHONY: test
 # A board alone leaves a quarter of two processors idle: two at a time. Each suite
@@ -84,86 +84,86 @@ SKIP_armv7 = $(if $(ONCE),-skip '^TestManifests$$|^TestBoard$$/^agent_killed$$')
 .PHONY: test-board test-board-arm64 test-board-armv7
 test-board: image build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
 	@$(LANES) test-board-arm64 test-board-armv7 $(FAILED)
-test-board-arm64: host build-arm64 bin/verdict
-	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 80m $(SKIP_arm64) ./test/e2e 2>&1 | $(call VERDICT,arm64)
-	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 20m -run TestRuntimeConformance ./test/board 2>&1 | $(call VERDICT,arm64)
-test-board-armv7: host build-armv7 bin/verdict
-	BOARD_ARCH=armv7 go test -json -tags board -count=1 -timeout 60m $(SKIP_armv7) ./test/e2e 2>&1 | $(call VERDICT,armv7)
+test-board-arm64: host build-arm64 bin/lanelog
+	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 80m $(SKIP_arm64) ./test/suites/standalone 2>&1 | $(call LANELOG,arm64)
+	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 20m -run TestRuntimeConformance ./test/harness/board 2>&1 | $(call LANELOG,arm64)
+test-board-armv7: host build-armv7 bin/lanelog
+	BOARD_ARCH=armv7 go test -json -tags board -count=1 -timeout 60m $(SKIP_armv7) ./test/suites/standalone 2>&1 | $(call LANELOG,armv7)
 
 .PHONY: test-board-pods test-board-stock
-test-board-pods: host build-arm64 bin/verdict # what a pod's spec can ask for, and a board out of memory: a part of test-board-arm64
-	BOARD_ARCH=arm64 EVICTION_ROUNDS=1 go test -json -tags board -count=1 -timeout 60m -run '^($(PODS))$$' ./test/e2e 2>&1 | $(call VERDICT,pods)
-test-board-stock: host build-arm64 bin/verdict # pods with containerd as it comes, without any configuration of ours
-	BOARD_ARCH=arm64 BOARD_STOCK=2.4 go test -json -tags board -count=1 -timeout 20m -run '^TestStock$$' ./test/e2e 2>&1 | $(call VERDICT,stock)
+test-board-pods: host build-arm64 bin/lanelog # what a pod's spec can ask for, and a board out of memory: a part of test-board-arm64
+	BOARD_ARCH=arm64 EVICTION_ROUNDS=1 go test -json -tags board -count=1 -timeout 60m -run '^($(PODS))$$' ./test/suites/standalone 2>&1 | $(call LANELOG,pods)
+test-board-stock: host build-arm64 bin/lanelog # pods with containerd as it comes, without any configuration of ours
+	BOARD_ARCH=arm64 BOARD_STOCK=2.4 go test -json -tags board -count=1 -timeout 20m -run '^TestStock$$' ./test/suites/standalone 2>&1 | $(call LANELOG,stock)
 
-bin/verdict: test/verdict/main.go test/verdict/follow.go
-	go build -o $@ ./test/verdict
+bin/lanelog: test/tools/lanelog/main.go test/tools/lanelog/follow.go
+	go build -o $@ ./test/tools/lanelog
 
 .PHONY: test-pod test-systemd e2e-power
 test-pod: host build-arm64 ## all that a pod's spec can ask for, on a simulated arm64 board (a part of test-board-arm64), and what probes cost
-	BOARD_ARCH=arm64 BOARD_PROBES=1 go test -tags board -count=1 -timeout 30m -v -run '^(TestPod|TestManifests|TestProbeBudget)$$' ./test/e2e
+	BOARD_ARCH=arm64 BOARD_PROBES=1 go test -tags board -count=1 -timeout 30m -v -run '^(TestPod|TestManifests|TestProbeBudget)$$' ./test/suites/standalone
 test-systemd: host build-arm64 control-plane ## a simulated arm64 board whose process 1 is systemd, with which the runtime makes cgroups: pods, and as a node of a real control plane resizes and memory pressure (root, slow, not in test)
-	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags board -count=1 -timeout 45m -v -run '^TestSystemd$$' ./test/e2e
-	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestResize|TestMemoryPressure)$$' ./test/node
-# A runtime in its own configuration (test/board/stock.go): "debian" has systemd and
+	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags board -count=1 -timeout 45m -v -run '^TestSystemd$$' ./test/suites/standalone
+	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestResize|TestMemoryPressure)$$' ./test/suites/cluster
+# A runtime in its own configuration (test/harness/board/stock.go): "debian" has systemd and
 # Debian's containerd 1.7, the others are containerd of that branch by default.
 STOCKS ?= debian 2.0 2.3 2.4
 .PHONY: test-stock
 test-stock: host build-arm64 control-plane-servers ## pods, and a node of a real control plane, with each container runtime of STOCKS in its stock configuration (root, slow, not in test)
 	@for s in $(STOCKS); do \
-	  BOARD_ARCH=arm64 BOARD_STOCK=$$s go test -tags board -count=1 -timeout 30m -v -run '^(TestStock|TestRuntimeUpgrade)$$' ./test/e2e || exit 1; \
-	  BOARD_ARCH=arm64 BOARD_STOCK=$$s EVICTION_ROUNDS=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestNode|TestOffline|TestServices|TestMemoryPressure)$$' ./test/node || exit 1; \
+	  BOARD_ARCH=arm64 BOARD_STOCK=$$s go test -tags board -count=1 -timeout 30m -v -run '^(TestStock|TestRuntimeUpgrade)$$' ./test/suites/standalone || exit 1; \
+	  BOARD_ARCH=arm64 BOARD_STOCK=$$s EVICTION_ROUNDS=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestNode|TestOffline|TestServices|TestMemoryPressure)$$' ./test/suites/cluster || exit 1; \
 	done
 .PHONY: test-hostile test-hostile-arm64 test-hostile-armv7
 test-hostile: test-hostile-arm64 test-hostile-armv7 ## containers that put all they can into what the agent reads of them, on a simulated arm64 and armv7 board of 256 MB (slow, not in test)
 test-hostile-arm64 test-hostile-armv7: test-hostile-%: host build-%
-	BOARD_ARCH=$* BOARD_HOSTILE=1 go test -tags board -count=1 -timeout 60m -v -run '^TestHostile$$' ./test/e2e
+	BOARD_ARCH=$* BOARD_HOSTILE=1 go test -tags board -count=1 -timeout 60m -v -run '^TestHostile$$' ./test/suites/standalone
 e2e-power: host build-arm64 ## ten power cuts in the phases of a pod with every kind of volume (slow, not in test)
-	BOARD_ARCH=arm64 BOARD_POWER=1 go test -tags board -count=1 -timeout 45m -v -run TestPodPowerCut ./test/e2e
+	BOARD_ARCH=arm64 BOARD_POWER=1 go test -tags board -count=1 -timeout 45m -v -run TestPodPowerCut ./test/suites/standalone
 
 .PHONY: stock-kubelet test-adopt compare-cgroups
 STOCK_PLUGINS := $(addprefix github.com/containernetworking/plugins/plugins/,main/bridge main/loopback ipam/host-local meta/portmap)
 stock-kubelet: # the stock kubelet and the upstream CNI plugins for arm64; minutes the first time, then cached
 	@echo "building the stock kubelet v1.36.3 (about 8 minutes the first time)"
-	cd test/adopt/kubelet && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath \
+	cd test/suites/handover/kubelet && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath \
 	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" -o $(CURDIR)/.cache/kubelet/kubelet-arm64 .
 	cd net/cni/plugin/testdata/upstream && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/kubelet/cni/ $(STOCK_PLUGINS)
 test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take over from each other on a board (slow, not in test)
-	go test -tags adopt -count=1 -timeout 25m -v -skip TestCgroupValues ./test/adopt
+	go test -tags adopt -count=1 -timeout 25m -v -skip TestCgroupValues ./test/suites/handover
 compare-cgroups: host build-arm64 stock-kubelet ## what a stock kubelet and tinylet write into the cgroups of 32 pods, without and with memory QoS; RECORD=1 keeps the kubelet's (slow, not in test)
-	go test -tags adopt -count=1 -timeout 45m -v -run TestCgroupValues ./test/adopt
+	go test -tags adopt -count=1 -timeout 45m -v -run TestCgroupValues ./test/suites/handover
 
 .PHONY: control-plane control-plane-servers metrics-server test-cluster test-cluster-power soak-power soak-power-arm64 soak-power-armv7
 KUBERNETES := k8s.io/component-base/version
 KUBERNETES_STAMP := -s -w -X $(KUBERNETES).gitVersion=v1.36.3 -X $(KUBERNETES).gitMajor=1 -X $(KUBERNETES).gitMinor=36
 control-plane: control-plane-servers # and kubeadm for a board
-	cd test/cluster/servers && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" \
+	cd test/harness/controlplane/servers && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" \
 	  -o $(CURDIR)/.cache/cluster/kubeadm-arm64 k8s.io/kubernetes/cmd/kubeadm
 control-plane-servers: # Kubernetes' servers and etcd for this machine; minutes the first time, then cached
 	@echo "building the control plane v1.36.3 (about 8 minutes the first time)"
-	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $(CURDIR)/.cache/cluster/servers .
-	cd test/cluster/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
+	cd test/harness/controlplane/servers && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $(CURDIR)/.cache/cluster/servers .
+	cd test/harness/controlplane/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
 metrics-server: # for kubectl top; minutes the first time, then cached
 	@echo "building metrics-server v0.9.0 (about 5 minutes the first time)"
-	cd test/cluster/metricsserver && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/metrics-server .
+	cd test/harness/controlplane/metricsserver && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/metrics-server .
 test-cluster: host build-arm64 control-plane metrics-server ## boards beside a real control plane, on a network of their own (root, slow, not in test)
-	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
+	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/harness/controlplane/... ./test/suites/cluster
 
 POWER := go test -json -tags cluster -count=1 -run '^TestPowerCuts$$'
-test-cluster-power: host build-arm64 control-plane-servers bin/verdict ## ten power cuts of an arm64 board that is a node of a real control plane (root)
-	BOARD_ARCH=arm64 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | $(call VERDICT,power)
+test-cluster-power: host build-arm64 control-plane-servers bin/lanelog ## ten power cuts of an arm64 board that is a node of a real control plane (root)
+	BOARD_ARCH=arm64 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/suites/cluster 2>&1 | $(call LANELOG,power)
 # An emulated armv7 is the slower one: so both end at about the same time.
 CYCLES_arm64 := 120
 CYCLES_armv7 := 80
-soak-power: host build-arm64 build-armv7 control-plane-servers bin/verdict ## 200 power cuts of an arm64 and an armv7 board that are nodes, both at a time, or CYCLES each; SEED=n repeats a run (root, slow)
+soak-power: host build-arm64 build-armv7 control-plane-servers bin/lanelog ## 200 power cuts of an arm64 and an armv7 board that are nodes, both at a time, or CYCLES each; SEED=n repeats a run (root, slow)
 	@$(LANES) soak-power-arm64 soak-power-armv7 $(FAILED)
-soak-power-arm64 soak-power-armv7: soak-power-%: bin/verdict
-	BOARD_ARCH=$* POWER_CYCLES=$(or $(CYCLES),$(CYCLES_$*)) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node 2>&1 | $(call VERDICT,power-$*)
+soak-power-arm64 soak-power-armv7: soak-power-%: bin/lanelog
+	BOARD_ARCH=$* POWER_CYCLES=$(or $(CYCLES),$(CYCLES_$*)) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/suites/cluster 2>&1 | $(call LANELOG,power-$*)
 
 .PHONY: conformance-programs test-conformance
 conformance-programs: # upstream's tests and what runs them, and the programs of their images; minutes the first time, then cached
 	@echo "building upstream's end-to-end tests v1.36.3 (about 10 minutes the first time)"
-	cd test/conformance/upstream && export CGO_ENABLED=0 && out=$(CURDIR)/.cache/conformance && \
+	cd test/suites/conformance/upstream && export CGO_ENABLED=0 && out=$(CURDIR)/.cache/conformance && \
 	go build -trimpath -ldflags "-s -w" -o $$out/ginkgo github.com/onsi/ginkgo/v2/ginkgo && \
 	go test -c -vet=off -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $$out/e2e.test k8s.io/kubernetes/test/e2e && \
 	export GOOS=linux GOARCH=arm64 && \
@@ -172,10 +172,10 @@ conformance-programs: # upstream's tests and what runs them, and the programs of
 	go build -trimpath -ldflags "-s -w" -o $$out/nonewprivs k8s.io/kubernetes/test/images/nonewprivs && \
 	install -m 644 "$$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* $$out/
 test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME, without those that passed in the report CONFORMANCE_EARLIER; writes docs/reference/conformance.md (root, an hour and a half, not in test)
-	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/conformance
+	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/suites/conformance
 
 .PHONY: addons-programs test-addons
-ADDONS := cd test/addons/programs
+ADDONS := cd test/suites/addons/programs
 ADDON := CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/addons/
 CNI_PLUGINS := $(addprefix github.com/containernetworking/plugins/plugins/,main/bridge main/loopback ipam/host-local meta/portmap meta/bandwidth)
 addons-programs: # the add-ons of clusters for arm64, and Prometheus for this machine; minutes the first time, then cached
@@ -189,9 +189,9 @@ addons-programs: # the add-ons of clusters for arm64, and Prometheus for this ma
 	$(ADDONS)/flannel && $(ADDON)flanneld github.com/flannel-io/flannel
 	$(ADDONS)/prometheus && CGO_ENABLED=0 go build -trimpath -tags remove_all_sd,enable_kubernetes_sd -ldflags "-s -w" \
 	  -o $(CURDIR)/.cache/addons/ github.com/prometheus/prometheus/cmd/prometheus
-	cd test/cluster/metricsserver && $(ADDON)metrics-server .
+	cd test/harness/controlplane/metricsserver && $(ADDON)metrics-server .
 test-addons: host build-arm64 control-plane-servers addons-programs ## kube-proxy, CoreDNS, flannel, metrics-server, node-exporter and Prometheus with a board that is a node (root, slow, not in test)
-	go test -tags cluster -count=1 -timeout 90m -v -run '^TestAddons$$' ./test/addons
+	go test -tags cluster -count=1 -timeout 90m -v -run '^TestAddons$$' ./test/suites/addons
 
 .PHONY: bench bench-burst bench-room bench-code
 bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md
@@ -205,21 +205,21 @@ bench-code: ## benchmarks of the code, with allocations
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (10s)
-	go run ./test/fuzz -time $(or $(FUZZTIME),10s)
+	go run ./test/tools/fuzz -time $(or $(FUZZTIME),10s)
 
 .PHONY: lint
 lint: ## gofmt, go vet and the pinned analyzers
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files"; exit 1; fi
 	go vet ./...
 	go vet -tags board ./test/...
-	go vet -tags adopt ./test/adopt/...
-	go vet -tags cluster ./test/cluster/... ./test/node ./test/bench/... ./test/conformance ./test/addons
-	cd test/lint && go build -o ../../bin/lint .
+	go vet -tags adopt ./test/...
+	go vet -tags cluster ./test/...
+	cd test/tools/lint && go build -o ../../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the binary calls, the standard library included; needs https://vuln.go.dev, or VULNDB=file:///folder with a copy of it
-	cd test/lint && go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	cd test/tools/lint && go build -o ../../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 bin/govulncheck -tags grpcnotrace $(if $(VULNDB),-db $(VULNDB)) ./cmd/tinylet
 
 .PHONY: checksums
@@ -229,12 +229,12 @@ checksums: build ## bin/SHA256SUMS of the binaries, and beside each the modules 
 
 .PHONY: size
 size: build-arm64 ## the arm64 binary against its limit of 30 MB, and what it links against docs/dev/size.md; WRITE=1 writes that
-	go run ./test/size $(if $(WRITE),-write) -- $(BUILDFLAGS)
+	go run ./test/tools/size $(if $(WRITE),-write) -- $(BUILDFLAGS)
 	@ls -l bin/tinylet-arm64 | awk '{if ($$5 > 30e6) {printf "tinylet arm64 has %.1f MB of 30 MB\n", $$5/1e6; exit 1}}'
 
 .PHONY: deps
 deps: ## accept the packages that the binary links now
-	go test ./test/tree -run TestDependencies -update
+	go test ./test/arch -run TestDependencies -update
 
 .PHONY: image
 image: host ## make both boards' disk images

@@ -12,8 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/test/board"
-	"github.com/tinylet/tinylet/test/cluster"
+	"github.com/tinylet/tinylet/test/harness/board"
+	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 // resultsFile is written by a full run.
@@ -72,7 +72,7 @@ func TestComparison(t *testing.T) {
 	if c.load > busyLoad {
 		t.Logf("the machine has other work, on %.1f of its processors: the figures will not be of use", c.load)
 	}
-	cl := cluster.Start(t, cluster.Options{})
+	cl := controlplane.Start(t, controlplane.Options{})
 	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/test/board"
+	"github.com/tinylet/tinylet/test/harness/board"
 )
 
 // aloneConfig is of both agents on a board that is no node of a cluster: its

@@ -17,8 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/test/bench/round"
-	"github.com/tinylet/tinylet/test/board"
-	"github.com/tinylet/tinylet/test/cluster"
+	"github.com/tinylet/tinylet/test/harness/board"
+	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 // patience is how long anything may take on an emulated board.
@@ -96,7 +96,7 @@ TINYLET_ARGS="--config /etc/tinylet/config.yaml --kubeconfig /etc/kubernetes/kub
 // node is a board that runs.
 type node struct {
 	*testing.T
-	c       *cluster.Cluster
+	c       *controlplane.Cluster
 	vm      *board.VM
 	name    string
 	program string
@@ -111,7 +111,7 @@ func (l lines) Write(p []byte) (int, error) {
 }
 
 // files are what a board needs to join with an agent.
-func (a agent) files(t *testing.T, c *cluster.Cluster) []board.File {
+func (a agent) files(t *testing.T, c *controlplane.Cluster) []board.File {
 	return []board.File{
 		{Path: "/usr/bin/" + a.program, Mode: 0o755, Source: a.binary},
 		{Path: "/etc/default/tinylet", Mode: 0o644, Data: fmt.Appendf(nil, arguments, a.program)},
@@ -122,12 +122,12 @@ func (a agent) files(t *testing.T, c *cluster.Cluster) []board.File {
 }
 
 // boot starts a fresh board of 512 MB.
-func boot(t *testing.T, c *cluster.Cluster, im *board.Image, name, program string, files []board.File) node {
+func boot(t *testing.T, c *controlplane.Cluster, im *board.Image, name, program string, files []board.File) node {
 	t.Helper()
 	return bootWith(t, c, im, name, program, board.VMOptions{MemoryMB: 512, Files: files})
 }
 
-func bootWith(t *testing.T, c *cluster.Cluster, im *board.Image, name, program string, o board.VMOptions) node {
+func bootWith(t *testing.T, c *controlplane.Cluster, im *board.Image, name, program string, o board.VMOptions) node {
 	t.Helper()
 	o.CPUs, o.Network = 2, c.BoardNet(t, name)
 	vm, err := board.Boot(t.Context(), im, o)

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tinylet/tinylet/test/board"
+	"github.com/tinylet/tinylet/test/harness/board"
 )
 
 const podsPath = "/api/v1/namespaces/default/pods"

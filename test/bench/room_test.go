@@ -12,8 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/test/board"
-	"github.com/tinylet/tinylet/test/cluster"
+	"github.com/tinylet/tinylet/test/harness/board"
+	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 // What TestRoom asks for: pods until less than roomLeft bytes are available, at
@@ -33,7 +33,7 @@ const (
 // in turn: the memory that is available without pods, and how many busybox pods
 // run before less than 100 MiB are left. It fails when that cannot be measured.
 func TestRoom(t *testing.T) {
-	cl := cluster.Start(t, cluster.Options{})
+	cl := controlplane.Start(t, controlplane.Options{})
 	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)

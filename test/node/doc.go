@@ -1,4 +1,0 @@
-// Package node tests tinylet as a node of a real cluster: simulated boards
-// that join the control plane of test/cluster, and run what it sends them.
-// The tests carry the build tag cluster; `make test-cluster` runs them.
-package node
