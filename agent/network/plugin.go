@@ -26,7 +26,7 @@ func providePlugin(dirs []string, binary string) (dir string, err error) {
 	}
 	var errs []error
 	for _, dir := range dirs {
-		if err := link(dir, binary); err != nil {
+		if err := linkPlugin(dir, binary); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -47,8 +47,8 @@ func linked(path, binary string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// link links the binary into a directory.
-func link(dir, binary string) error {
+// linkPlugin links the binary into a directory.
+func linkPlugin(dir, binary string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return pluginFault(dir, Plugin, err)
 	}

@@ -1,0 +1,43 @@
+package proxy
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// Clear removes the rules of Services. A kernel without nftables has none.
+func Clear() error {
+	table, err := nft.Open()
+	if err == nil {
+		err = errors.Join(table.ClearServices(), table.Close())
+	}
+	var missing *nft.Unsupported
+	if errors.As(err, &missing) {
+		return nil
+	}
+	return err
+}
+
+// HostAddresses returns this machine's addresses, and those of the routers of its
+// default routes. Addresses that cannot be read are left out.
+func HostAddresses() (own, routers []netip.Addr) {
+	h, err := link.Open()
+	if err != nil {
+		return nil, nil
+	}
+	defer h.Close()
+	addresses, _ := h.Addresses(0)
+	for _, a := range addresses {
+		own = append(own, a.Prefix.Addr())
+	}
+	up, _ := h.Uplink()
+	for _, a := range []netip.Addr{up.Gateway4, up.Gateway6} {
+		if a.IsValid() && !a.IsLinkLocalUnicast() {
+			routers = append(routers, a)
+		}
+	}
+	return own, routers
+}
