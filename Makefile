@@ -53,6 +53,7 @@ check: lint ## what to run before a commit: the analyzers and the unit tests; no
 docs: ## the documents that are generated from the code: commands, man pages, completions, configuration
 	go test ./cmd/tinylet -run TestDocuments -update
 	go test ./agent/config -run TestReference -update
+	go test ./test/bench -run TestSummary -update
 
 .PHONY: browser
 browser: # headless Chromium for tests of the status page, where the distribution has it; without it they are skipped

@@ -16,9 +16,6 @@ import (
 	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
-// resultsFile is written by a full run.
-const resultsFile = "RESULTS.md"
-
 // pods is how many pods a full node has here.
 const pods = 10
 
@@ -128,7 +125,8 @@ func TestComparison(t *testing.T) {
 	if err := os.WriteFile(resultsFile, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("written to %s", filepath.Join("test", "bench", resultsFile))
+	publish(t, text, true)
+	t.Logf("written to %s, and from there to README.md and its chart", filepath.Join("test", "bench", resultsFile))
 }
 
 // load is how many of the machine's processors are at work, over a few
