@@ -50,10 +50,11 @@ test: host browser lint test-unit build size image ## everything that CI runs, b
 .PHONY: check docs
 check: lint ## what to run before a commit: the analyzers and the unit tests; no root, no downloads of Debian
 	go test ./...
-docs: ## the documents that are generated from the code: commands, man pages, completions, configuration
+docs: ## what documents have from the code: commands, man pages, completions, configuration, figures, the screenshot
 	go test ./cmd/tinylet -run TestDocuments -update
 	go test ./agent/config -run TestReference -update
 	go test ./test/bench -run TestSummary -update
+	PAGE_PICTURES=$(CURDIR)/docs/images go test -count=1 ./agent/server/statuspage -run TestScreenshot
 
 .PHONY: browser
 browser: # headless Chromium for tests of the status page, where the distribution has it; without it they are skipped

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // chromium is a headless browser, driven by the DevTools protocol over two
@@ -390,4 +392,30 @@ func TestPageWithoutItsAgentInABrowser(t *testing.T) {
 	gone = false
 	mu.Unlock()
 	c.until(`document.querySelector("#live").textContent === "live" && !document.querySelector("#trouble").classList.contains("on")`)
+}
+
+// TestScreenshot shows a page on which one container is in crash loop backoff. `make docs`
+// saves it as docs/images/status-page.png.
+func TestScreenshot(t *testing.T) {
+	c := startChromium(t)
+	state := sample(4)
+	state.Checks[1].Problem, state.Conditions[0] = "", Condition{Condition: local.Condition{Type: "Ready", Status: "True", Reason: "KubeletReady", Since: state.Conditions[1].Since}, Good: true}
+	state.Server.Failure, state.Server.Problem = "", ""
+	state.Events[0].Message = "back-off 80s restarting failed container=main"
+	names := []string{"thermometer", "camera", "mqtt-bridge", "update"}
+	for i := range state.Pods {
+		p := &state.Pods[i]
+		p.Name, p.IP = names[i]+"-kitchen-pi", fmt.Sprintf("10.88.0.%d", i+5)
+		p.Containers[0].Name = names[i]
+	}
+	state.Pods[0].Ready = 2
+	state.Pods[0].Containers[1] = Container{Name: "proxy", State: "Running", Severity: Good, MemoryBytes: 1 << 19}
+	state.Events[0].Pod = "default/camera-kitchen-pi"
+	c.open(serving(t, newPage(t, &board{state: state}, nil)) + "/")
+	c.look(1200, 900, "light")
+	c.until(`document.querySelectorAll("#pods tr").length === 4`)
+	if health := c.eval(`document.querySelector("#health").textContent`); health != "healthy" {
+		t.Errorf("health %q", health)
+	}
+	c.picture("status-page")
 }
