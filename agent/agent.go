@@ -129,7 +129,7 @@ func (env environment) run(ctx context.Context) error {
 	if err := tunables.Prepare(a.cfg, "/proc", a.log); err != nil {
 		return err
 	}
-	a.removeShutdownFlag()
+	a.shutdown.RemoveFlag()
 	a.log.Info("starting tinylet", "version", version.Kubelet(), "node", a.cfg.NodeName, "runtime", a.cfg.Kubelet.ContainerRuntimeEndpoint)
 	tasksCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

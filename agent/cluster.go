@@ -26,6 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/node/clock"
 	"github.com/tinylet/tinylet/agent/node/registration"
+	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/podsync"
@@ -59,9 +60,6 @@ type cluster struct {
 	// assigned means that the API server has listed the node's pods: then the objects that
 	// they refer to may be requested.
 	assigned atomic.Bool
-
-	apiPods     atomic.Pointer[[]*v1.Pod] // the pods as the API server has them
-	apiPodsSlot chan struct{}             // one slot: apiPods changed
 }
 
 // assembleCluster builds the clients of the API server, unless the node is standalone. It comes
@@ -73,7 +71,7 @@ func (a *agent) assembleCluster() (err error) {
 	}
 	pace := cfg.UpdateIntervals()
 	c := &cluster{
-		metered: cfg.Tinylet.Metered, log: log, apiPodsSlot: make(chan struct{}, 1),
+		metered: cfg.Tinylet.Metered, log: log,
 		clock: clock.New(clock.Config{LowerBound: version.BuildTime(), Log: log}),
 	}
 	c.identity, err = identity.New(identity.Config{
@@ -168,7 +166,9 @@ func (a *agent) assembleCluster() (err error) {
 		All: func(pods []*v1.Pod) {
 			c.objects.SetReferencingPods(pods)
 			c.reporter.SetPods(pods)
-			c.podsReceived(pods)
+			if c.journal != nil {
+				c.journal.FinishAll(pods, shutdown.Terminated)
+			}
 		},
 		Recovered: c.recovered, Events: a.events, Log: log,
 	})
@@ -255,7 +255,7 @@ func (c *cluster) state() *local.Cluster {
 	if expires := certificates.ServingExpiry; !expires.IsZero() {
 		out.ServingExpires = &expires
 	}
-	out.Sent, out.Received = total(c.meter.Traffic())
+	out.Sent, out.Received = c.meter.Total()
 	out.SentToday, out.ReceivedToday = c.meter.Today(time.Now())
 	client := c.identity.Current()
 	if client == nil {

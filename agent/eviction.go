@@ -129,14 +129,5 @@ func (a *agent) isReported(uid types.UID) bool {
 	case a.cluster.journal != nil && a.cluster.journal.IsTerminal(uid):
 		return true
 	}
-	known := a.cluster.apiPods.Load()
-	if known == nil {
-		return false
-	}
-	for _, k := range *known {
-		if k.UID == uid {
-			return pod.IsTerminal(k.Status.Phase)
-		}
-	}
-	return false
+	return a.cluster.reporter.IsTerminal(uid)
 }

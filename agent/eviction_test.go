@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
@@ -592,8 +593,8 @@ func TestSettled(t *testing.T) {
 		}
 		known := hog.DeepCopy()
 		known.Status.Phase = v1.PodRunning
-		s.agent.cluster = &cluster{}
-		s.agent.cluster.apiPods.Store(&[]*v1.Pod{known})
+		s.agent.cluster = &cluster{reporter: statusmanager.New(statusmanager.Config{})}
+		s.agent.cluster.reporter.SetPods([]*v1.Pod{known})
 		if s.agent.isReported(hog.UID) {
 			t.Error("settled, and the server has it as running")
 		}

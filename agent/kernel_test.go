@@ -59,7 +59,7 @@ func TestNodeTellsOfItsKernel(t *testing.T) {
 	}}}}
 	go func() { _ = inputs.Run(t.Context()) }()
 	<-changed
-	for _, c := range a.cluster.conditions(t.Context()) {
+	for _, c := range a.cluster.registrar.Conditions(t.Context()) {
 		if c.Type != v1.NodeReady {
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/server/stats"
 )
@@ -44,15 +43,6 @@ func (a *agent) writeMetrics(ctx context.Context, w io.Writer) error {
 // metricsWriter is implemented by runtimes that count their calls: the CRI driver does, a
 // fake may not.
 type metricsWriter interface{ WriteMetrics(out *metrics.Stream) }
-
-// total returns the sum of all rows.
-func total(rows []apiclient.Traffic) (sent, received uint64) {
-	for _, t := range rows {
-		sent += t.Sent
-		received += t.Received
-	}
-	return sent, received
-}
 
 // writeProbes writes the metrics of probes.
 func (a *agent) writeProbes(_ context.Context, w io.Writer) error {

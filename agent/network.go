@@ -50,7 +50,7 @@ func (a *agent) assembleNetwork() error {
 		return err
 	}
 	if a.cluster == nil {
-		a.local.SetProblem(problems(problems(plainURL(cfg), cfg.ExposedCredentials), a.network.Problem))
+		a.local.SetProblem(problems(problems(cfg.PlainPodURL, cfg.ExposedCredentials), a.network.Problem))
 		return nil
 	}
 	a.cluster.inputs.Problem = problems(a.cluster.inputs.Problem, a.network.Problem)

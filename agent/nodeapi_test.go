@@ -55,12 +55,12 @@ func TestWhereThereIsANodeAPI(t *testing.T) {
 				}
 				l.settle(5 * time.Second)
 				told := 0
-				for p, st := range a.podStatuses() {
+				for p, st := range a.statuses.All() {
 					if told++; p == nil || st == nil {
 						t.Errorf("told of %v, %v", p, st)
 					}
 				}
-				for range a.podStatuses() {
+				for range a.statuses.All() {
 					break // who asks may stop
 				}
 				if told != 1 {
@@ -83,7 +83,7 @@ func TestAddressOfThePodsNode(t *testing.T) {
 		l.start()
 		l.settle(5 * time.Second)
 		address := func() string {
-			for _, st := range l.agent.podStatuses() {
+			for _, st := range l.agent.statuses.All() {
 				return st.HostIP
 			}
 			return "of no pod"
@@ -95,7 +95,7 @@ func TestAddressOfThePodsNode(t *testing.T) {
 		inputs, moves := l.agent.cluster.inputs, 0
 		moved := inputs.OnAddressesChanged
 		inputs.OnAddressesChanged = func() { moves++; moved() }
-		l.agent.cluster.conditions(t.Context()) // as tinylet status and the status page do
+		l.agent.cluster.registrar.Conditions(t.Context()) // as tinylet status and the status page do
 		if l.agent.clusterState(); moves > 0 {
 			t.Error("somebody who reads the node's conditions wakes all pods")
 		}

@@ -2,11 +2,8 @@ package agent
 
 import (
 	"context"
-	"iter"
 	goruntime "runtime"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
@@ -66,7 +63,7 @@ func (a *agent) assembleServers() (err error) {
 		Conditions:     a.pressureConditions,
 		Todo:           func() []string { return a.foreignVolumeRemedies() },
 		SocketPath:     cfg.Tinylet.SocketPath,
-		HealthzAddress: healthzAddress(cfg),
+		HealthzAddress: cfg.HealthzAddress(),
 		Pods:           pods.Measured,
 		Events:         a.events.Recent,
 		Drain:          local.Drain{Begin: a.shutDown, Cancel: a.shutdown.Cancel, Remaining: func() int { return len(a.unfinishedPods()) }},
@@ -85,7 +82,7 @@ func (a *agent) assembleServers() (err error) {
 	if problem := cfg.ExposedCredentials(); problem != "" {
 		a.log.Warn("credentials are readable by other users", "remedy", problem)
 	}
-	a.local.SetProblem(problems(plainURL(cfg), cfg.ExposedCredentials))
+	a.local.SetProblem(problems(cfg.PlainPodURL, cfg.ExposedCredentials))
 	return nil
 }
 
@@ -93,22 +90,13 @@ func (a *agent) assembleServers() (err error) {
 // the Node.
 func (a *agent) clusterState() *local.Cluster {
 	out := a.cluster.state()
-	out.Conditions = localConditions(a.cluster.conditions(context.Background()))
+	out.Conditions = local.Conditions(a.cluster.registrar.Conditions(context.Background()))
 	return out
 }
 
 // pressureConditions returns the conditions of a standalone node.
 func (a *agent) pressureConditions() []local.Condition {
-	return localConditions(nodestatus.PressureConditions(a.eviction.Conditions()))
-}
-
-func localConditions(all []v1.NodeCondition) (out []local.Condition) {
-	for _, c := range all {
-		out = append(out, local.Condition{
-			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
-		})
-	}
-	return out
+	return local.Conditions(nodestatus.PressureConditions(a.eviction.Conditions()))
 }
 
 // checks returns the agent's health checks.
@@ -173,7 +161,7 @@ func (a *agent) assembleNodeAPI() error {
 	}
 	c := server.Config{
 		Kubelet: k, GetCertificate: a.cluster.identity.Serving(), Authn: authenticator, Authz: authorizer,
-		Pods: a.podStatuses, Started: a.statuses.RunningContainer, Runtime: a.runtime, Streaming: a.streams, Profiling: profile.Handler(),
+		Pods: a.statuses.All, Started: a.statuses.RunningContainer, Runtime: a.runtime, Streaming: a.streams, Profiling: profile.Handler(),
 		ContainerLog: (&server.ContainerLogs{Runtime: a.runtime, Statuses: a.statuses, Node: a.node.Peek}).Find,
 		Metrics:      a.writeMetrics, ProbeMetrics: a.writeProbes,
 		Log: a.log,
@@ -193,17 +181,6 @@ func (a *agent) assembleNodeAPI() error {
 	}
 	a.nodeAPI = &nodeAPI{authn: authenticator, server: s}
 	return nil
-}
-
-// podStatuses returns the pods with their newest statuses.
-func (a *agent) podStatuses() iter.Seq2[*v1.Pod, *v1.PodStatus] {
-	return func(yield func(*v1.Pod, *v1.PodStatus) bool) {
-		for _, e := range a.statuses.List() {
-			if !yield(e.Pod, e.Status) {
-				return
-			}
-		}
-	}
 }
 
 // foreignVolumeRemedies returns what the operator must do about volumes of terminated pods that a

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,7 +16,6 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server/local"
-	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const (
@@ -77,13 +73,6 @@ func (a *agent) unfinishedPods() []*v1.Pod {
 	return pods
 }
 
-// removeShutdownFlag removes the flag of an earlier shutdown.
-func (a *agent) removeShutdownFlag() {
-	if err := os.Remove(a.shutdownFlag); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.log.Warn("cannot remove shutdown flag", "path", a.shutdownFlag, "effect", "pods are terminated when the agent stops", "error", err)
-	}
-}
-
 // stop cancels the tasks once ctx has ended: at once, or for a node shutdown after the pods are
 // terminated.
 func (a *agent) stop(ctx, tasks context.Context, cancelTasks context.CancelFunc) {
@@ -119,7 +108,7 @@ func (a *agent) shutDown(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	a.cluster.awaitReports(limited, func() (waiting []types.UID) {
+	a.cluster.reporter.AwaitTerminal(limited, func() (waiting []types.UID) {
 		for _, e := range a.statuses.List() {
 			if shutdown.Terminated(e.Status) && !pod.IsStatic(e.Pod) {
 				waiting = append(waiting, e.Pod.UID)
@@ -128,51 +117,4 @@ func (a *agent) shutDown(ctx context.Context) error {
 		return waiting
 	})
 	return nil
-}
-
-// podsReceived stores the pods as the API server has them. It records in the journal which of
-// them failed in a node shutdown: those must not run again.
-func (c *cluster) podsReceived(pods []*v1.Pod) {
-	c.apiPods.Store(&pods)
-	wait.Notify(c.apiPodsSlot)
-	if c.journal == nil || !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return shutdown.Terminated(&p.Status) }) {
-		return
-	}
-	journaled := c.journal.UIDs()
-	for _, p := range pods {
-		if !shutdown.Terminated(&p.Status) || !slices.Contains(journaled, p.UID) {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
-		if err := c.journal.Finish(ctx, p.UID, &p.Status); err != nil {
-			c.log.Warn("cannot store final status of pod", "pod", pod.RefOf(p).String(), "podUID", p.UID, "effect", "it may start again after a reboot without network", "error", err)
-		}
-		cancel()
-	}
-}
-
-// awaitReports blocks until the API server has a terminal status of each of the pods, or does not
-// have the pod, or ctx ends.
-func (c *cluster) awaitReports(ctx context.Context, terminated func() []types.UID) {
-	for {
-		known := c.apiPods.Load()
-		if known == nil {
-			return // the API server has never responded
-		}
-		waits := false
-		uids := terminated()
-		for _, p := range *known {
-			if slices.Contains(uids, p.UID) && !pod.IsTerminal(p.Status.Phase) {
-				waits = true
-			}
-		}
-		if !waits {
-			return
-		}
-		select {
-		case <-c.apiPodsSlot:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,7 +142,7 @@ func TestFlagOfShutdown(t *testing.T) {
 			if got := len(l.running()); (got == 0) != flagged {
 				t.Errorf("flag %t: %d containers run", flagged, got)
 			}
-			l.agent.removeShutdownFlag()
+			l.agent.shutdown.RemoveFlag()
 			if l.agent.shutdown.Requested() {
 				t.Error("the next start finds the flag of the last one")
 			}
@@ -178,7 +177,6 @@ func TestJournalAfterShutdown(t *testing.T) {
 			bubble(t, func(t *testing.T, l *lab) {
 				store := open()
 				l.goesDown()
-				c := &cluster{journal: store, log: log, apiPodsSlot: make(chan struct{}, 1)}
 				ended := p.DeepCopy()
 				ended.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: shutdown.ReasonEnded}
 				j := podsync.NewJournaled(l.agent.syncer, store, func(types.UID) {})
@@ -189,10 +187,10 @@ func TestJournalAfterShutdown(t *testing.T) {
 				if err := j.Finish(t.Context(), pod.RefOf(p), p); err != nil {
 					t.Fatal(err)
 				}
-				c.podsReceived([]*v1.Pod{p})
+				store.FinishAll([]*v1.Pod{p}, shutdown.Terminated)
 				if row.told {
-					c.podsReceived([]*v1.Pod{ended})
-					c.podsReceived([]*v1.Pod{ended}) // as the source tells it again and again
+					store.FinishAll([]*v1.Pod{ended}, shutdown.Terminated)
+					store.FinishAll([]*v1.Pod{ended}, shutdown.Terminated) // as the source tells it again and again
 				}
 				if err := store.Close(); err != nil {
 					t.Fatal(err)
@@ -208,53 +206,4 @@ func TestJournalAfterShutdown(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestUntilTold(t *testing.T) {
-	bubble(t, func(t *testing.T, l *lab) {
-		c := &cluster{apiPodsSlot: make(chan struct{}, 1)}
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
-		ended := p.DeepCopy()
-		ended.Status.Phase = v1.PodFailed
-		wait := func(limit time.Duration) *atomic.Int64 {
-			took := new(atomic.Int64)
-			took.Store(-1)
-			l.done.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				begun := time.Now()
-				c.awaitReports(ctx, func() []types.UID { return []types.UID{"1"} })
-				took.Store(int64(time.Since(begun)))
-			})
-			return took
-		}
-		took := wait(time.Minute)
-		l.settle(time.Second)
-		if got := took.Load(); got != 0 {
-			t.Errorf("a server that never answered is waited for: %v", time.Duration(got))
-		}
-		c.podsReceived([]*v1.Pod{p})
-		took = wait(time.Minute)
-		l.settle(3 * time.Second)
-		if took.Load() >= 0 {
-			t.Error("it does not wait for the server to hear")
-		}
-		c.podsReceived([]*v1.Pod{ended})
-		l.settle(time.Second)
-		if got := time.Duration(took.Load()); got != 3*time.Second {
-			t.Errorf("it waits %v", got)
-		}
-		c.podsReceived([]*v1.Pod{p})
-		took = wait(5 * time.Second)
-		l.settle(10 * time.Second)
-		if got := time.Duration(took.Load()); got != 5*time.Second {
-			t.Errorf("it waits %v for a server that does not answer", got)
-		}
-		c.podsReceived([]*v1.Pod{})
-		took = wait(5 * time.Second)
-		l.settle(time.Second)
-		if got := took.Load(); got != 0 {
-			t.Errorf("it waits %v for a pod that is gone", time.Duration(got))
-		}
-	})
 }

@@ -1,14 +1,10 @@
 package agent
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/server/statuspage"
 )
@@ -16,7 +12,7 @@ import (
 // assemblePage returns the status page, or nil if it is disabled.
 func (a *agent) assemblePage(pods *local.PodLister, checks []local.Check) (http.Handler, error) {
 	cfg := a.cfg
-	address := healthzAddress(cfg)
+	address := cfg.HealthzAddress()
 	if !*cfg.Tinylet.StatusPage || address == "" {
 		return nil, nil
 	}
@@ -42,14 +38,4 @@ func (a *agent) assemblePage(pods *local.PodLister, checks []local.Check) (http.
 func (a *agent) notify(slot chan<- struct{}) (cancel func()) {
 	statuses, events := a.statuses.Notify(slot), a.events.Subscribe(slot)
 	return func() { statuses(); events() }
-}
-
-// conditions returns the conditions of the Node as they would be reported now.
-func (c *cluster) conditions(ctx context.Context) []v1.NodeCondition {
-	var had *v1.NodeStatus
-	if n := c.registrar.Node(); n != nil {
-		had = &n.Status
-	}
-	status, _ := nodestatus.Status(had, c.inputs.Get(ctx)) // the status report logs the error
-	return status.Conditions
 }

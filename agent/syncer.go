@@ -25,7 +25,7 @@ import (
 func (a *agent) newSyncer() *podsync.Syncer {
 	cfg, node, log := a.cfg, a.node, a.log
 	a.volumes = volume.New(cfg.Paths.Root)
-	a.volumes.MemoryLimit = func(p *v1.Pod) int64 { return memoryLimit(p, node.Allocatable()) }
+	a.volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.UsableMemory(p, node.Allocatable()) }
 	c := podsync.Config{
 		Runtime:     a.runtime,
 		Images:      image.NewPuller(a.pullConfig()),
@@ -55,7 +55,7 @@ func (a *agent) newSyncer() *podsync.Syncer {
 		Wake:              a.wake,
 		HostIPs:           node.HostIPs,
 		LogLinks:          cfg.Paths.ContainerLogs,
-		MaxBackoff:        maxBackoff(cfg),
+		MaxBackoff:        cfg.MaxBackoff(),
 		BootID:            nodeinfo.BootID(),
 		Log:               log,
 	}
@@ -69,16 +69,6 @@ func (a *agent) newSyncer() *podsync.Syncer {
 		c.Services, c.ConfirmNode = a.cluster.services, a.cluster.registrar.Refresh
 	}
 	return podsync.New(c)
-}
-
-// memoryLimit returns how much memory in bytes a pod can use: the lower one of its own limit
-// and the node's allocatable memory (calculateEmptyDirMemorySize in pkg/volume/emptydir).
-func memoryLimit(p *v1.Pod, allocatable v1.ResourceList) int64 {
-	own, all := criconfig.PodResources(p, &criconfig.Node{}).MemoryMax, allocatable.Memory().Value()
-	if own <= 0 || all > 0 && all < own {
-		return all
-	}
-	return own
 }
 
 // oomWatcher returns the watcher of OOM kills; nil without cgroups.

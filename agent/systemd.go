@@ -2,10 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
-	"strings"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/health/sdnotify"
@@ -18,7 +14,7 @@ func (a *agent) assembleSystemd() error {
 		return nil
 	}
 	a.systemd = sdnotify.New(sdnotify.Config{
-		Ready: a.ready, Status: a.statusLine, Notify: a.statuses.Notify, Stopping: a.stopping, Checks: a.watchdogChecks(), Log: a.log,
+		Ready: a.ready, Status: a.statuses.Summary, Notify: a.statuses.Notify, Stopping: a.stopping, Checks: a.watchdogChecks(), Log: a.log,
 	})
 	return nil
 }
@@ -46,22 +42,4 @@ func (a *agent) watchdogChecks() []health.Check {
 		checks = append(checks, health.Check{Name: "journal", Run: a.cluster.journal.Unlocked})
 	}
 	return checks
-}
-
-// statusLine returns the agent's state in one line.
-func (a *agent) statusLine() string {
-	phases := map[v1.PodPhase]int{}
-	for _, e := range a.statuses.List() {
-		phases[e.Status.Phase]++
-	}
-	var parts []string
-	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodPending, v1.PodSucceeded, v1.PodFailed, v1.PodUnknown} {
-		if n := phases[phase]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ToLower(string(phase))))
-		}
-	}
-	if len(parts) == 0 {
-		return "No pods"
-	}
-	return "Pods: " + strings.Join(parts, ", ")
 }

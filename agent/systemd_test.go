@@ -47,7 +47,7 @@ func TestReadyWithoutServerAndRuntime(t *testing.T) {
 				if len(done) != 1 || <-done != nil {
 					t.Error("not ready with the pods of the journal")
 				}
-				if got := l.agent.statusLine(); got != "Pods: 1 pending" {
+				if got := l.agent.statuses.Summary(); got != "Pods: 1 pending" {
 					t.Errorf("the status is %q", got)
 				}
 				l.settle(time.Hour)
@@ -69,7 +69,7 @@ func TestLoopThatIsGone(t *testing.T) {
 		if err := health.Run(t.Context(), time.Second, l.agent.watchdogChecks()); err != nil {
 			t.Error(err)
 		}
-		if got := l.agent.statusLine(); got != "No pods" {
+		if got := l.agent.statuses.Summary(); got != "No pods" {
 			t.Errorf("the status is %q", got)
 		}
 		vitals := l.agent.watchdogChecks()

@@ -150,3 +150,12 @@ func (c *countedConn) Close() error {
 	c.t.mu.Unlock()
 	return c.Conn.Close()
 }
+
+// Total returns the sum of all purposes in bytes.
+func (m *Meter) Total() (sent, received uint64) {
+	for _, t := range m.Traffic() {
+		sent += t.Sent
+		received += t.Received
+	}
+	return sent, received
+}

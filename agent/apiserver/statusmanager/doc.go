@@ -4,7 +4,7 @@
 //
 //	status store ── Changed ─┐                       ┌─ patch statuses
 //	pod source ──── Pods ────┤►  one loop, decides  ─┼─ delete terminated pods
-//	other parts ─── Look ────┘   per name            └─ create, delete mirror pods
+//	other parts ── Trigger ──┘   per name            └─ create, delete mirror pods
 //
 // The loop owns all state and makes all decisions, with pure functions. Requests
 // run concurrently, one per name and four in total. The pod in the server's

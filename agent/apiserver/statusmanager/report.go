@@ -3,6 +3,7 @@ package statusmanager
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,9 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// API is the part of *apiclient.Client that a Reporter needs. Calls block until ctx
+// API is the part of *apiclient.Client that a Manager needs. Calls block until ctx
 // ends at the latest, and return errors of k8s.io/apimachinery/pkg/api/errors for
 // error statuses of the server. They are called concurrently.
 type API interface {
@@ -32,24 +34,24 @@ type Entry struct {
 	Status *v1.PodStatus
 }
 
-// Config configures a Reporter. Its functions must not block. Only Run calls them.
+// Config configures a Manager. Its functions must not block. Only Run calls them.
 type Config struct {
 	API      API
 	NodeName string
 	// NodeUID returns the UID of the registered Node, "" if there is none yet. Call
-	// Look when there is.
+	// Trigger when there is.
 	NodeUID func() types.UID
 	// List returns all pods of the agent, including static pods.
 	List func() []Entry
-	// Changed receives a value after one or more changes of List. The Reporter is
+	// Changed receives a value after one or more changes of List. The Manager is
 	// its only reader.
 	Changed <-chan struct{}
 	// Done reports whether nothing of a pod runs, its volumes are gone, and List
-	// has its last status. Call Look when it becomes true.
+	// has its last status. Call Trigger when it becomes true.
 	Done func(uid types.UID) bool
 	// StaticGone reports whether no source has a static pod of this name and
 	// nothing of one runs, so that its mirror pod may be deleted. It returns false
-	// until every source has delivered its pods; call Look then. nil keeps such
+	// until every source has delivered its pods; call Trigger then. nil keeps such
 	// mirror pods.
 	StaticGone func(namespace, name string) bool
 	// Coalesce is how long a status change waits for further ones. Changes of phase
@@ -69,13 +71,14 @@ type Manager struct {
 
 	mu    sync.Mutex
 	pods  []*v1.Pod
-	ready bool // pods was set, possibly to an empty set
-	fresh bool // pods was not processed yet
+	ready bool          // pods was set, possibly to an empty set
+	fresh bool          // pods was not processed yet
+	next  chan struct{} // closed by the next SetPods
 }
 
-// New returns a Reporter. It starts nothing.
+// New returns a Manager. It starts nothing.
 func New(c Config) *Manager {
-	return &Manager{Config: c, woken: make(chan struct{}, 1)}
+	return &Manager{Config: c, woken: make(chan struct{}, 1), next: make(chan struct{})}
 }
 
 // SetPods sets all pods that the API server has for this node, including mirror pods.
@@ -84,8 +87,38 @@ func New(c Config) *Manager {
 func (r *Manager) SetPods(api []*v1.Pod) {
 	r.mu.Lock()
 	r.pods, r.ready, r.fresh = api, true, true
+	close(r.next)
+	r.next = make(chan struct{})
 	r.mu.Unlock()
 	r.wake()
+}
+
+// IsTerminal reports whether the API server has a terminal status of the pod.
+func (r *Manager) IsTerminal(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.pods, func(p *v1.Pod) bool { return p.UID == uid })
+	return i >= 0 && pod.IsTerminal(r.pods[i].Status.Phase)
+}
+
+// AwaitTerminal blocks until the API server has a terminal status of each of the pods
+// that uids returns, or does not have the pod, or ctx ends. It does not wait for an API
+// server that has never listed its pods.
+func (r *Manager) AwaitTerminal(ctx context.Context, uids func() []types.UID) {
+	for {
+		r.mu.Lock()
+		pods, ready, next := r.pods, r.ready, r.next
+		r.mu.Unlock()
+		awaited := uids()
+		if !ready || !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return slices.Contains(awaited, p.UID) && !pod.IsTerminal(p.Status.Phase) }) {
+			return
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Trigger triggers a sync, because the results of Done, NodeUID or StaticGone may have

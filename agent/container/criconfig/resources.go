@@ -149,3 +149,14 @@ func effectiveLimits(p *v1.Pod, c *v1.Container) v1.ResourceList {
 	}
 	return out
 }
+
+// UsableMemory returns how much memory in bytes a pod can use: the lower one of its own limit
+// and the node's allocatable memory (calculateEmptyDirMemorySize in pkg/volume/emptydir). 0
+// means that neither is known.
+func UsableMemory(p *v1.Pod, allocatable v1.ResourceList) int64 {
+	own, all := PodResources(p, &Node{}).MemoryMax, allocatable.Memory().Value()
+	if own <= 0 || all > 0 && all < own {
+		return all
+	}
+	return own
+}

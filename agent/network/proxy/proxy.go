@@ -147,7 +147,7 @@ func (p *Proxy) Problem() string {
 	return strings.Join(all, "; ")
 }
 
-// Run waits until the table exists (Look), and keeps the Services in it up to date
+// Run waits until the table exists (TableCreated), and keeps the Services in it up to date
 // until ctx ends. The rules stay, as the pods do. It returns the cause of ctx.
 func (p *Proxy) Run(ctx context.Context) error {
 	select {
@@ -185,7 +185,7 @@ func (p *Proxy) syncBatch(ctx context.Context) time.Duration {
 	began := time.Now()
 	err := p.sync()
 	if errors.Is(err, nft.ErrNoTable) {
-		return 0 // Look is called after its creation
+		return 0 // TableCreated is called after its creation
 	}
 	p.note(err)
 	if err != nil {

@@ -37,7 +37,7 @@ type Config struct {
 	// checks that are due on any wakeup. It must not block. It may be nil.
 	BeforeUpdate func()
 	// Inputs returns the inputs of the current node status. It is called at least
-	// once in each interval Look, so it must not send requests over the network. It
+	// once in each interval, so it must not send requests over the network. It
 	// stops when ctx ends.
 	Inputs               func(ctx context.Context) *nodestatus.Inputs
 	StatusUpdateInterval time.Duration // interval between two calls of Inputs: nodeStatusUpdateFrequency
@@ -98,6 +98,16 @@ func (r *Registrar) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
+}
+
+// Conditions returns the conditions of the Node as they would be reported now.
+func (r *Registrar) Conditions(ctx context.Context) []v1.NodeCondition {
+	var last *v1.NodeStatus
+	if n := r.Node(); n != nil {
+		last = &n.Status
+	}
+	status, _ := nodestatus.Status(last, r.cfg.Inputs(ctx)) // the status report logs the error
+	return status.Conditions
 }
 
 // Run registers the node, reports its status and renews its lease until ctx ends.

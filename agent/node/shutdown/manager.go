@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -39,7 +40,7 @@ type Config struct {
 	// terminating already, and fail with ReasonEnded. It may be called twice.
 	End func(p *v1.Pod, grace time.Duration)
 	// Ended reports whether nothing of the pod runs or is mounted any more. It
-	// returns true for an unknown pod. Call Manager.Look when the result may have
+	// returns true for an unknown pod. Call Manager.Notify when the result may have
 	// become true.
 	Ended func(types.UID) bool
 	// Changed is called when the result of InProgress has changed. It may be nil.
@@ -248,5 +249,12 @@ func (m *Manager) closeLock(lock io.Closer) {
 	}
 	if err := lock.Close(); err != nil {
 		m.cfg.Log.Warn("cannot release inhibitor lock", "error", err)
+	}
+}
+
+// RemoveFlag removes the flag of an earlier shutdown. It logs an error.
+func (m *Manager) RemoveFlag() {
+	if err := os.Remove(m.cfg.FlagFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.cfg.Log.Warn("cannot remove shutdown flag", "path", m.cfg.FlagFile, "effect", "pods are terminated when the agent stops", "error", err)
 	}
 }

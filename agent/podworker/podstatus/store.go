@@ -3,7 +3,10 @@ package podstatus
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -186,4 +189,33 @@ func (s *Store) RunningContainer(uid types.UID, name string) (id string, ok bool
 	}
 	c, ok := e.RunningOf(name)
 	return c.ID, ok
+}
+
+// Summary returns the number of pods of each phase in one line.
+func (s *Store) Summary() string {
+	phases := map[v1.PodPhase]int{}
+	for _, e := range s.List() {
+		phases[e.Status.Phase]++
+	}
+	var parts []string
+	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodPending, v1.PodSucceeded, v1.PodFailed, v1.PodUnknown} {
+		if n := phases[phase]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ToLower(string(phase))))
+		}
+	}
+	if len(parts) == 0 {
+		return "No pods"
+	}
+	return "Pods: " + strings.Join(parts, ", ")
+}
+
+// All returns the pods with their newest statuses.
+func (s *Store) All() iter.Seq2[*v1.Pod, *v1.PodStatus] {
+	return func(yield func(*v1.Pod, *v1.PodStatus) bool) {
+		for _, e := range s.List() {
+			if !yield(e.Pod, e.Status) {
+				return
+			}
+		}
+	}
 }

@@ -153,6 +153,16 @@ type Condition struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
+// Conditions returns node conditions as the local API has them.
+func Conditions(all []v1.NodeCondition) (out []Condition) {
+	for _, c := range all {
+		out = append(out, Condition{
+			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
+		})
+	}
+	return out
+}
+
 // Error is the body of every response other than 200.
 type Error struct {
 	Error string `json:"error"`

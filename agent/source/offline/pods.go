@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -263,6 +264,31 @@ func (s *Store) IsTerminal(uid types.UID) bool {
 	h := s.pods[uid]
 	return h != nil && h.ended
 }
+
+// FinishAll stores the terminal statuses, as the API server has them, of the journaled
+// pods for which terminated returns true: those pods must not run again. It logs errors.
+func (s *Store) FinishAll(pods []*v1.Pod, terminated func(*v1.PodStatus) bool) {
+	var journaled []types.UID
+	for _, p := range pods {
+		if !terminated(&p.Status) {
+			continue
+		}
+		if journaled == nil {
+			journaled = s.UIDs()
+		}
+		if !slices.Contains(journaled, p.UID) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
+		if err := s.Finish(ctx, p.UID, &p.Status); err != nil {
+			s.config.Log.Warn("cannot store final status of pod", "pod", pod.RefOf(p).String(), "podUID", p.UID, "effect", "it may start again after a reboot without network", "error", err)
+		}
+		cancel()
+	}
+}
+
+// finishTimeout bounds the storing of one pod's status in FinishAll.
+const finishTimeout = 5 * time.Second
 
 // UIDs returns the sorted UIDs of all pods that the journal has any value of,
 // also unreadable ones. Once the API server has listed its pods, the caller
