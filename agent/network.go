@@ -40,7 +40,7 @@ func (a *agent) assembleNetwork() error {
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Networks: cfg.PodCIDRs(), UplinkAddresses: world, Binary: binary, Ports: cfg.ListenPorts(),
 		Info: rt.Info,
-		Pods: func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.Pods(c)) },
+		Pods: func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.NetworkConfig(c)) },
 		Containers: func(ctx context.Context) ([]string, bool) {
 			return sandboxes(ctx, rt)
 		},

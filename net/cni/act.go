@@ -2,17 +2,17 @@ package cni
 
 import "errors"
 
-// task is one verb with all that was said for it.
-type task struct {
+// invocation is one verb with all that was said for it.
+type invocation struct {
 	verb verb
 	env  func(string) string
 	*request
-	fault error // of the document
-	open  func(Config) (Network, error)
+	configErr error // of the document
+	open      func(Config) (Network, error)
 }
 
-// act does what the verb asks for.
-func (t *task) act() (answer []byte, err error) {
+// run does what the verb asks for.
+func (t *invocation) run() (answer []byte, err error) {
 	switch t.verb {
 	case add:
 		return t.add()
@@ -27,52 +27,52 @@ func (t *task) act() (answer []byte, err error) {
 	case version:
 		return appendVersions(nil, t.config.CNIVersion), nil
 	}
-	return nil, environmentError(invalid("CNI_COMMAND", string(t.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
+	return nil, environmentError(invalidVariable("CNI_COMMAND", string(t.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
 }
 
-// allowed is why the document does not allow for the verb, or nil.
-func (t *task) allowed() error {
-	if t.fault != nil {
-		return t.fault
+// validate is why the document does not allow for the verb, or nil.
+func (t *invocation) validate() error {
+	if t.configErr != nil {
+		return t.configErr
 	}
-	if err := speaks(t.verb, t.config.CNIVersion); err != nil {
+	if err := checkVersion(t.verb, t.config.CNIVersion); err != nil {
 		return err
 	}
 	d := &decoder{}
-	t.config.complete(d, t.verb)
+	t.config.checkRequired(d, t.verb)
 	if t.verb != gc {
-		t.alone(d)
+		t.rejectIPAM(d)
 	}
-	if d.fault != nil {
-		return d.fault
+	if d.err != nil {
+		return d.err
 	}
 	return nil
 }
 
-// alone sees to it that no other plugin's work is asked for.
-func (r *request) alone(d *decoder) {
+// rejectIPAM sees to it that no other plugin's work is asked for.
+func (r *request) rejectIPAM(d *decoder) {
 	if r.ipam == nil {
 		return
 	}
-	d.object(&place{key: []byte("ipam")}, r.ipam, func(at *place, value []byte) {
-		d.fail(at, CodeUnsupported, `%s is not supported: addresses come from "ranges", leave ipam out`, shown(string(value)))
+	d.object(&location{key: []byte("ipam")}, r.ipam, func(at *location, value []byte) {
+		d.fail(at, CodeUnsupportedField, `%s is not supported: addresses come from "ranges", leave ipam out`, quoteShort(string(value)))
 	})
 }
 
-func (t *task) add() ([]byte, error) {
-	if err := t.allowed(); err != nil {
+func (t *invocation) add() ([]byte, error) {
+	if err := t.validate(); err != nil {
 		return nil, err
 	}
 	e, fault := readEnvironment(t.env, t.verb)
 	if fault != nil {
 		return nil, fault
 	}
-	if t.prev != nil {
-		return nil, configError(CodeUnsupported, "prevResult",
-			shown(string(t.prev))+" is not supported: tinylet-cni makes the interface itself, so write it first in the list of plugins")
+	if t.prevResult != nil {
+		return nil, configError(CodeUnsupportedField, "prevResult",
+			quoteShort(string(t.prevResult))+" is not supported: tinylet-cni makes the interface itself, so write it first in the list of plugins")
 	}
 	if t.config.Refuse != "" {
-		return nil, &Error{Code: CodeConfig, Msg: "no container is attached to this network", Details: t.config.Refuse}
+		return nil, &Error{Code: CodeInvalidConfig, Msg: "no container is attached to this network", Details: t.config.Refuse}
 	}
 	n, err := t.open(t.config)
 	if err != nil {
@@ -82,16 +82,16 @@ func (t *task) add() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := result.sound(); err != nil {
+	if err := result.validate(); err != nil {
 		return nil, err
 	}
-	v, _ := specOf(t.config.CNIVersion)
+	v, _ := parseVersion(t.config.CNIVersion)
 	return appendResult(make([]byte, 0, 1024), v, &result), nil
 }
 
 // del heeds no fault of the document: what the environment names can be taken
 // down without, and what cannot be taken down is there forever.
-func (t *task) del() error {
+func (t *invocation) del() error {
 	e, fault := readEnvironment(t.env, t.verb)
 	if fault != nil {
 		return fault
@@ -101,24 +101,24 @@ func (t *task) del() error {
 		return err
 	}
 	err = n.Teardown(t.attachment(e))
-	if known, ok := errors.AsType[*Error](err); ok && known.Code == CodeUnknown {
+	if known, ok := errors.AsType[*Error](err); ok && known.Code == CodeUnknownContainer {
 		return nil
 	}
 	return err
 }
 
-func (t *task) check() error {
-	if err := t.allowed(); err != nil {
+func (t *invocation) check() error {
+	if err := t.validate(); err != nil {
 		return err
 	}
 	e, fault := readEnvironment(t.env, t.verb)
 	if fault != nil {
 		return fault
 	}
-	if t.prev == nil {
-		return configError(CodeConfig, "prevResult", "is missing: hand over what ADD has answered")
+	if t.prevResult == nil {
+		return configError(CodeInvalidConfig, "prevResult", "is missing: hand over what ADD has answered")
 	}
-	prev, fault := readResult(t.prev)
+	prev, fault := readResult(t.prevResult)
 	if fault != nil {
 		return fault
 	}
@@ -134,12 +134,12 @@ func (t *task) check() error {
 
 // gc has to be told what is valid, if only that nothing is: it would collect all
 // that is there.
-func (t *task) gc() error {
-	if err := t.allowed(); err != nil {
+func (t *invocation) gc() error {
+	if err := t.validate(); err != nil {
 		return err
 	}
 	if !t.hasValid {
-		return configError(CodeConfig, validKey, "is missing, and nothing was collected: write [] if there are none")
+		return configError(CodeInvalidConfig, validKey, "is missing, and nothing was collected: write [] if there are none")
 	}
 	n, err := t.open(t.config)
 	if err != nil {
@@ -148,8 +148,8 @@ func (t *task) gc() error {
 	return n.Collect(t.config.Name, t.valid)
 }
 
-func (t *task) status() error {
-	if err := t.allowed(); err != nil {
+func (t *invocation) status() error {
+	if err := t.validate(); err != nil {
 		return err
 	}
 	n, err := t.open(t.config)
@@ -162,12 +162,12 @@ func (t *task) status() error {
 	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
-	return &Error{Code: CodeUnavailable, Msg: "no container can be attached", Err: err}
+	return &Error{Code: CodePluginNotAvailable, Msg: "no container can be attached", Err: err}
 }
 
 // attachment is what the document and the environment say together. What is
 // asked for in the more particular place holds.
-func (t *task) attachment(e *environment) Attachment {
+func (t *invocation) attachment(e *environment) Attachment {
 	return Attachment{
 		ContainerID: e.id.ContainerID,
 		Interface:   e.id.Interface,
@@ -176,12 +176,12 @@ func (t *task) attachment(e *environment) Attachment {
 		Config:      t.config,
 		Ports:       t.ports,
 		Bandwidth:   t.bandwidth,
-		IPs:         first(t.ips, t.argIPs, e.args.ips),
-		MAC:         first(t.mac, t.argMAC, e.args.mac),
+		IPs:         firstNonEmpty(t.ips, t.argIPs, e.args.ips),
+		MAC:         firstNonEmpty(t.mac, t.argMAC, e.args.mac),
 	}
 }
 
-func first[S ~[]E, E any](lists ...S) S {
+func firstNonEmpty[S ~[]E, E any](lists ...S) S {
 	for _, list := range lists {
 		if len(list) > 0 {
 			return list

@@ -22,11 +22,11 @@ func readArguments(text string) (a arguments, err error) {
 		var fault error
 		switch {
 		case !ok:
-			fault = fmt.Errorf("%s has no value: write NAME=VALUE, with semicolons between", shown(pair))
+			fault = fmt.Errorf("%s has no value: write NAME=VALUE, with semicolons between", quoteShort(pair))
 		case name == "IgnoreUnknown":
-			ignore, fault = boolean(value)
+			ignore, fault = parseBool(value)
 		default:
-			known, fault = a.take(name, value)
+			known, fault = a.set(name, value)
 		}
 		if !known && unknown == "" {
 			unknown = name
@@ -36,52 +36,52 @@ func readArguments(text string) (a arguments, err error) {
 		}
 	}
 	if err == nil && unknown != "" && !ignore {
-		err = fmt.Errorf("%s is not known: leave it out, or add IgnoreUnknown=1", shown(unknown))
+		err = fmt.Errorf("%s is not known: leave it out, or add IgnoreUnknown=1", quoteShort(unknown))
 	}
 	return a, err
 }
 
-func boolean(value string) (bool, error) {
+func parseBool(value string) (bool, error) {
 	switch {
 	case isTrue(value):
 		return true, nil
 	case value == "0" || strings.EqualFold(value, "false"):
 		return false, nil
 	}
-	return false, fmt.Errorf("IgnoreUnknown is %s: write 1 or 0", shown(value))
+	return false, fmt.Errorf("IgnoreUnknown is %s: write 1 or 0", quoteShort(value))
 }
 
-// take takes one argument, if it is known.
-func (a *arguments) take(name, value string) (known bool, err error) {
+// set takes one argument, if it is known.
+func (a *arguments) set(name, value string) (known bool, err error) {
 	switch name {
 	case "K8S_POD_NAMESPACE":
-		err = take(&a.pod.Namespace, name, value)
+		err = setName(&a.pod.Namespace, name, value)
 	case "K8S_POD_NAME":
-		err = take(&a.pod.Name, name, value)
+		err = setName(&a.pod.Name, name, value)
 	case "K8S_POD_UID":
-		err = take(&a.pod.UID, name, value)
+		err = setName(&a.pod.UID, name, value)
 	case "K8S_POD_INFRA_CONTAINER_ID":
 	case "IP":
 		d := &decoder{}
-		if ip := d.host(&place{key: []byte(name)}, value); ip.IsValid() {
+		if ip := d.containerAddress(&location{key: []byte(name)}, value); ip.IsValid() {
 			a.ips = []netip.Addr{ip}
 		}
-		err = d.said()
+		err = d.detailsErr()
 	case "MAC":
 		d := &decoder{}
-		a.mac = d.mac(&place{key: []byte(name)}, value)
-		err = d.said()
+		a.mac = d.mac(&location{key: []byte(name)}, value)
+		err = d.detailsErr()
 	default:
 		return false, nil
 	}
 	return true, err
 }
 
-// take takes a name that people read: printable ASCII, and no path.
-func take(into *string, name, value string) error {
+// setName takes a name that people read: printable ASCII, and no path.
+func setName(into *string, name, value string) error {
 	for _, c := range []byte(value) {
 		if c <= ' ' || c > '~' || c == '/' {
-			return fmt.Errorf("%s is %s: write letters, digits, dots and hyphens", name, shown(value))
+			return fmt.Errorf("%s is %s: write letters, digits, dots and hyphens", name, quoteShort(value))
 		}
 	}
 	if len(value) > maxArgument {

@@ -33,28 +33,28 @@ network. The agent writes that file itself where it runs the network.
 // need of it or is refused. At DEL the configuration is what could be read of
 // it, which may be no more than Default.
 func (c Call) Run(open func(Config) (Network, error)) (exit int) {
-	return c.answer(read, func(t *task) ([]byte, error) {
+	return c.run(parseRequest, func(t *invocation) ([]byte, error) {
 		t.open = open
-		return t.act()
+		return t.run()
 	})
 }
 
-// answer reads the call, has act do what it asks for, and writes the answer.
-func (c Call) answer(read func([]byte) (*request, error), act func(*task) ([]byte, error)) (exit int) {
+// run reads the call, has act do what it asks for, and writes the answer.
+func (c Call) run(read func([]byte) (*request, error), act func(*invocation) ([]byte, error)) (exit int) {
 	v := verb(c.Env("CNI_COMMAND"))
 	if v == "" {
 		_, _ = io.WriteString(c.Stderr, usage)
 		return 1
 	}
-	data, unread := slurp(c.Stdin)
-	t := &task{verb: v, env: c.Env}
-	t.request, t.fault = read(data)
+	data, unread := readStdin(c.Stdin)
+	t := &invocation{verb: v, env: c.Env}
+	t.request, t.configErr = read(data)
 	if unread != nil {
-		t.fault = unread
+		t.configErr = unread
 	}
 	out, err := act(t)
 	if err != nil {
-		out, exit = appendError(nil, t.spoken(), err), 1
+		out, exit = appendError(nil, t.errorVersion(), err), 1
 	}
 	if _, err := c.Stdout.Write(out); err != nil {
 		return 1
@@ -62,16 +62,16 @@ func (c Call) answer(read func([]byte) (*request, error), act func(*task) ([]byt
 	return exit
 }
 
-// spoken is the version to tell an error in.
-func (t *task) spoken() string {
-	if _, ok := specOf(t.config.CNIVersion); ok {
+// errorVersion is the version to tell an error in.
+func (t *invocation) errorVersion() string {
+	if _, ok := parseVersion(t.config.CNIVersion); ok {
 		return t.config.CNIVersion
 	}
-	return Newest
+	return NewestVersion
 }
 
-// slurp reads to the end. What was read before an error is given as well.
-func slurp(from io.Reader) ([]byte, error) {
+// readStdin reads to the end. What was read before an error is given as well.
+func readStdin(from io.Reader) ([]byte, error) {
 	data := make([]byte, 0, 4096)
 	for {
 		n, err := from.Read(data[len(data):cap(data)])
@@ -80,17 +80,17 @@ func slurp(from io.Reader) ([]byte, error) {
 		case err == io.EOF:
 			return data, nil
 		case err != nil:
-			return data, &Error{Code: CodeIO, Msg: "the network configuration cannot be read from standard input", Err: err}
+			return data, &Error{Code: CodeIOFailure, Msg: "the network configuration cannot be read from standard input", Err: err}
 		case len(data) > maxStdin:
-			return data, configError(CodeConfig, "", "it is longer than 1 MiB: is the configuration on standard input?")
+			return data, configError(CodeInvalidConfig, "", "it is longer than 1 MiB: is the configuration on standard input?")
 		case len(data) == cap(data):
 			data = append(data, 0)[:len(data)]
 		}
 	}
 }
 
-// needs is the first version that has a verb.
-func (v verb) needs() spec {
+// minVersion is the first version that has a verb.
+func (v verb) minVersion() specVersion {
 	switch v {
 	case check:
 		return spec040
@@ -101,16 +101,16 @@ func (v verb) needs() spec {
 	return spec030
 }
 
-// speaks is why a verb cannot be had in a version, or nil.
-func speaks(v verb, cniVersion string) *Error {
-	s, ok := specOf(cniVersion)
+// checkVersion is why a verb cannot be had in a version, or nil.
+func checkVersion(v verb, cniVersion string) *Error {
+	s, ok := parseVersion(cniVersion)
 	switch {
 	case cniVersion == "":
-		return configError(CodeVersion, "cniVersion", `is missing, which means 0.2.0: write "cniVersion": "`+DefaultVersion+`"`)
+		return configError(CodeIncompatibleVersion, "cniVersion", `is missing, which means 0.2.0: write "cniVersion": "`+DefaultVersion+`"`)
 	case !ok:
-		return configError(CodeVersion, "cniVersion", shown(cniVersion)+" is not spoken: write one of "+strings.Join(versions[:], ", "))
-	case s < v.needs():
-		return configError(CodeVersion, "cniVersion", cniVersion+" has no "+string(v)+": write "+versions[v.needs()]+" or newer")
+		return configError(CodeIncompatibleVersion, "cniVersion", quoteShort(cniVersion)+" is not spoken: write one of "+strings.Join(versions[:], ", "))
+	case s < v.minVersion():
+		return configError(CodeIncompatibleVersion, "cniVersion", cniVersion+" has no "+string(v)+": write "+versions[v.minVersion()]+" or newer")
 	}
 	return nil
 }

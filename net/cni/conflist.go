@@ -24,13 +24,13 @@ func Conflist(c Config, name string, version string) ([]byte, error) {
 		version = DefaultVersion
 	}
 	out := append([]byte("{\n"), `  "cniVersion": `...)
-	if version == Newest {
-		out = append(out, `"`+DefaultVersion+"\",\n  \"cniVersions\": [\""+DefaultVersion+`", "`+Newest+`"]`...)
+	if version == NewestVersion {
+		out = append(out, `"`+DefaultVersion+"\",\n  \"cniVersions\": [\""+DefaultVersion+`", "`+NewestVersion+`"]`...)
 	} else {
-		out = appendText(out, version)
+		out = appendString(out, version)
 	}
 	out = append(out, ",\n  \"name\": "...)
-	out = appendText(out, name)
+	out = appendString(out, name)
 	if c.DisableCheck {
 		out = append(out, ",\n  \"disableCheck\": true"...)
 	}
@@ -47,14 +47,14 @@ func Conflist(c Config, name string, version string) ([]byte, error) {
 // defaults are left out where they may change: the MTU and the gateway.
 func (c *Config) appendFields(out []byte) []byte {
 	out = append(out, `      "bridge": `...)
-	out = appendText(out, c.Bridge)
+	out = appendString(out, c.Bridge)
 	if c.MTU != 0 {
 		out = append(out, ",\n      \"mtu\": "...)
 		out = strconv.AppendInt(out, int64(c.MTU), 10)
 	}
 	if c.Refuse != "" {
 		out = append(out, ",\n      \"refuse\": "...)
-		out = appendText(out, c.Refuse)
+		out = appendString(out, c.Refuse)
 	}
 	out = appendRanges(append(out, ",\n      \"ranges\": ["...), c.Ranges)
 	if len(c.Kept) > 0 {
@@ -62,40 +62,40 @@ func (c *Config) appendFields(out []byte) []byte {
 	}
 	out = append(out, "],\n      \"direct\": ["...)
 	for i, p := range c.Direct {
-		out = append(p.AppendTo(append(spaced(out, i), '"')), '"')
+		out = append(p.AppendTo(append(appendSeparator(out, i), '"')), '"')
 	}
 	out = append(out, "],\n"...)
 	if len(c.Reserved) > 0 {
 		out = append(out, `      "reserved": [`...)
 		for i, port := range c.Reserved {
-			out = strconv.AppendUint(spaced(out, i), uint64(port), 10)
+			out = strconv.AppendUint(appendSeparator(out, i), uint64(port), 10)
 		}
 		out = append(out, "],\n"...)
 	}
-	out = appendFlag(out, "masquerade", c.Masquerade)
-	out = appendFlag(out, "hairpin", c.Hairpin)
-	out = appendFlag(out, "promiscuous", c.Promiscuous)
+	out = appendBool(out, "masquerade", c.Masquerade)
+	out = appendBool(out, "hairpin", c.Hairpin)
+	out = appendBool(out, "promiscuous", c.Promiscuous)
 	out = append(out, `      "stateDir": `...)
-	return append(appendText(out, c.StateDir), ",\n"...)
+	return append(appendString(out, c.StateDir), ",\n"...)
 }
 
 func appendRanges(out []byte, ranges []Range) []byte {
 	for i, r := range ranges {
-		out = append(spaced(out, i), `{"subnet": "`...)
+		out = append(appendSeparator(out, i), `{"subnet": "`...)
 		out = append(r.Subnet.AppendTo(out), '"')
 		out = append(appendAddress(out, `, "gateway": "`, r.Gateway), '}')
 	}
 	return out
 }
 
-func spaced(out []byte, i int) []byte {
+func appendSeparator(out []byte, i int) []byte {
 	if i == 0 {
 		return out
 	}
 	return append(out, ", "...)
 }
 
-func appendFlag(out []byte, key string, is bool) []byte {
+func appendBool(out []byte, key string, is bool) []byte {
 	out = append(out, `      "`+key+`": `...)
 	return append(strconv.AppendBool(out, is), ",\n"...)
 }
@@ -107,55 +107,55 @@ func ParseConflist(data []byte) (Config, error) {
 	d := &decoder{}
 	c := Default()
 	var plugins [][]byte
-	d.document(data, func(at *place, value []byte) {
+	d.document(data, func(at *location, value []byte) {
 		switch key := string(at.key); {
 		case isNull(value):
 		case key == "plugins":
 			plugins = nil
-			d.list(at, value, maxPlugins, func(_ *place, value []byte) { plugins = append(plugins, value) })
+			d.array(at, value, maxPlugins, func(_ *location, value []byte) { plugins = append(plugins, value) })
 		case key == "cniVersions":
-			d.list(at, value, maxPlugins, func(at *place, value []byte) { c.newer(d.text(at, value)) })
+			d.array(at, value, maxPlugins, func(at *location, value []byte) { c.raiseVersion(d.str(at, value)) })
 		case key == "cniVersion":
-			c.newer(d.text(at, value))
+			c.raiseVersion(d.str(at, value))
 		case key == "name" || key == "disableCheck":
-			c.field(d, at, value)
+			c.readField(d, at, value)
 		}
 	})
-	if d.fault != nil {
-		return c, d.fault
+	if d.err != nil {
+		return c, d.err
 	}
-	if len(plugins) != 1 || !c.plugin(d, plugins[0]) {
+	if len(plugins) != 1 || !c.readPlugin(d, plugins[0]) {
 		return c, ErrForeign // whatever else may be wrong with it
 	}
-	if fault := speaks(add, c.CNIVersion); fault != nil && d.fault == nil {
-		d.fault = fault
+	if fault := checkVersion(add, c.CNIVersion); fault != nil && d.err == nil {
+		d.err = fault
 	}
-	c.complete(d, add)
-	if d.fault != nil {
-		return c, d.fault
+	c.checkRequired(d, add)
+	if d.err != nil {
+		return c, d.err
 	}
 	return c, nil
 }
 
 const maxPlugins = 32
 
-// newer takes a version if it is newer than the one that there is.
-func (c *Config) newer(version string) {
-	was, known := specOf(c.CNIVersion)
-	if is, ok := specOf(version); !known || ok && is > was {
+// raiseVersion takes a version if it is newer than the one that there is.
+func (c *Config) raiseVersion(version string) {
+	was, known := parseVersion(c.CNIVersion)
+	if is, ok := parseVersion(version); !known || ok && is > was {
 		c.CNIVersion = version
 	}
 }
 
-// plugin reads the plugin's fields, if it is ours.
-func (c *Config) plugin(d *decoder, value []byte) bool {
+// readPlugin reads the plugin's fields, if it is ours.
+func (c *Config) readPlugin(d *decoder, value []byte) bool {
 	c.Type = ""
-	at := &place{up: &place{key: []byte("plugins")}}
-	d.object(at, value, func(at *place, value []byte) {
+	at := &location{parent: &location{key: []byte("plugins")}}
+	d.object(at, value, func(at *location, value []byte) {
 		switch string(at.key) {
 		case "name", "cniVersion", "disableCheck": // those of the list hold
 		default:
-			c.field(d, at, value)
+			c.readField(d, at, value)
 		}
 	})
 	return c.Type == Type

@@ -37,12 +37,12 @@ func readEnvironment(get func(string) string, v verb) (*environment, *Error) {
 	}
 	var faults []string
 	if !isName(e.id.ContainerID) {
-		faults = append(faults, invalid("CNI_CONTAINERID", e.id.ContainerID, nameRule))
+		faults = append(faults, invalidVariable("CNI_CONTAINERID", e.id.ContainerID, nameRule))
 	}
 	if !isInterface(e.id.Interface) {
-		faults = append(faults, invalid("CNI_IFNAME", e.id.Interface, interfaceRule))
+		faults = append(faults, invalidVariable("CNI_IFNAME", e.id.Interface, interfaceRule))
 	}
-	if fault := e.seeNetNS(isTrue(get("CNI_NETNS_OVERRIDE")), v); fault != "" {
+	if fault := e.checkNetNS(isTrue(get("CNI_NETNS_OVERRIDE")), v); fault != "" {
 		faults = append(faults, fault)
 	}
 	var err error
@@ -56,42 +56,42 @@ func readEnvironment(get func(string) string, v verb) (*environment, *Error) {
 }
 
 func environmentError(details string) *Error {
-	return &Error{Code: CodeEnvironment, Msg: "the environment variables are not valid", Details: details}
+	return &Error{Code: CodeInvalidEnvironment, Msg: "the environment variables are not valid", Details: details}
 }
 
-func invalid(name, value, rule string) string {
+func invalidVariable(name, value, rule string) string {
 	if value == "" {
 		return name + " is missing: " + rule
 	}
-	return name + " is " + shown(value) + ": " + rule
+	return name + " is " + quoteShort(value) + ": " + rule
 }
 
-// seeNetNS sees to where the container is. To attach the namespace of the plugin
+// checkNetNS sees to where the container is. To attach the namespace of the plugin
 // itself, the host's, would cut the host off, unless it is meant
 // (CNI_NETNS_OVERRIDE). To detach it would as well: a path like /proc/7/ns/net
 // may lead to another process by now, and there is none any more.
-func (e *environment) seeNetNS(override bool, v verb) (fault string) {
+func (e *environment) checkNetNS(override bool, v verb) (fault string) {
 	const rule = "write the absolute path of the container's network namespace"
 	sound := path.IsAbs(e.netns) && len(e.netns) <= maxPath
 	own, gone := false, false
 	if sound {
-		own, gone = lookAt(e.netns)
+		own, gone = statNetNS(e.netns)
 	}
 	own = own && !override
 	switch {
 	case v == del && (!sound || own || gone):
 		e.netns = ""
 	case !sound:
-		return invalid("CNI_NETNS", e.netns, rule)
+		return invalidVariable("CNI_NETNS", e.netns, rule)
 	case own:
-		return invalid("CNI_NETNS", e.netns, "this is the plugin's own network namespace, the host's: "+rule+", or set CNI_NETNS_OVERRIDE=1 if it is meant")
+		return invalidVariable("CNI_NETNS", e.netns, "this is the plugin's own network namespace, the host's: "+rule+", or set CNI_NETNS_OVERRIDE=1 if it is meant")
 	}
 	return ""
 }
 
-// lookAt says whether a network namespace is that of the calling thread, or
+// statNetNS says whether a network namespace is that of the calling thread, or
 // whether its file is gone.
-func lookAt(file string) (own, gone bool) {
+func statNetNS(file string) (own, gone bool) {
 	var theirs, ours unix.Stat_t
 	switch err := unix.Stat(file, &theirs); err {
 	case nil:

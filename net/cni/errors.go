@@ -12,21 +12,21 @@ type Code uint
 // The codes of the specification, and the one that libcni has for any other
 // error.
 const (
-	CodeVersion      Code = 1  // the version of the configuration is not spoken
-	CodeUnsupported  Code = 2  // a field of the configuration asks for what there is not
-	CodeUnknown      Code = 3  // there is no such container, and nothing to clean up
-	CodeEnvironment  Code = 4  // a CNI_ variable is missing or wrong
-	CodeIO           Code = 5  // reading or writing
-	CodeDecode       Code = 6  // no JSON, or of another type
-	CodeConfig       Code = 7  // a value of the configuration is wrong
-	CodeTryAgain     Code = 11 // it will pass: to be called again later
-	CodeUnavailable  Code = 50 // STATUS: no container can be attached
-	CodeDisconnected Code = 51 // STATUS: nor may those be connected that are
-	CodeInternal     Code = 999
+	CodeIncompatibleVersion Code = 1  // the version of the configuration is not spoken
+	CodeUnsupportedField    Code = 2  // a field of the configuration asks for what there is not
+	CodeUnknownContainer    Code = 3  // there is no such container, and nothing to clean up
+	CodeInvalidEnvironment  Code = 4  // a CNI_ variable is missing or wrong
+	CodeIOFailure           Code = 5  // reading or writing
+	CodeDecodingFailure     Code = 6  // no JSON, or of another type
+	CodeInvalidConfig       Code = 7  // a value of the configuration is wrong
+	CodeTryAgainLater       Code = 11 // it will pass: to be called again later
+	CodePluginNotAvailable  Code = 50 // STATUS: no container can be attached
+	CodeLimitedConnectivity Code = 51 // STATUS: nor may those be connected that are
+	CodeInternal            Code = 999
 )
 
-// maxShown is how much is said of what was given, in bytes.
-const maxShown = 64
+// maxQuoted is how much is said of what was given, in bytes.
+const maxQuoted = 64
 
 // Error is an error that a runtime is told the kind of.
 type Error struct {
@@ -54,9 +54,9 @@ func (e *Error) Error() string {
 // Unwrap is the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// told takes an error apart for the runtime. What wraps an Error is told along
+// errorFields takes an error apart for the runtime. What wraps an Error is told along
 // with it.
-func told(err error) (code Code, msg, details string) {
+func errorFields(err error) (code Code, msg, details string) {
 	e, ok := errors.AsType[*Error](err)
 	switch {
 	case !ok:
@@ -64,38 +64,38 @@ func told(err error) (code Code, msg, details string) {
 	case e.Error() != err.Error():
 		return e.Code, e.Msg, err.Error()
 	case e.Err != nil:
-		return e.Code, e.Msg, joined(e.Details, e.Err.Error())
+		return e.Code, e.Msg, joinText(e.Details, e.Err.Error())
 	}
 	return e.Code, e.Msg, e.Details
 }
 
 // appendError writes an error for the runtime.
 func appendError(dst []byte, version string, err error) []byte {
-	code, msg, details := told(err)
+	code, msg, details := errorFields(err)
 	dst = append(dst, `{"cniVersion":`...)
-	dst = appendText(dst, version)
+	dst = appendString(dst, version)
 	dst = append(dst, `,"code":`...)
 	dst = strconv.AppendUint(dst, uint64(code), 10)
 	dst = append(dst, `,"msg":`...)
-	dst = appendText(dst, msg)
+	dst = appendString(dst, msg)
 	if details != "" {
 		dst = append(dst, `,"details":`...)
-		dst = appendText(dst, details)
+		dst = appendString(dst, details)
 	}
 	return append(dst, "}\n"...)
 }
 
-func joined(a, b string) string {
+func joinText(a, b string) string {
 	if a == "" {
 		return b
 	}
 	return a + ": " + b
 }
 
-// shown quotes what was given, cut where it is long.
-func shown(text string) string {
-	if len(text) > maxShown {
-		return strconv.Quote(text[:maxShown]) + "…"
+// quoteShort quotes what was given, cut where it is long.
+func quoteShort(text string) string {
+	if len(text) > maxQuoted {
+		return strconv.Quote(text[:maxQuoted]) + "…"
 	}
 	return strconv.Quote(text)
 }

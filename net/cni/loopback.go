@@ -15,37 +15,37 @@ const LoopbackType = "loopback"
 // namespace at a path up; isUp reports whether it is. DEL, GC and STATUS do
 // nothing: the interface goes with its namespace.
 func (c Call) RunLoopback(up func(netns string) error, isUp func(netns string) (bool, error)) (exit int) {
-	return c.answer(readLoopback, func(t *task) ([]byte, error) { return t.actLoopback(up, isUp) })
+	return c.run(parseLoopback, func(t *invocation) ([]byte, error) { return t.runLoopback(up, isUp) })
 }
 
-// readLoopback reads what the loopback plugin needs of a document: the version
+// parseLoopback reads what the loopback plugin needs of a document: the version
 // and a previous result. All other fields belong to other plugins.
-func readLoopback(data []byte) (*request, error) {
+func parseLoopback(data []byte) (*request, error) {
 	d := &decoder{}
 	r := &request{}
-	d.document(data, func(at *place, value []byte) {
+	d.document(data, func(at *location, value []byte) {
 		switch string(at.key) {
 		case "cniVersion":
-			r.config.CNIVersion = d.text(at, value)
+			r.config.CNIVersion = d.str(at, value)
 		case "prevResult":
 			if !isNull(value) {
-				r.prev = value
+				r.prevResult = value
 			}
 		}
 	})
-	if d.fault != nil {
-		return r, d.fault
+	if d.err != nil {
+		return r, d.err
 	}
 	return r, nil
 }
 
-func (t *task) actLoopback(up func(string) error, isUp func(string) (bool, error)) ([]byte, error) {
+func (t *invocation) runLoopback(up func(string) error, isUp func(string) (bool, error)) ([]byte, error) {
 	switch t.verb {
 	case add, check:
-		if t.fault != nil {
-			return nil, t.fault
+		if t.configErr != nil {
+			return nil, t.configErr
 		}
-		if err := speaks(t.verb, t.config.CNIVersion); err != nil {
+		if err := checkVersion(t.verb, t.config.CNIVersion); err != nil {
 			return nil, err
 		}
 		e, fault := readEnvironment(t.env, t.verb)
@@ -58,23 +58,23 @@ func (t *task) actLoopback(up func(string) error, isUp func(string) (bool, error
 		if err := up(e.netns); err != nil {
 			return nil, err
 		}
-		if t.prev != nil {
-			return append(append(make([]byte, 0, len(t.prev)+1), t.prev...), '\n'), nil
+		if t.prevResult != nil {
+			return append(append(make([]byte, 0, len(t.prevResult)+1), t.prevResult...), '\n'), nil
 		}
-		s, _ := specOf(t.config.CNIVersion)
+		s, _ := parseVersion(t.config.CNIVersion)
 		return appendResult(nil, s, loopbackResult(e.netns)), nil
 	case version:
 		return appendVersions(nil, t.config.CNIVersion), nil
 	case del, gc, status:
 		return nil, nil
 	}
-	return nil, environmentError(invalid("CNI_COMMAND", string(t.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
+	return nil, environmentError(invalidVariable("CNI_COMMAND", string(t.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
 }
 
 func checkLoopback(netns string, isUp func(string) (bool, error)) error {
 	is, err := isUp(netns)
 	if err == nil && !is {
-		err = &Error{Code: CodeIO, Msg: "the loopback interface is down"}
+		err = &Error{Code: CodeIOFailure, Msg: "the loopback interface is down"}
 	}
 	return err
 }

@@ -51,8 +51,8 @@ type Route struct {
 	MTU, AdvMSS, Priority, Table, Scope uint32
 }
 
-// sound sees to what the shapes have no way to say.
-func (r *Result) sound() error {
+// validate sees to what the shapes have no way to say.
+func (r *Result) validate() error {
 	for i := range r.IPs {
 		ip := &r.IPs[i]
 		if !ip.Address.IsValid() {
@@ -71,42 +71,42 @@ func (r *Result) sound() error {
 }
 
 // appendResult writes a result in the shape of a version.
-func appendResult(dst []byte, v spec, r *Result) []byte {
+func appendResult(dst []byte, v specVersion, r *Result) []byte {
 	dst = append(dst, `{"cniVersion":`...)
-	dst = appendText(dst, versions[v])
+	dst = appendString(dst, versions[v])
 	dst = append(dst, `,"interfaces":[`...)
 	for i := range r.Interfaces {
-		dst = appendInterface(comma(dst, i), v, &r.Interfaces[i])
+		dst = appendInterface(appendComma(dst, i), v, &r.Interfaces[i])
 	}
 	dst = append(dst, `],"ips":[`...)
 	for i := range r.IPs {
-		dst = appendIP(comma(dst, i), v, &r.IPs[i])
+		dst = appendIP(appendComma(dst, i), v, &r.IPs[i])
 	}
 	dst = append(dst, `],"routes":[`...)
 	for i := range r.Routes {
-		dst = appendRoute(comma(dst, i), v, &r.Routes[i])
+		dst = appendRoute(appendComma(dst, i), v, &r.Routes[i])
 	}
 	return append(dst, "],\"dns\":{}}\n"...)
 }
 
-func appendInterface(dst []byte, v spec, i *Interface) []byte {
+func appendInterface(dst []byte, v specVersion, i *Interface) []byte {
 	dst = append(dst, `{"name":`...)
-	dst = appendText(dst, i.Name)
+	dst = appendString(dst, i.Name)
 	if len(i.MAC) > 0 {
 		dst = append(dst, `,"mac":`...)
-		dst = appendText(dst, i.MAC.String())
+		dst = appendString(dst, i.MAC.String())
 	}
 	if v >= spec110 {
-		dst = appendSet(dst, `,"mtu":`, uint32(max(i.MTU, 0)))
+		dst = appendNonZero(dst, `,"mtu":`, uint32(max(i.MTU, 0)))
 	}
 	if i.Sandbox != "" {
 		dst = append(dst, `,"sandbox":`...)
-		dst = appendText(dst, i.Sandbox)
+		dst = appendString(dst, i.Sandbox)
 	}
 	return append(dst, '}')
 }
 
-func appendIP(dst []byte, v spec, ip *IP) []byte {
+func appendIP(dst []byte, v specVersion, ip *IP) []byte {
 	dst = append(dst, '{')
 	if v < spec100 {
 		family := "6"
@@ -124,16 +124,16 @@ func appendIP(dst []byte, v spec, ip *IP) []byte {
 	return append(dst, '}')
 }
 
-func appendRoute(dst []byte, v spec, r *Route) []byte {
+func appendRoute(dst []byte, v specVersion, r *Route) []byte {
 	dst = append(dst, `{"dst":"`...)
 	dst = append(r.Dst.AppendTo(dst), '"')
 	dst = appendAddress(dst, `,"gw":"`, r.Gateway)
 	if v >= spec110 {
-		dst = appendSet(dst, `,"mtu":`, r.MTU)
-		dst = appendSet(dst, `,"advmss":`, r.AdvMSS)
-		dst = appendSet(dst, `,"priority":`, r.Priority)
-		dst = appendSet(dst, `,"table":`, r.Table)
-		dst = appendSet(dst, `,"scope":`, r.Scope)
+		dst = appendNonZero(dst, `,"mtu":`, r.MTU)
+		dst = appendNonZero(dst, `,"advmss":`, r.AdvMSS)
+		dst = appendNonZero(dst, `,"priority":`, r.Priority)
+		dst = appendNonZero(dst, `,"table":`, r.Table)
+		dst = appendNonZero(dst, `,"scope":`, r.Scope)
 	}
 	return append(dst, '}')
 }

@@ -43,8 +43,8 @@ func full() Result {
 	}
 }
 
-// heard is what a version says of a result.
-func heard(v spec, r Result) Result {
+// expected is what a version says of a result.
+func expected(v specVersion, r Result) Result {
 	if v < spec110 {
 		for i := range r.Interfaces {
 			r.Interfaces[i].MTU = 0
@@ -60,7 +60,7 @@ func TestResultOfEachVersion(t *testing.T) {
 	for i, v := range versions {
 		t.Run(v, func(t *testing.T) {
 			f := &fake{result: full()}
-			got := f.call(t, "COMMAND=ADD", strings.Replace(sound, "1.1.0", v, 1)+"}")
+			got := f.call(t, "COMMAND=ADD", strings.Replace(validConfig, "1.1.0", v, 1)+"}")
 			if got.exit != 0 || got.stderr != "" {
 				t.Fatalf("exit %d, %s%s", got.exit, got.stdout, got.stderr)
 			}
@@ -81,7 +81,7 @@ func TestResultOfEachVersion(t *testing.T) {
 			if fault != nil {
 				t.Fatal(fault)
 			}
-			if diff := cmp.Diff(heard(spec(i), full()), *back, compare); diff != "" {
+			if diff := cmp.Diff(expected(specVersion(i), full()), *back, compare); diff != "" {
 				t.Errorf("what was written is not what is read (-want +got):\n%s", diff)
 			}
 		})
@@ -89,7 +89,7 @@ func TestResultOfEachVersion(t *testing.T) {
 }
 
 func TestEmptyResult(t *testing.T) {
-	got := (&fake{}).call(t, "COMMAND=ADD", sound+"}")
+	got := (&fake{}).call(t, "COMMAND=ADD", validConfig+"}")
 	want := `{"cniVersion":"1.1.0","interfaces":[],"ips":[],"routes":[],"dns":{}}` + "\n"
 	if got.exit != 0 || got.stdout != want {
 		t.Errorf("got %v, want %s", got, want)
@@ -104,7 +104,7 @@ func TestResultWithoutSenseIsRefused(t *testing.T) {
 		"a negative interface": {IPs: []IP{{Address: sense, Interface: -2}}},
 		"no destination":       {Routes: []Route{{}}},
 	} {
-		got := (&fake{result: r}).call(t, "COMMAND=ADD", sound+"}")
+		got := (&fake{result: r}).call(t, "COMMAND=ADD", validConfig+"}")
 		if got.exit != 1 || !strings.Contains(got.stdout, `"code":999`) {
 			t.Errorf("%s: got %v", name, got)
 		}
@@ -135,18 +135,18 @@ func TestPreviousResults(t *testing.T) {
 		"no MAC":            {json: `{"interfaces":[{"mac":"x"}]}`, err: `prevResult.interfaces[0].mac: "x"`},
 		"no gateway":        {json: `{"routes":[{"dst":"0.0.0.0/0","gw":"x"}]}`, err: `prevResult.routes[0].gw: "x"`},
 		"mtu":               {json: `{"routes":[{"dst":"0.0.0.0/0","mtu":-1}]}`, err: `prevResult.routes[0].mtu: "-1"`},
-		"too many":          {json: `{"routes":[` + strings.Repeat(`{"dst":"0.0.0.0/0"},`, maxParts) + `{}]}`, err: `prevResult.routes: 1025 are too many`},
+		"too many":          {json: `{"routes":[` + strings.Repeat(`{"dst":"0.0.0.0/0"},`, maxResultItems) + `{}]}`, err: `prevResult.routes: 1025 are too many`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
-			got := f.call(t, "COMMAND=CHECK", sound+`,"prevResult":`+test.json+"}")
+			got := f.call(t, "COMMAND=CHECK", validConfig+`,"prevResult":`+test.json+"}")
 			if test.err != "" {
 				if msg := failure(t, got).Details; got.exit != 1 || !strings.Contains(msg, test.err) {
 					t.Errorf("got %q, want %q in it", msg, test.err)
 				}
 				return
 			}
-			if got != (said{}) || f.prev == nil {
+			if got != (output{}) || f.prev == nil {
 				t.Fatalf("got %v", got)
 			}
 			if diff := cmp.Diff(test.want, *f.prev, compare); diff != "" {

@@ -16,36 +16,36 @@ import (
 // maxDepth is how deep a document may be nested. Runtimes nest four deep.
 const maxDepth = 64
 
-// malformed is where a document is no JSON.
-type malformed struct {
-	at   int // the byte, from 0
-	want string
+// syntaxError is where a document is no JSON.
+type syntaxError struct {
+	offset  int // the byte, from 0
+	problem string
 }
 
-func (m *malformed) Error() string {
-	return fmt.Sprintf("byte %d: no JSON: %s", m.at+1, m.want)
+func (m *syntaxError) Error() string {
+	return fmt.Sprintf("byte %d: no JSON: %s", m.offset+1, m.problem)
 }
 
-// blank gives the next byte from i that is no space.
-func blank(b []byte, i int) int {
+// skipSpace gives the next byte from i that is no space.
+func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
 	}
 	return i
 }
 
-// is is whether there is a byte c at i.
-func is(b []byte, i int, c byte) bool { return i < len(b) && b[i] == c }
+// hasByte is whether there is a byte c at i.
+func hasByte(b []byte, i int, c byte) bool { return i < len(b) && b[i] == c }
 
-// scan finds the end of the value that begins at i.
-func scan(b []byte, i, depth int) (int, error) {
+// scanValue finds the end of the value that begins at i.
+func scanValue(b []byte, i, depth int) (int, error) {
 	switch {
-	case is(b, i, '{'):
-		return members(b, i, depth, nil)
-	case is(b, i, '['):
-		return elements(b, i, depth, nil)
-	case is(b, i, '"'):
-		return scanText(b, i)
+	case hasByte(b, i, '{'):
+		return scanObject(b, i, depth, nil)
+	case hasByte(b, i, '['):
+		return scanArray(b, i, depth, nil)
+	case hasByte(b, i, '"'):
+		return scanString(b, i)
 	case i < len(b) && (b[i] == '-' || isDigit(b[i])):
 		return scanNumber(b, i)
 	}
@@ -54,95 +54,95 @@ func scan(b []byte, i, depth int) (int, error) {
 			return i + len(word), nil
 		}
 	}
-	return i, &malformed{i, "a value should stand here"}
+	return i, &syntaxError{i, "a value should stand here"}
 }
 
-// members goes through the object that begins at i, and gives its end. A key is
+// scanObject goes through the object that begins at i, and gives its end. A key is
 // given as it is written, with its quotes. Those before a fault are given too.
-func members(b []byte, i, depth int, each func(key, value []byte)) (int, error) {
+func scanObject(b []byte, i, depth int, each func(key, value []byte)) (int, error) {
 	if depth == 0 {
-		return i, &malformed{i, "it is nested too deep"}
+		return i, &syntaxError{i, "it is nested too deep"}
 	}
-	i = blank(b, i+1)
-	if is(b, i, '}') {
+	i = skipSpace(b, i+1)
+	if hasByte(b, i, '}') {
 		return i + 1, nil
 	}
 	for {
-		if !is(b, i, '"') {
-			return i, &malformed{i, "a key in quotes should stand here"}
+		if !hasByte(b, i, '"') {
+			return i, &syntaxError{i, "a key in quotes should stand here"}
 		}
-		end, err := scanText(b, i)
+		end, err := scanString(b, i)
 		if err != nil {
 			return end, err
 		}
 		key := b[i:end]
-		if i = blank(b, end); !is(b, i, ':') {
-			return i, &malformed{i, "a colon should stand here"}
+		if i = skipSpace(b, end); !hasByte(b, i, ':') {
+			return i, &syntaxError{i, "a colon should stand here"}
 		}
-		i = blank(b, i+1)
-		if end, err = scan(b, i, depth-1); err != nil {
+		i = skipSpace(b, i+1)
+		if end, err = scanValue(b, i, depth-1); err != nil {
 			return end, err
 		}
 		if each != nil {
 			each(key, b[i:end])
 		}
-		switch i = blank(b, end); {
-		case is(b, i, '}'):
+		switch i = skipSpace(b, end); {
+		case hasByte(b, i, '}'):
 			return i + 1, nil
-		case !is(b, i, ','):
-			return i, &malformed{i, "a comma or the end of the object should stand here"}
+		case !hasByte(b, i, ','):
+			return i, &syntaxError{i, "a comma or the end of the object should stand here"}
 		}
-		i = blank(b, i+1)
+		i = skipSpace(b, i+1)
 	}
 }
 
-// elements goes through the list that begins at i, and gives its end.
-func elements(b []byte, i, depth int, each func(value []byte)) (int, error) {
+// scanArray goes through the list that begins at i, and gives its end.
+func scanArray(b []byte, i, depth int, each func(value []byte)) (int, error) {
 	if depth == 0 {
-		return i, &malformed{i, "it is nested too deep"}
+		return i, &syntaxError{i, "it is nested too deep"}
 	}
-	i = blank(b, i+1)
-	if is(b, i, ']') {
+	i = skipSpace(b, i+1)
+	if hasByte(b, i, ']') {
 		return i + 1, nil
 	}
 	for {
-		end, err := scan(b, i, depth-1)
+		end, err := scanValue(b, i, depth-1)
 		if err != nil {
 			return end, err
 		}
 		if each != nil {
 			each(b[i:end])
 		}
-		switch i = blank(b, end); {
-		case is(b, i, ']'):
+		switch i = skipSpace(b, end); {
+		case hasByte(b, i, ']'):
 			return i + 1, nil
-		case !is(b, i, ','):
-			return i, &malformed{i, "a comma or the end of the list should stand here"}
+		case !hasByte(b, i, ','):
+			return i, &syntaxError{i, "a comma or the end of the list should stand here"}
 		}
-		i = blank(b, i+1)
+		i = skipSpace(b, i+1)
 	}
 }
 
-func scanText(b []byte, i int) (int, error) {
+func scanString(b []byte, i int) (int, error) {
 	for i++; i < len(b); i++ {
 		switch c := b[i]; {
 		case c == '"':
 			return i + 1, nil
 		case c < ' ':
-			return i, &malformed{i, "a control character stands in a text"}
+			return i, &syntaxError{i, "a control character stands in a text"}
 		case c == '\\':
-			n := escape(b, i)
+			n := escapeLength(b, i)
 			if n == 0 {
-				return i, &malformed{i, "there is no such escape"}
+				return i, &syntaxError{i, "there is no such escape"}
 			}
 			i += n - 1
 		}
 	}
-	return i, &malformed{i, "it ends in a text"}
+	return i, &syntaxError{i, "it ends in a text"}
 }
 
-// escape gives the length of the escape at i, 0 if it is none.
-func escape(b []byte, i int) int {
+// escapeLength gives the length of the escape at i, 0 if it is none.
+func escapeLength(b []byte, i int) int {
 	if i+1 >= len(b) {
 		return 0
 	}
@@ -183,27 +183,27 @@ func scanNumber(b []byte, i int) (int, error) {
 	if b[i] == '-' {
 		i++
 	}
-	end := digits(b, i)
+	end := skipDigits(b, i)
 	if end == i || b[i] == '0' && end > i+1 {
-		return i, &malformed{i, "it is no number"}
+		return i, &syntaxError{i, "it is no number"}
 	}
-	if i = end; is(b, i, '.') {
-		if end = digits(b, i+1); end == i+1 {
-			return end, &malformed{end, "it is no number"}
+	if i = end; hasByte(b, i, '.') {
+		if end = skipDigits(b, i+1); end == i+1 {
+			return end, &syntaxError{end, "it is no number"}
 		}
 	}
-	if i = end; is(b, i, 'e') || is(b, i, 'E') {
-		if i++; is(b, i, '-') || is(b, i, '+') {
+	if i = end; hasByte(b, i, 'e') || hasByte(b, i, 'E') {
+		if i++; hasByte(b, i, '-') || hasByte(b, i, '+') {
 			i++
 		}
-		if end = digits(b, i); end == i {
-			return end, &malformed{end, "it is no number"}
+		if end = skipDigits(b, i); end == i {
+			return end, &syntaxError{end, "it is no number"}
 		}
 	}
 	return end, nil
 }
 
-func digits(b []byte, i int) int {
+func skipDigits(b []byte, i int) int {
 	for i < len(b) && isDigit(b[i]) {
 		i++
 	}
@@ -245,7 +245,7 @@ func unescape(text []byte, i int) (rune, int) {
 	if !utf16.IsSurrogate(r) {
 		return r, 6
 	}
-	if is(text, i+6, '\\') && is(text, i+7, 'u') {
+	if hasByte(text, i+6, '\\') && hasByte(text, i+7, 'u') {
 		low, _ := hex4(text, i+8)
 		if both := utf16.DecodeRune(r, low); both != utf8.RuneError {
 			return both, 12

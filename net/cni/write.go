@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// appendText writes a text for JSON. What is no UTF-8 becomes U+FFFD.
-func appendText(dst []byte, text string) []byte {
+// appendString writes a text for JSON. What is no UTF-8 becomes U+FFFD.
+func appendString(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	for _, r := range text {
@@ -23,8 +23,8 @@ func appendText(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// appendSet writes a member, unless it is 0, which is not set.
-func appendSet(dst []byte, member string, n uint32) []byte {
+// appendNonZero writes a member, unless it is 0, which is not set.
+func appendNonZero(dst []byte, member string, n uint32) []byte {
 	if n == 0 {
 		return dst
 	}
@@ -43,8 +43,8 @@ func appendAddress(dst []byte, member string, a netip.Addr) []byte {
 	return append(a.AppendTo(append(dst, member...)), '"')
 }
 
-// comma stands before each element but the first.
-func comma(dst []byte, i int) []byte {
+// appendComma stands before each element but the first.
+func appendComma(dst []byte, i int) []byte {
 	if i == 0 {
 		return dst
 	}

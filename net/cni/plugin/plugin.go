@@ -25,15 +25,15 @@ func Run(env func(string) string, stdin io.Reader, stdout, stderr io.Writer) (ex
 
 // open is the network of a configuration.
 func open(c cni.Config) (cni.Network, error) {
-	n, err := podnet.New(Pods(c))
+	n, err := podnet.New(NetworkConfig(c))
 	if err != nil {
 		return nil, err
 	}
 	return &network{pods: n, config: c}, nil
 }
 
-// Pods is the pods' network that a configuration asks for.
-func Pods(c cni.Config) podnet.Config {
+// NetworkConfig is the pods' network that a configuration asks for.
+func NetworkConfig(c cni.Config) podnet.Config {
 	return podnet.Config{
 		Bridge: c.Bridge, MTU: c.MTU, Ranges: ranges(c.Ranges), Kept: ranges(c.Kept),
 		Masquerade: c.Masquerade, Direct: c.Direct, Hairpin: c.Hairpin, Promiscuous: c.Promiscuous, StateDir: c.StateDir, Reserved: c.Reserved,
@@ -58,7 +58,7 @@ type network struct {
 func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	r, err := n.pods.Setup(podOf(&a))
 	if err != nil {
-		return cni.Result{}, coded(err)
+		return cni.Result{}, withCode(err)
 	}
 	out := cni.Result{Interfaces: []cni.Interface{
 		{Name: r.Bridge.Name, MAC: r.Bridge.MAC, MTU: r.Bridge.MTU},
@@ -67,7 +67,7 @@ func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	}}
 	for i, address := range r.Addresses {
 		out.IPs = append(out.IPs, cni.IP{Interface: 2, Address: address, Gateway: r.Gateways[i]})
-		out.Routes = append(out.Routes, cni.Route{Dst: everywhere(address.Addr()), Gateway: r.Gateways[i]})
+		out.Routes = append(out.Routes, cni.Route{Dst: defaultDestination(address.Addr()), Gateway: r.Gateways[i]})
 	}
 	return out, nil
 }
@@ -76,7 +76,7 @@ func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 // not known to have are a difference, too.
 func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	if err := n.pods.Check(podOf(&a)); err != nil {
-		return coded(err)
+		return withCode(err)
 	}
 	entry, err := n.pods.Entry(podnet.ID{Container: a.ContainerID, Interface: a.Interface})
 	if err != nil {
@@ -106,8 +106,8 @@ func (n *network) Collect(_ string, valid []cni.ID) error {
 // Status implements cni.Network.
 func (n *network) Status() error { return n.pods.Ready() }
 
-// everywhere is the destination of a default route of an address's family.
-func everywhere(a netip.Addr) netip.Prefix {
+// defaultDestination is the destination of a default route of an address's family.
+func defaultDestination(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
@@ -118,9 +118,9 @@ func podOf(a *cni.Attachment) podnet.Pod {
 	p := podnet.Pod{
 		ID: podnet.ID{Container: a.ContainerID, Interface: a.Interface}, NetNS: a.NetNS,
 		Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID,
-		Ingress: link.Rate{BitsPerSecond: a.Bandwidth.IngressRate, BurstBits: a.Bandwidth.IngressBurst},
-		Egress:  link.Rate{BitsPerSecond: a.Bandwidth.EgressRate, BurstBits: a.Bandwidth.EgressBurst},
-		Wanted:  a.IPs, MAC: a.MAC,
+		Ingress:   link.Rate{BitsPerSecond: a.Bandwidth.IngressRate, BurstBits: a.Bandwidth.IngressBurst},
+		Egress:    link.Rate{BitsPerSecond: a.Bandwidth.EgressRate, BurstBits: a.Bandwidth.EgressBurst},
+		Addresses: a.IPs, MAC: a.MAC,
 	}
 	for _, port := range a.Ports {
 		p.Ports = append(p.Ports, nft.Port{HostIP: port.HostIP, Protocol: protocols[port.Protocol], Host: port.HostPort, Target: port.ContainerPort})
@@ -130,11 +130,11 @@ func podOf(a *cni.Attachment) podnet.Pod {
 
 var protocols = map[string]nft.Protocol{"tcp": nft.TCP, "udp": nft.UDP, "sctp": nft.SCTP}
 
-// coded gives an error the code by which a runtime decides.
-func coded(err error) error {
+// withCode gives an error the code by which a runtime decides.
+func withCode(err error) error {
 	var exhausted ipam.ErrExhausted
 	if errors.As(err, &exhausted) {
-		return &cni.Error{Code: cni.CodeTryAgain, Msg: "no address is free", Err: err}
+		return &cni.Error{Code: cni.CodeTryAgainLater, Msg: "no address is free", Err: err}
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func TestLife(t *testing.T) {
 			c := n.newContainer()
 			config := n.config(version, spelling, fixed)
 			added := n.must("ADD", c, config)
-			if diff := cmp.Diff(wanted(version, c), added.lines()); diff != "" {
+			if diff := cmp.Diff(expectedLines(version, c), added.lines()); diff != "" {
 				t.Errorf("the result (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(furnished, n.inside(c)); diff != "" {
@@ -52,10 +52,10 @@ func TestLife(t *testing.T) {
 				t.Errorf("ingress is limited to %d bit/s", got)
 			}
 			check := n.call("CHECK", c, n.config(version, spelling, `"prevResult":`+added.text))
-			if want := map[bool]cni.Code{true: cni.CodeVersion}[version < "0.4.0"]; check.Code != want {
+			if want := map[bool]cni.Code{true: cni.CodeIncompatibleVersion}[version < "0.4.0"]; check.Code != want {
 				t.Errorf("CHECK: %s", check.text)
 			}
-			if again := n.must("ADD", c, config); !cmp.Equal(wanted(version, c), again.lines()) {
+			if again := n.must("ADD", c, config); !cmp.Equal(expectedLines(version, c), again.lines()) {
 				t.Errorf("a second ADD says %s", again.text)
 			}
 			for range 2 {
@@ -70,8 +70,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// wanted is a result, as lines writes it.
-func wanted(version string, c *container) []string {
+// expectedLines is a result, as lines writes it.
+func expectedLines(version string, c *container) []string {
 	mtu, family := [2]string{"0", "0"}, [2]string{"", ""}
 	if version == "1.1.0" {
 		mtu = [2]string{"1400", "1400"}
@@ -209,7 +209,7 @@ func TestAsked(t *testing.T) {
 			}
 			// It is another's now.
 			env["CNI_CONTAINERID"], env["CNI_NETNS"] = "other", n.newContainer().path()
-			if a := n.callWith(env, config); !strings.Contains(a.Msg, "10.88.0.77 is taken by") {
+			if a := n.callWith(env, config); !strings.Contains(a.Msg, "10.88.0.77 is already allocated to") {
 				t.Errorf("somebody else gets %s", a.text)
 			}
 		})
@@ -229,10 +229,10 @@ func TestStatus(t *testing.T) {
 	if a := n.must("STATUS", nil, n.config("1.1.0")); a.text != "" {
 		t.Errorf("got %s", a.text)
 	}
-	if a := n.call("STATUS", nil, n.config("1.1.0", `"bridge":"a/b"`)); a.Code != cni.CodeConfig {
+	if a := n.call("STATUS", nil, n.config("1.1.0", `"bridge":"a/b"`)); a.Code != cni.CodeInvalidConfig {
 		t.Errorf("got %s", a.text)
 	}
-	if a := n.call("STATUS", nil, n.config("1.1.0", `"stateDir":"/proc/nowhere"`)); a.Code != cni.CodeUnavailable || !strings.Contains(a.Details, "/proc/nowhere") {
+	if a := n.call("STATUS", nil, n.config("1.1.0", `"stateDir":"/proc/nowhere"`)); a.Code != cni.CodePluginNotAvailable || !strings.Contains(a.Details, "/proc/nowhere") {
 		t.Errorf("got %s", a.text)
 	}
 }
@@ -298,9 +298,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestPods(t *testing.T) {
+func TestNetworkConfig(t *testing.T) {
 	range4 := netip.MustParsePrefix("10.88.0.0/24")
-	got := Pods(cni.Config{
+	got := NetworkConfig(cni.Config{
 		CNIVersion: "1.0.0", Name: "pods", Type: cni.Type, Bridge: "pods0", MTU: 1400, Masquerade: true, Hairpin: true, Promiscuous: true,
 		Ranges:   []cni.Range{{Subnet: range4, Gateway: netip.MustParseAddr("10.88.0.9")}},
 		Kept:     []cni.Range{{Subnet: netip.MustParsePrefix("10.7.0.0/24")}},

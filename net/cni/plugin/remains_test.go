@@ -84,10 +84,10 @@ func TestCollection(t *testing.T) {
 	n.must("ADD", all[0], more)
 	n.must("ADD", all[1], strings.NewReplacer("8080", "8081", "5353", "5354").Replace(more))
 	before := n.left()
-	if a := n.call("GC", nil, n.config("1.1.0")); a.Code != cni.CodeConfig || n.left() != before {
+	if a := n.call("GC", nil, n.config("1.1.0")); a.Code != cni.CodeInvalidConfig || n.left() != before {
 		t.Errorf("without a list: %s, and there is\n%s", a.text, n.left())
 	}
-	if a := n.call("GC", nil, n.config("1.0.0", `"cni.dev/valid-attachments":[]`)); a.Code != cni.CodeVersion || n.left() != before {
+	if a := n.call("GC", nil, n.config("1.0.0", `"cni.dev/valid-attachments":[]`)); a.Code != cni.CodeIncompatibleVersion || n.left() != before {
 		t.Errorf("in a version that has none: %s, and there is\n%s", a.text, n.left())
 	}
 	valid := func(some ...*container) string {
@@ -136,15 +136,15 @@ func TestRefused(t *testing.T) {
 		code    cni.Code
 		message string // in either text
 	}{
-		"exhausted":           {n.config("1.0.0", third), cni.CodeTryAgain, "no address is left of 10.88.0.0/30"},
+		"exhausted":           {n.config("1.0.0", third), cni.CodeTryAgainLater, "no free address in 10.88.0.0/30"},
 		"a port of a pod's":   {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":81}]}`), cni.CodeInternal, "host port *:8080/TCP is taken by " + first.id},
 		"a port of the host":  {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":7070,"containerPort":81}]}`), cni.CodeInternal, "port 7070/TCP of the host is in use by a process"},
 		"a port of no family": {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":9090,"containerPort":81,"hostIP":"::1"}]}`), cni.CodeInternal, "no address of that family"},
-		"no network":          {n.config("1.0.0", `"refuse":"give the node a network"`), cni.CodeConfig, "give the node a network"},
-		"no range and no why": {n.config("1.0.0", `"ranges":[]`), cni.CodeConfig, "ranges: are missing"},
+		"no network":          {n.config("1.0.0", `"refuse":"give the node a network"`), cni.CodeInvalidConfig, "give the node a network"},
+		"no range and no why": {n.config("1.0.0", `"ranges":[]`), cni.CodeInvalidConfig, "ranges: are missing"},
 		"two of a family":     {n.config("1.0.0", `"ranges":[{"subnet":"10.88.0.0/24"},{"subnet":"10.89.0.0/24"}]`), cni.CodeInternal, "of the same family"},
 		"out of range":        {n.config("1.0.0", wide, `"runtimeConfig":{"ips":["10.99.0.1"]}`), cni.CodeInternal, "10.99.0.1"},
-		"another plugin's":    {n.config("1.0.0", wide, `"ipam":{"type":"host-local"}`), cni.CodeUnsupported, "ipam"},
+		"another plugin's":    {n.config("1.0.0", wide, `"ipam":{"type":"host-local"}`), cni.CodeUnsupportedField, "ipam"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n.TB = t

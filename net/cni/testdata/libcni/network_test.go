@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := r.GetStatusNetworkList(t.Context(), list(t, "1.1.0"))
-	if e := coded(t, err); e.Code != uint(cni.CodeUnavailable) || !strings.Contains(e.Details, "the network is down") {
+	if e := coded(t, err); e.Code != uint(cni.CodePluginNotAvailable) || !strings.Contains(e.Details, "the network is down") {
 		t.Errorf("got %+v", e)
 	}
 	if err := r.GetStatusNetworkList(t.Context(), list(t, "1.0.0")); err != nil {
