@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-const maxArgument = 253 // bytes: the longest name that Kubernetes gives
+const maxArgument = 253 // bytes: the maximum length of a Kubernetes name
 
-// readArguments reads pairs like "A=1;B=2". Names that are not known are refused
-// unless IgnoreUnknown is true, wherever it stands. It reads on past the first
-// error, which it returns.
+// readArguments parses CNI_ARGS, such as "A=1;B=2". Unknown names are an error unless
+// IgnoreUnknown is true, at any position. It continues after the first error and returns
+// that one.
 func readArguments(text string) (a arguments, err error) {
 	unknown, ignore := "", false
 	for pair := range strings.SplitSeq(text, ";") {
@@ -19,24 +19,24 @@ func readArguments(text string) (a arguments, err error) {
 		}
 		name, value, ok := strings.Cut(pair, "=")
 		known := true
-		var fault error
+		var argErr error
 		switch {
 		case !ok:
-			fault = fmt.Errorf("%s has no value: write NAME=VALUE, with semicolons between", quoteShort(pair))
+			argErr = fmt.Errorf("%s has no value: write NAME=VALUE, separated by semicolons", quoteShort(pair))
 		case name == "IgnoreUnknown":
-			ignore, fault = parseBool(value)
+			ignore, argErr = parseBool(value)
 		default:
-			known, fault = a.set(name, value)
+			known, argErr = a.set(name, value)
 		}
 		if !known && unknown == "" {
 			unknown = name
 		}
 		if err == nil {
-			err = fault
+			err = argErr
 		}
 	}
 	if err == nil && unknown != "" && !ignore {
-		err = fmt.Errorf("%s is not known: leave it out, or add IgnoreUnknown=1", quoteShort(unknown))
+		err = fmt.Errorf("%s is unknown: remove it, or add IgnoreUnknown=1", quoteShort(unknown))
 	}
 	return a, err
 }
@@ -51,7 +51,7 @@ func parseBool(value string) (bool, error) {
 	return false, fmt.Errorf("IgnoreUnknown is %s: write 1 or 0", quoteShort(value))
 }
 
-// set takes one argument, if it is known.
+// set sets one argument. known is false for a name that the plugin does not have.
 func (a *arguments) set(name, value string) (known bool, err error) {
 	switch name {
 	case "K8S_POD_NAMESPACE":
@@ -77,7 +77,8 @@ func (a *arguments) set(name, value string) (known bool, err error) {
 	return true, err
 }
 
-// setName takes a name that people read: printable ASCII, and no path.
+// setName sets *into to a name or UID of the pod, which must be printable ASCII without
+// spaces and slashes.
 func setName(into *string, name, value string) error {
 	for _, c := range []byte(value) {
 		if c <= ' ' || c > '~' || c == '/' {
@@ -85,7 +86,7 @@ func setName(into *string, name, value string) error {
 		}
 	}
 	if len(value) > maxArgument {
-		return fmt.Errorf("%s has %d bytes: write %d at most", name, len(value), maxArgument)
+		return fmt.Errorf("%s has %d bytes: write at most %d", name, len(value), maxArgument)
 	}
 	*into = value
 	return nil

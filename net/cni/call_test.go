@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// errorOutput is an error as a runtime reads it.
+// errorOutput is an error in the output of the plugin.
 type errorOutput struct {
 	CNIVersion   string
 	Code         Code
@@ -70,7 +70,7 @@ func TestVersionAnswersInTheVersionOfTheQuestion(t *testing.T) {
 	}
 }
 
-// mib is a document of a mebibyte and a bit.
+// mib returns a document that is slightly longer than 1 MiB.
 func mib() string { return `{"x":"` + strings.Repeat("x", 1<<20) + `"}` }
 
 func TestErrorCodes(t *testing.T) {
@@ -84,13 +84,13 @@ func TestErrorCodes(t *testing.T) {
 		details    string
 	}{
 		"no version":          {"COMMAND=ADD", `{"name":"pods"}`, CodeIncompatibleVersion, `cniVersion: is missing, which means 0.2.0: write "cniVersion": "1.0.0"`},
-		"an old version":      {"COMMAND=ADD", `{"cniVersion":"0.2.0"}`, CodeIncompatibleVersion, `cniVersion: "0.2.0" is not spoken: write one of 0.3.0, `},
-		"a new version":       {"COMMAND=ADD", `{"cniVersion":"1.2.0"}`, CodeIncompatibleVersion, `"1.2.0" is not spoken`},
+		"an old version":      {"COMMAND=ADD", `{"cniVersion":"0.2.0"}`, CodeIncompatibleVersion, `cniVersion: "0.2.0" is not supported: write one of 0.3.0, `},
+		"a new version":       {"COMMAND=ADD", `{"cniVersion":"1.2.0"}`, CodeIncompatibleVersion, `"1.2.0" is not supported`},
 		"CHECK before 0.4.0":  {"COMMAND=CHECK", `{"cniVersion":"0.3.1"}`, CodeIncompatibleVersion, `0.3.1 has no CHECK: write 0.4.0 or newer`},
 		"GC before 1.1.0":     {"COMMAND=GC", `{"cniVersion":"1.0.0"}`, CodeIncompatibleVersion, `1.0.0 has no GC`},
 		"STATUS before 1.1.0": {"COMMAND=STATUS", `{"cniVersion":"1.0.0"}`, CodeIncompatibleVersion, `1.0.0 has no STATUS`},
 
-		"chained": {"COMMAND=ADD", validConfig + `,"prevResult":{"ips":[]}}`, CodeUnsupportedField, `prevResult: "{\"ips\":[]}" is not supported: tinylet-cni makes the interface itself`},
+		"chained": {"COMMAND=ADD", validConfig + `,"prevResult":{"ips":[]}}`, CodeUnsupportedField, `prevResult: "{\"ips\":[]}" is not supported: tinylet-cni creates the interface`},
 		"ipam":    {"COMMAND=ADD", validConfig + `,"ipam":{"type":"host-local"}}`, CodeUnsupportedField, `ipam.type: "\"host-local\"" is not supported`},
 
 		"refused":   {"COMMAND=ADD", validConfig + `,"refuse":"use hostNetwork"}`, CodeInvalidConfig, `use hostNetwork`},
@@ -106,66 +106,66 @@ func TestErrorCodes(t *testing.T) {
 		"no netns":          {"COMMAND=ADD NETNS=", validConfig + "}", CodeInvalidEnvironment, `CNI_NETNS is missing`},
 		"a relative netns":  {"COMMAND=CHECK NETNS=run/x", validConfig + `,"prevResult":{}}`, CodeInvalidEnvironment, `CNI_NETNS is "run/x"`},
 		"the host's netns":  {"COMMAND=ADD NETNS=/proc/thread-self/ns/net", validConfig + "}", CodeInvalidEnvironment, `the plugin's own network namespace`},
-		"two at once":       {"COMMAND=ADD CONTAINERID= IFNAME=", validConfig + "}", CodeInvalidEnvironment, `CNI_CONTAINERID is missing: write letters, digits, dots, underscores and hyphens, a letter or a digit first, 200 at most; CNI_IFNAME is missing`},
+		"two at once":       {"COMMAND=ADD CONTAINERID= IFNAME=", validConfig + "}", CodeInvalidEnvironment, `CNI_CONTAINERID is missing: write at most 200 letters, digits, dots, underscores and hyphens, beginning with a letter or digit; CNI_IFNAME is missing`},
 		"another verb":      {"COMMAND=add", validConfig + "}", CodeInvalidEnvironment, `CNI_COMMAND is "add": write ADD, `},
-		"an unknown arg":    {"COMMAND=ADD ARGS=FOO=1", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: "FOO" is not known: leave it out, or add IgnoreUnknown=1`},
+		"an unknown arg":    {"COMMAND=ADD ARGS=FOO=1", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: "FOO" is unknown: remove it, or add IgnoreUnknown=1`},
 		"an arg without =":  {"COMMAND=ADD ARGS=IgnoreUnknown=1;FOO", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: "FOO" has no value`},
 		"a path for a pod":  {"COMMAND=ADD ARGS=K8S_POD_NAME=../x", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: K8S_POD_NAME is "../x"`},
-		"an arg's address":  {"COMMAND=ADD ARGS=IP=10.0", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: IP: "10.0" is no IP address`},
+		"an arg's address":  {"COMMAND=ADD ARGS=IP=10.0", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: IP: "10.0" is not an IP address`},
 		"a wrong boolean":   {"COMMAND=ADD ARGS=IgnoreUnknown=maybe", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: IgnoreUnknown is "maybe"`},
-		"an arg's MAC":      {"COMMAND=ADD ARGS=MAC=01:00:00:00:00:00", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: MAC: "01:00:00:00:00:00" is no MAC`},
-		"a pod's long name": {"COMMAND=ADD ARGS=K8S_POD_NAME=" + strings.Repeat("x", 254), validConfig + "}", CodeInvalidEnvironment, `K8S_POD_NAME has 254 bytes: write 253 at most`},
+		"an arg's MAC":      {"COMMAND=ADD ARGS=MAC=01:00:00:00:00:00", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: MAC: "01:00:00:00:00:00" is not a unicast MAC`},
+		"a pod's long name": {"COMMAND=ADD ARGS=K8S_POD_NAME=" + strings.Repeat("x", 254), validConfig + "}", CodeInvalidEnvironment, `K8S_POD_NAME has 254 bytes: write at most 253`},
 
-		"empty":              {"COMMAND=ADD", ``, CodeDecodingFailure, `"" is no object`},
-		"a list":             {"COMMAND=ADD", `[]`, CodeDecodingFailure, `"[]" is no object`},
-		"cut short":          {"COMMAND=ADD", validConfig, CodeDecodingFailure, `a comma or the end of the object`},
-		"more behind":        {"COMMAND=ADD", validConfig + "}}", CodeDecodingFailure, `more follows`},
-		"deep":               {"COMMAND=ADD", `{"x":` + strings.Repeat("[", 1<<16), CodeDecodingFailure, `nested too deep`},
-		"a name of a number": {"COMMAND=ADD", `{"name":7}`, CodeDecodingFailure, `name: "7" is no text`},
-		"a boolean in text":  {"COMMAND=ADD", validConfig + `,"hairpin":"true"}`, CodeDecodingFailure, `hairpin: "\"true\"" is no boolean: write true or false`},
-		"a number in text":   {"COMMAND=ADD", validConfig + `,"mtu":"1500"}`, CodeDecodingFailure, `mtu: "\"1500\"" is no number`},
-		"one range":          {"COMMAND=ADD", validConfig + `,"ranges":{"subnet":"10.0.0.0/8"}}`, CodeDecodingFailure, `ranges: "{\"subnet\":\"10.0.0.0/8\"}" is no list`},
+		"empty":              {"COMMAND=ADD", ``, CodeDecodingFailure, `"" is not an object`},
+		"a list":             {"COMMAND=ADD", `[]`, CodeDecodingFailure, `"[]" is not an object`},
+		"cut short":          {"COMMAND=ADD", validConfig, CodeDecodingFailure, `expected a comma or the end of the object`},
+		"more behind":        {"COMMAND=ADD", validConfig + "}}", CodeDecodingFailure, `data after the end of the configuration`},
+		"deep":               {"COMMAND=ADD", `{"x":` + strings.Repeat("[", 1<<16), CodeDecodingFailure, `nested too deeply`},
+		"a name of a number": {"COMMAND=ADD", `{"name":7}`, CodeDecodingFailure, `name: "7" is not a string`},
+		"a boolean in text":  {"COMMAND=ADD", validConfig + `,"hairpin":"true"}`, CodeDecodingFailure, `hairpin: "\"true\"" is not a boolean: write true or false`},
+		"a number in text":   {"COMMAND=ADD", validConfig + `,"mtu":"1500"}`, CodeDecodingFailure, `mtu: "\"1500\"" is not a number`},
+		"one range":          {"COMMAND=ADD", validConfig + `,"ranges":{"subnet":"10.0.0.0/8"}}`, CodeDecodingFailure, `ranges: "{\"subnet\":\"10.0.0.0/8\"}" is not an array`},
 		"ranges of IPAM":     {"COMMAND=ADD", validConfig + `,"ranges":[[{"subnet":"10.0.0.0/8"}]]}`, CodeDecodingFailure, `ranges[0]: `},
 		"ports as text":      {"COMMAND=ADD", validConfig + ports + `"80"}}`, CodeDecodingFailure, `runtimeConfig.portMappings: `},
 
 		"too long":            {"COMMAND=ADD", mib(), CodeInvalidConfig, `longer than 1 MiB`},
 		"no name":             {"COMMAND=ADD", `{"cniVersion":"1.0.0"}`, CodeInvalidConfig, `name: is missing`},
-		"a name with /":       {"COMMAND=ADD", `{"name":"a/b"}`, CodeInvalidConfig, `name: "a/b" is no name of a network`},
-		"no ranges":           {"COMMAND=ADD", `{"cniVersion":"1.0.0","name":"x"}`, CodeInvalidConfig, `ranges: are missing`},
-		"no subnet":           {"COMMAND=ADD", validConfig + `,"ranges":[{}]}`, CodeInvalidConfig, `ranges[0]: there is no subnet`},
-		"an address":          {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.1/8"}]}`, CodeInvalidConfig, `ranges[0].subnet: "10.0.0.1/8" is an address in a network: write the network, "10.0.0.0/8"`},
-		"no network":          {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0"}]}`, CodeInvalidConfig, `ranges[0].subnet: "10.0.0.0" is no network`},
-		"small":               {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/31"}]}`, CodeInvalidConfig, `ranges[0]: subnet 10.0.0.0/31 has no room`},
-		"all":                 {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"0.0.0.0/0"}]}`, CodeInvalidConfig, `has no addresses for pods`},
-		"multicast":           {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"ff00::/64"}]}`, CodeInvalidConfig, `has no addresses for pods`},
+		"a name with /":       {"COMMAND=ADD", `{"name":"a/b"}`, CodeInvalidConfig, `name: "a/b" is not a network name`},
+		"no ranges":           {"COMMAND=ADD", `{"cniVersion":"1.0.0","name":"x"}`, CodeInvalidConfig, `ranges: is missing`},
+		"no subnet":           {"COMMAND=ADD", validConfig + `,"ranges":[{}]}`, CodeInvalidConfig, `ranges[0]: subnet is missing`},
+		"an address":          {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.1/8"}]}`, CodeInvalidConfig, `ranges[0].subnet: "10.0.0.1/8" has host bits: write the network, "10.0.0.0/8"`},
+		"no network":          {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0"}]}`, CodeInvalidConfig, `ranges[0].subnet: "10.0.0.0" is not in CIDR notation`},
+		"small":               {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/31"}]}`, CodeInvalidConfig, `ranges[0]: subnet 10.0.0.0/31 is too small for a gateway and a pod`},
+		"all":                 {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"0.0.0.0/0"}]}`, CodeInvalidConfig, `is not usable for pods`},
+		"multicast":           {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"ff00::/64"}]}`, CodeInvalidConfig, `is not usable for pods`},
 		"twice":               {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8"},{"subnet":"10.1.0.0/16"}]}`, CodeInvalidConfig, `ranges[1]: subnet 10.1.0.0/16 overlaps subnet 10.0.0.0/8`},
-		"a gateway elsewhere": {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"11.0.0.1"}]}`, CodeInvalidConfig, `gateway 11.0.0.1 is no host in subnet 10.0.0.0/8: write an address from 10.0.0.1 on`},
-		"the subnet itself":   {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"10.0.0.0"}]}`, CodeInvalidConfig, `gateway 10.0.0.0 is no host`},
-		"nine ranges":         {"COMMAND=ADD", validConfig + `,"ranges":[1,2,3,4,5,6,7,8,9]}`, CodeDecodingFailure, `ranges[0]: "1" is no object`},
-		"many direct":         {"COMMAND=ADD", validConfig + `,"direct":["10.0.0.0/8"` + strings.Repeat(`,"10.0.0.0/8"`, 1024) + `]}`, CodeInvalidConfig, `direct: 1025 are too many: at most 1024`},
-		"direct":              {"COMMAND=ADD", validConfig + `,"direct":["10.0.0.0/8","x"]}`, CodeInvalidConfig, `direct[1]: "x" is no network`},
+		"a gateway elsewhere": {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"11.0.0.1"}]}`, CodeInvalidConfig, `gateway 11.0.0.1 is not a host address of subnet 10.0.0.0/8: write an address from 10.0.0.1 on`},
+		"the subnet itself":   {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"10.0.0.0"}]}`, CodeInvalidConfig, `gateway 10.0.0.0 is not a host address`},
+		"nine ranges":         {"COMMAND=ADD", validConfig + `,"ranges":[1,2,3,4,5,6,7,8,9]}`, CodeDecodingFailure, `ranges[0]: "1" is not an object`},
+		"many direct":         {"COMMAND=ADD", validConfig + `,"direct":["10.0.0.0/8"` + strings.Repeat(`,"10.0.0.0/8"`, 1024) + `]}`, CodeInvalidConfig, `direct: has 1025 elements: write at most 1024`},
+		"direct":              {"COMMAND=ADD", validConfig + `,"direct":["10.0.0.0/8","x"]}`, CodeInvalidConfig, `direct[1]: "x" is not in CIDR notation`},
 		"a small MTU":         {"COMMAND=ADD", validConfig + `,"mtu":67}`, CodeInvalidConfig, `mtu: 67 is too small`},
-		"a large MTU":         {"COMMAND=ADD", validConfig + `,"mtu":65536}`, CodeInvalidConfig, `mtu: "65536" is out of range: write a whole number from 0 to 65535`},
+		"a large MTU":         {"COMMAND=ADD", validConfig + `,"mtu":65536}`, CodeInvalidConfig, `mtu: "65536" is out of range: write an integer from 0 to 65535`},
 		"half an MTU":         {"COMMAND=ADD", validConfig + `,"mtu":1500.5}`, CodeInvalidConfig, `mtu: "1500.5" is out of range`},
-		"a bridge":            {"COMMAND=ADD", validConfig + `,"bridge":"a b"}`, CodeInvalidConfig, `bridge: "a b" is no name of an interface`},
-		"a relative folder":   {"COMMAND=ADD", validConfig + `,"stateDir":"run"}`, CodeInvalidConfig, `stateDir: "run" is no absolute path`},
+		"a bridge":            {"COMMAND=ADD", validConfig + `,"bridge":"a b"}`, CodeInvalidConfig, `bridge: "a b" is not an interface name`},
+		"a relative folder":   {"COMMAND=ADD", validConfig + `,"stateDir":"run"}`, CodeInvalidConfig, `stateDir: "run" is not a clean absolute path`},
 		"a folder above":      {"COMMAND=ADD", validConfig + `,"stateDir":"/run/../etc"}`, CodeInvalidConfig, `stateDir: `},
 		"host port 0":         {"COMMAND=ADD", validConfig + ports + `[{"hostPort":0,"containerPort":80}]}}`, CodeInvalidConfig, `runtimeConfig.portMappings[0]: hostPort is 0 and containerPort is 80`},
 		"a large port":        {"COMMAND=ADD", validConfig + ports + `[{"hostPort":65536,"containerPort":80}]}}`, CodeInvalidConfig, `runtimeConfig.portMappings[0].hostPort: "65536"`},
 		"a negative port":     {"COMMAND=ADD", validConfig + ports + `[{"hostPort":-1,"containerPort":80}]}}`, CodeInvalidConfig, `runtimeConfig.portMappings[0].hostPort: "-1"`},
-		"another protocol":    {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80,"protocol":"icmp"}]}}`, CodeInvalidConfig, `protocol "icmp" is not known: write tcp, udp or sctp`},
-		"a host address":      {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80,"hostIP":"x"}]}}`, CodeInvalidConfig, `hostIP: "x" is no IP address`},
-		"a port twice":        {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80},{"hostPort":1,"containerPort":81}]}}`, CodeInvalidConfig, `port 1/tcp of the host leads to port 80 of the container already, not to 81`},
-		"a burst alone":       {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"bandwidth":{"egressBurst":1}}}`, CodeInvalidConfig, `runtimeConfig.bandwidth: there is a burst without a rate`},
+		"another protocol":    {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80,"protocol":"icmp"}]}}`, CodeInvalidConfig, `protocol "icmp" is unknown: write tcp, udp or sctp`},
+		"a host address":      {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80,"hostIP":"x"}]}}`, CodeInvalidConfig, `hostIP: "x" is not an IP address`},
+		"a port twice":        {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80},{"hostPort":1,"containerPort":81}]}}`, CodeInvalidConfig, `host port 1/tcp is already mapped to container port 80, not 81`},
+		"a burst alone":       {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"bandwidth":{"egressBurst":1}}}`, CodeInvalidConfig, `runtimeConfig.bandwidth: a burst without a rate`},
 		"a large rate":        {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"bandwidth":{"egressRate":18446744073709551616}}}`, CodeInvalidConfig, `runtimeConfig.bandwidth.egressRate: `},
-		"an address for it":   {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"ips":["127.0.0.1"]}}`, CodeInvalidConfig, `runtimeConfig.ips[0]: 127.0.0.1 is no address for a container`},
-		"a prefix's length":   {"COMMAND=ADD", validConfig + `,"args":{"cni":{"ips":["10.0.0.1/33"]}}}`, CodeInvalidConfig, `args.cni.ips[0]: "10.0.0.1/33" is no address`},
-		"a zone":              {"COMMAND=ADD", validConfig + `,"args":{"cni":{"ips":["fe80::1%eth0"]}}}`, CodeInvalidConfig, `args.cni.ips[0]: "fe80::1%eth0" is no IP address`},
-		"a multicast MAC":     {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"mac":"01:00:5e:00:00:01"}}`, CodeInvalidConfig, `runtimeConfig.mac: "01:00:5e:00:00:01" is no MAC address of an interface`},
+		"an address for it":   {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"ips":["127.0.0.1"]}}`, CodeInvalidConfig, `runtimeConfig.ips[0]: 127.0.0.1 is not usable for a container`},
+		"a prefix's length":   {"COMMAND=ADD", validConfig + `,"args":{"cni":{"ips":["10.0.0.1/33"]}}}`, CodeInvalidConfig, `args.cni.ips[0]: "10.0.0.1/33" is not an address`},
+		"a zone":              {"COMMAND=ADD", validConfig + `,"args":{"cni":{"ips":["fe80::1%eth0"]}}}`, CodeInvalidConfig, `args.cni.ips[0]: "fe80::1%eth0" is not an IP address`},
+		"a multicast MAC":     {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"mac":"01:00:5e:00:00:01"}}`, CodeInvalidConfig, `runtimeConfig.mac: "01:00:5e:00:00:01" is not a unicast MAC address`},
 		"CHECK of nothing":    {"COMMAND=CHECK", validConfig + "}", CodeInvalidConfig, `prevResult: is missing`},
-		"GC of all":           {"COMMAND=GC", validConfig + "}", CodeInvalidConfig, `cni.dev/valid-attachments: is missing, and nothing was collected: write []`},
-		"GC half":             {"COMMAND=GC", validConfig + attached + `[{"containerID":"a"}]}`, CodeInvalidConfig, `cni.dev/valid-attachments[0]: containerID "a" with ifname "" is no attachment`},
-		"GC of an object":     {"COMMAND=GC", validConfig + attached + `{}}`, CodeDecodingFailure, `cni.dev/valid-attachments: "{}" is no list`},
+		"GC of all":           {"COMMAND=GC", validConfig + "}", CodeInvalidConfig, `cni.dev/valid-attachments: is missing, so nothing was collected: write []`},
+		"GC half":             {"COMMAND=GC", validConfig + attached + `[{"containerID":"a"}]}`, CodeInvalidConfig, `cni.dev/valid-attachments[0]: containerID "a" and ifname "" are not an attachment`},
+		"GC of an object":     {"COMMAND=GC", validConfig + attached + `{}}`, CodeDecodingFailure, `cni.dev/valid-attachments: "{}" is not an array`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
@@ -196,7 +196,7 @@ func TestErrorsOfTheNetwork(t *testing.T) {
 		"wrapped":       {"CHECK", fmt.Errorf("check c1: %w", &Error{Code: CodeUnknownContainer, Msg: "it is gone"}), CodeUnknownContainer, "it is gone", "check c1: it is gone"},
 		"DEL":           {"DEL", plain, CodeInternal, plain.Error(), ""},
 		"GC":            {"GC", plain, CodeInternal, plain.Error(), ""},
-		"STATUS":        {"STATUS", plain, CodePluginNotAvailable, "no container can be attached", plain.Error()},
+		"STATUS":        {"STATUS", plain, CodePluginNotAvailable, "the network is not ready", plain.Error()},
 		"disconnection": {"STATUS", &Error{Code: CodeLimitedConnectivity, Msg: "there is no bridge"}, CodeLimitedConnectivity, "there is no bridge", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

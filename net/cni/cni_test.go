@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// fake remembers what it was called with and answers what it was told to.
+// fake is a Network that records its calls and returns what the test has set.
 type fake struct {
 	config  Config
 	at      Attachment
@@ -50,14 +50,14 @@ func (f *fake) Status() error {
 	return f.err
 }
 
-// output is what a call has answered.
+// output is the result of a call.
 type output struct {
 	exit           int
 	stdout, stderr string
 }
 
-// call calls the plugin with an environment like "A=1 B=2" on top of that of an
-// attachment, where A= takes a variable away.
+// call calls the plugin with the environment of an attachment and the variables of env,
+// such as "A=1 B=2". A= removes a variable.
 func (f *fake) call(t testing.TB, env, stdin string) output {
 	t.Helper()
 	vars := map[string]string{

@@ -5,20 +5,22 @@ import (
 	"strconv"
 )
 
-// ErrForeign says that a configuration list is not one that Conflist writes, but
-// somebody else's: sound, but of other plugins, or of several.
-var ErrForeign = errors.New("the configuration list is not of tinylet-cni alone")
+// ErrForeign means that a configuration list is valid JSON but not one of Conflist: it does
+// not consist of exactly one plugin of type tinylet-cni.
+var ErrForeign = errors.New("configuration list does not consist of tinylet-cni alone")
 
-// capabilities are what a runtime may hand over in runtimeConfig.
+// capabilities are the capabilities for which the runtime passes arguments in
+// runtimeConfig.
 const capabilities = `"capabilities": {"bandwidth": true, "ips": true, "mac": true, "portMappings": true}`
 
-// Conflist writes a configuration list for a runtime's folder (/etc/cni/net.d),
-// with c under the name. The bytes are the same for the same configuration.
+// Conflist returns a configuration list for the runtime's configuration directory
+// (/etc/cni/net.d). Its only network is c with the name. The output for the same
+// configuration is identical.
 //
-// The version is the newest to be called in, "" for DefaultVersion. From 1.1.0
-// on containerd has STATUS called, a process each time, as often as it is asked
-// for its own status. A list in 1.1.0 says that it may be read in
-// DefaultVersion as well, for runtimes that do not know it.
+// version is the newest version of CNI by which the runtime calls the plugin; "" is
+// DefaultVersion. With 1.1.0 and later, containerd calls STATUS, which starts a process,
+// each time that its own status is requested. A list of version 1.1.0 also has
+// DefaultVersion in cniVersions, for runtimes without 1.1.0.
 func Conflist(c Config, name string, version string) ([]byte, error) {
 	if version == "" {
 		version = DefaultVersion
@@ -37,14 +39,14 @@ func Conflist(c Config, name string, version string) ([]byte, error) {
 	out = append(out, ",\n  \"plugins\": [\n    {\n      \"type\": \""+Type+"\",\n"...)
 	out = c.appendFields(out)
 	out = append(out, "      "+capabilities+"\n    }\n  ]\n}\n"...)
-	if _, err := ParseConflist(out); err != nil { // it says what is wrong with c
+	if _, err := ParseConflist(out); err != nil { // it validates c
 		return nil, err
 	}
 	return out, nil
 }
 
-// appendFields writes the plugin's own fields, a line each. The network's
-// defaults are left out where they may change: the MTU and the gateway.
+// appendFields appends the plugin's own fields, each on one line. It omits the MTU and the
+// gateways if they are not set, because the network's defaults for them may change.
 func (c *Config) appendFields(out []byte) []byte {
 	out = append(out, `      "bridge": `...)
 	out = appendString(out, c.Bridge)
@@ -95,14 +97,14 @@ func appendSeparator(out []byte, i int) []byte {
 	return append(out, ", "...)
 }
 
-func appendBool(out []byte, key string, is bool) []byte {
+func appendBool(out []byte, key string, value bool) []byte {
 	out = append(out, `      "`+key+`": `...)
-	return append(strconv.AppendBool(out, is), ",\n"...)
+	return append(strconv.AppendBool(out, value), ",\n"...)
 }
 
-// ParseConflist reads a list as Conflist writes it, and gives the configuration
-// as the plugin will be handed it, in the newest version that the list has. The
-// error is an *Error, or wraps ErrForeign where the list is somebody else's.
+// ParseConflist parses a list of Conflist. It returns the configuration that the plugin
+// will receive, in the newest version that the list has. The error is an *Error, or wraps
+// ErrForeign.
 func ParseConflist(data []byte) (Config, error) {
 	d := &decoder{}
 	c := Default()
@@ -125,10 +127,10 @@ func ParseConflist(data []byte) (Config, error) {
 		return c, d.err
 	}
 	if len(plugins) != 1 || !c.readPlugin(d, plugins[0]) {
-		return c, ErrForeign // whatever else may be wrong with it
+		return c, ErrForeign // also if it has other errors
 	}
-	if fault := checkVersion(add, c.CNIVersion); fault != nil && d.err == nil {
-		d.err = fault
+	if err := checkVersion(add, c.CNIVersion); err != nil && d.err == nil {
+		d.err = err
 	}
 	c.checkRequired(d, add)
 	if d.err != nil {
@@ -139,21 +141,21 @@ func ParseConflist(data []byte) (Config, error) {
 
 const maxPlugins = 32
 
-// raiseVersion takes a version if it is newer than the one that there is.
+// raiseVersion sets CNIVersion if version is newer.
 func (c *Config) raiseVersion(version string) {
-	was, known := parseVersion(c.CNIVersion)
-	if is, ok := parseVersion(version); !known || ok && is > was {
+	current, known := parseVersion(c.CNIVersion)
+	if v, ok := parseVersion(version); !known || ok && v > current {
 		c.CNIVersion = version
 	}
 }
 
-// readPlugin reads the plugin's fields, if it is ours.
+// readPlugin reads the fields of a plugin, and reports whether its type is tinylet-cni.
 func (c *Config) readPlugin(d *decoder, value []byte) bool {
 	c.Type = ""
 	at := &location{parent: &location{key: []byte("plugins")}}
 	d.object(at, value, func(at *location, value []byte) {
 		switch string(at.key) {
-		case "name", "cniVersion", "disableCheck": // those of the list hold
+		case "name", "cniVersion", "disableCheck": // those of the list take precedence
 		default:
 			c.readField(d, at, value)
 		}

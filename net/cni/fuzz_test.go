@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzConfig sees to it that whatever is on standard input is answered in JSON,
-// and that what the network is handed keeps what Config and Attachment promise.
+// FuzzConfig checks that the output is JSON for any standard input, and that the Network
+// receives only what Config and Attachment permit.
 func FuzzConfig(f *testing.F) {
 	f.Add(validConfig + "}")
 	f.Add(validConfig + `,"runtimeConfig":{"portMappings":[{"HostPort":1,"containerPort":2,"protocol":"udp","hostIP":"::1"}],"ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01","bandwidth":{"egressRate":1}}}`)
@@ -35,7 +35,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// checkPromises sees to what is promised of what a network is called with.
+// checkPromises checks the documented properties of the arguments of a Network.
 func checkPromises(t *testing.T, v verb, n *fake) {
 	t.Helper()
 	c := n.config
@@ -87,8 +87,8 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// FuzzPreviousResult sees to it that a result that is taken is written and read
-// again as the same in each version.
+// FuzzPreviousResult checks that an accepted result is unchanged after it was written and
+// read in each version.
 func FuzzPreviousResult(f *testing.F) {
 	f.Add(`{}`)
 	f.Add(string(bytes.TrimSpace(appendResult(nil, spec110, new(full())))))
@@ -145,7 +145,7 @@ func FuzzConflist(f *testing.F) {
 	})
 }
 
-// runtimes is what containerd hands over for a pod with a port.
+// runtimes is the configuration that containerd passes for a pod with a port.
 const runtimes = `{"bridge":"tinylet0","cniVersion":"1.0.0","direct":["10.42.0.0/16"],"hairpin":true,"masquerade":true,"mtu":0,"name":"tinylet",` +
 	`"promiscuous":false,"ranges":[{"subnet":"10.42.3.0/24"}],"runtimeConfig":{"portMappings":[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":""}]},` +
 	`"stateDir":"/run/tinylet/cni","type":"tinylet-cni"}`

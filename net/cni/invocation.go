@@ -2,46 +2,46 @@ package cni
 
 import "errors"
 
-// invocation is one verb with all that was said for it.
+// invocation is one call of the plugin with its input.
 type invocation struct {
 	verb verb
 	env  func(string) string
 	*request
-	configErr error // of the document
+	configErr error // of the network configuration
 	open      func(Config) (Network, error)
 }
 
-// run does what the verb asks for.
-func (t *invocation) run() (answer []byte, err error) {
-	switch t.verb {
+// run executes the verb and returns the output.
+func (i *invocation) run() (out []byte, err error) {
+	switch i.verb {
 	case add:
-		return t.add()
+		return i.add()
 	case del:
-		return nil, t.del()
+		return nil, i.del()
 	case check:
-		return nil, t.check()
+		return nil, i.check()
 	case gc:
-		return nil, t.gc()
+		return nil, i.gc()
 	case status:
-		return nil, t.status()
+		return nil, i.status()
 	case version:
-		return appendVersions(nil, t.config.CNIVersion), nil
+		return appendVersions(nil, i.config.CNIVersion), nil
 	}
-	return nil, environmentError(invalidVariable("CNI_COMMAND", string(t.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
+	return nil, environmentError(invalidVariable("CNI_COMMAND", string(i.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
 }
 
-// validate is why the document does not allow for the verb, or nil.
-func (t *invocation) validate() error {
-	if t.configErr != nil {
-		return t.configErr
+// validate returns an error if the network configuration does not permit the verb.
+func (i *invocation) validate() error {
+	if i.configErr != nil {
+		return i.configErr
 	}
-	if err := checkVersion(t.verb, t.config.CNIVersion); err != nil {
+	if err := checkVersion(i.verb, i.config.CNIVersion); err != nil {
 		return err
 	}
 	d := &decoder{}
-	t.config.checkRequired(d, t.verb)
-	if t.verb != gc {
-		t.rejectIPAM(d)
+	i.config.checkRequired(d, i.verb)
+	if i.verb != gc {
+		i.rejectIPAM(d)
 	}
 	if d.err != nil {
 		return d.err
@@ -49,110 +49,110 @@ func (t *invocation) validate() error {
 	return nil
 }
 
-// rejectIPAM sees to it that no other plugin's work is asked for.
+// rejectIPAM rejects the configuration of an IPAM plugin.
 func (r *request) rejectIPAM(d *decoder) {
 	if r.ipam == nil {
 		return
 	}
 	d.object(&location{key: []byte("ipam")}, r.ipam, func(at *location, value []byte) {
-		d.fail(at, CodeUnsupportedField, `%s is not supported: addresses come from "ranges", leave ipam out`, quoteShort(string(value)))
+		d.fail(at, CodeUnsupportedField, `%s is not supported: remove ipam, addresses come from "ranges"`, quoteShort(string(value)))
 	})
 }
 
-func (t *invocation) add() ([]byte, error) {
-	if err := t.validate(); err != nil {
+func (i *invocation) add() ([]byte, error) {
+	if err := i.validate(); err != nil {
 		return nil, err
 	}
-	e, fault := readEnvironment(t.env, t.verb)
-	if fault != nil {
-		return nil, fault
+	e, envErr := readEnvironment(i.env, i.verb)
+	if envErr != nil {
+		return nil, envErr
 	}
-	if t.prevResult != nil {
+	if i.prevResult != nil {
 		return nil, configError(CodeUnsupportedField, "prevResult",
-			quoteShort(string(t.prevResult))+" is not supported: tinylet-cni makes the interface itself, so write it first in the list of plugins")
+			quoteShort(string(i.prevResult))+" is not supported: tinylet-cni creates the interface, so it must be the first plugin of the list")
 	}
-	if t.config.Refuse != "" {
-		return nil, &Error{Code: CodeInvalidConfig, Msg: "no container is attached to this network", Details: t.config.Refuse}
+	if i.config.Refuse != "" {
+		return nil, &Error{Code: CodeInvalidConfig, Msg: "the network accepts no containers", Details: i.config.Refuse}
 	}
-	n, err := t.open(t.config)
+	n, err := i.open(i.config)
 	if err != nil {
 		return nil, err
 	}
-	result, err := n.Setup(t.attachment(e))
+	result, err := n.Setup(i.attachment(e))
 	if err != nil {
 		return nil, err
 	}
 	if err := result.validate(); err != nil {
 		return nil, err
 	}
-	v, _ := parseVersion(t.config.CNIVersion)
+	v, _ := parseVersion(i.config.CNIVersion)
 	return appendResult(make([]byte, 0, 1024), v, &result), nil
 }
 
-// del heeds no fault of the document: what the environment names can be taken
-// down without, and what cannot be taken down is there forever.
-func (t *invocation) del() error {
-	e, fault := readEnvironment(t.env, t.verb)
-	if fault != nil {
-		return fault
+// del ignores errors in the network configuration. The environment suffices to tear down
+// an attachment, and one that cannot be torn down would remain forever.
+func (i *invocation) del() error {
+	e, envErr := readEnvironment(i.env, i.verb)
+	if envErr != nil {
+		return envErr
 	}
-	n, err := t.open(t.config)
+	n, err := i.open(i.config)
 	if err != nil {
 		return err
 	}
-	err = n.Teardown(t.attachment(e))
-	if known, ok := errors.AsType[*Error](err); ok && known.Code == CodeUnknownContainer {
+	err = n.Teardown(i.attachment(e))
+	if coded, ok := errors.AsType[*Error](err); ok && coded.Code == CodeUnknownContainer {
 		return nil
 	}
 	return err
 }
 
-func (t *invocation) check() error {
-	if err := t.validate(); err != nil {
+func (i *invocation) check() error {
+	if err := i.validate(); err != nil {
 		return err
 	}
-	e, fault := readEnvironment(t.env, t.verb)
-	if fault != nil {
-		return fault
+	e, envErr := readEnvironment(i.env, i.verb)
+	if envErr != nil {
+		return envErr
 	}
-	if t.prevResult == nil {
-		return configError(CodeInvalidConfig, "prevResult", "is missing: hand over what ADD has answered")
+	if i.prevResult == nil {
+		return configError(CodeInvalidConfig, "prevResult", "is missing: pass the result of ADD")
 	}
-	prev, fault := readResult(t.prevResult)
-	if fault != nil {
-		return fault
+	prev, resultErr := readResult(i.prevResult)
+	if resultErr != nil {
+		return resultErr
 	}
-	if t.config.DisableCheck {
+	if i.config.DisableCheck {
 		return nil
 	}
-	n, err := t.open(t.config)
+	n, err := i.open(i.config)
 	if err != nil {
 		return err
 	}
-	return n.Check(t.attachment(e), prev)
+	return n.Check(i.attachment(e), prev)
 }
 
-// gc has to be told what is valid, if only that nothing is: it would collect all
-// that is there.
-func (t *invocation) gc() error {
-	if err := t.validate(); err != nil {
+// gc requires the list of valid attachments, even an empty one. Without it all attachments
+// would be collected.
+func (i *invocation) gc() error {
+	if err := i.validate(); err != nil {
 		return err
 	}
-	if !t.hasValid {
-		return configError(CodeInvalidConfig, validKey, "is missing, and nothing was collected: write [] if there are none")
+	if !i.hasValid {
+		return configError(CodeInvalidConfig, validKey, "is missing, so nothing was collected: write [] if no attachment is valid")
 	}
-	n, err := t.open(t.config)
+	n, err := i.open(i.config)
 	if err != nil {
 		return err
 	}
-	return n.Collect(t.config.Name, t.valid)
+	return n.Collect(i.config.Name, i.valid)
 }
 
-func (t *invocation) status() error {
-	if err := t.validate(); err != nil {
+func (i *invocation) status() error {
+	if err := i.validate(); err != nil {
 		return err
 	}
-	n, err := t.open(t.config)
+	n, err := i.open(i.config)
 	if err == nil {
 		err = n.Status()
 	}
@@ -162,22 +162,22 @@ func (t *invocation) status() error {
 	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
-	return &Error{Code: CodePluginNotAvailable, Msg: "no container can be attached", Err: err}
+	return &Error{Code: CodePluginNotAvailable, Msg: "the network is not ready", Err: err}
 }
 
-// attachment is what the document and the environment say together. What is
-// asked for in the more particular place holds.
-func (t *invocation) attachment(e *environment) Attachment {
+// attachment combines the network configuration and the environment. For addresses,
+// runtimeConfig precedes args.cni, and args.cni precedes CNI_ARGS.
+func (i *invocation) attachment(e *environment) Attachment {
 	return Attachment{
 		ContainerID: e.id.ContainerID,
 		Interface:   e.id.Interface,
 		NetNS:       e.netns,
 		Pod:         e.args.pod,
-		Config:      t.config,
-		Ports:       t.ports,
-		Bandwidth:   t.bandwidth,
-		IPs:         firstNonEmpty(t.ips, t.argIPs, e.args.ips),
-		MAC:         firstNonEmpty(t.mac, t.argMAC, e.args.mac),
+		Config:      i.config,
+		Ports:       i.ports,
+		Bandwidth:   i.bandwidth,
+		IPs:         firstNonEmpty(i.ips, i.argIPs, e.args.ips),
+		MAC:         firstNonEmpty(i.mac, i.argMAC, e.args.mac),
 	}
 }
 

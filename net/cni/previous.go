@@ -6,11 +6,12 @@ import (
 	"net/netip"
 )
 
-// maxResultItems is how many interfaces, addresses or routes a result has at most.
+// maxResultItems is the maximum number of interfaces, of addresses and of routes of a
+// result.
 const maxResultItems = 1024
 
-// readResult reads the result of a version from 0.3.0 on. In what it is read
-// for they do not differ: the IP version of an address is that of the address.
+// readResult reads a result of version 0.3.0 or later. The fields that it reads are the
+// same in all of these versions. It determines the IP version from the address.
 func readResult(value []byte) (*Result, *Error) {
 	d := &decoder{}
 	r := &Result{}
@@ -30,7 +31,7 @@ func readResult(value []byte) (*Result, *Error) {
 		}
 	})
 	if err := r.validate(); err != nil {
-		d.fail(&location{key: []byte("prevResult")}, CodeInvalidConfig, "%v: hand over what ADD has answered", err)
+		d.fail(&location{key: []byte("prevResult")}, CodeInvalidConfig, "%v: pass the result of ADD", err)
 	}
 	if d.err != nil {
 		return nil, d.err
@@ -54,13 +55,13 @@ func (d *decoder) resultInterface(at *location, value []byte) (i Interface) {
 	return i
 }
 
-// anyMAC is an address of any kind of interface: another plugin's may be no
-// Ethernet.
+// anyMAC returns a link-layer address of any kind: the interface of another plugin may not
+// be Ethernet.
 func (d *decoder) anyMAC(at *location, value []byte) net.HardwareAddr {
 	text := d.str(at, value)
 	mac, err := net.ParseMAC(text)
 	if text != "" && err != nil {
-		d.fail(at, CodeInvalidConfig, "%s is no MAC address: hand over what ADD has answered", quoteShort(text))
+		d.fail(at, CodeInvalidConfig, "%s is not a MAC address: pass the result of ADD", quoteShort(text))
 	}
 	return mac
 }
@@ -74,7 +75,7 @@ func (d *decoder) resultIP(at *location, value []byte) IP {
 		case "gateway":
 			ip.Gateway = d.optionalAddress(at, value)
 		case "interface":
-			if string(value) != "-1" { // so plugins of 0.3 write that there is none
+			if string(value) != "-1" { // plugins of 0.3 write -1 for no interface
 				ip.Interface = int(d.number(at, value, maxResultItems))
 			}
 		}
@@ -82,7 +83,8 @@ func (d *decoder) resultIP(at *location, value []byte) IP {
 	return ip
 }
 
-// optionalAddress is an address, or none where the text is empty, as net.IP has it.
+// optionalAddress returns an address, or the zero Addr for an empty string, which net.IP
+// encodes for no address.
 func (d *decoder) optionalAddress(at *location, value []byte) netip.Addr {
 	text := d.str(at, value)
 	if text == "" {

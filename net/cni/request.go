@@ -9,32 +9,33 @@ import (
 const (
 	maxPorts       = 1024
 	maxIPs         = 16
-	maxAttachments = 1 << 20 // more than fit into a document
+	maxAttachments = 1 << 20 // more than fit into maxStdin
 )
 
-// The key of what GC has to leave alone, and as libcni spells it besides, after
-// a draft of the specification.
+// The keys of the valid attachments of GC: that of the specification, and that of a draft,
+// which libcni writes in addition.
 const (
 	validKey      = "cni.dev/valid-attachments"
 	draftValidKey = "cni.dev/attachments"
 )
 
-// request is all that a document on standard input says.
+// request is the parsed network configuration on standard input.
 type request struct {
 	config     Config
 	ports      []Port
 	bandwidth  Bandwidth
 	ips        []netip.Addr
 	mac        net.HardwareAddr
-	argIPs     []netip.Addr // those of args.cni, which runtimeConfig overrides
+	argIPs     []netip.Addr // of args.cni; runtimeConfig precedes them
 	argMAC     net.HardwareAddr
-	prevResult []byte // the result of the plugin before, nil if there is none
-	ipam       []byte // the configuration of another plugin, nil if there is none
+	prevResult []byte // JSON, nil if there is none
+	ipam       []byte // JSON of the IPAM plugin's configuration, nil if there is none
 	valid      []ID
 	hasValid   bool
 }
 
-// parseRequest reads a document as far as it goes. The fault is nil where it is sound.
+// parseRequest parses a network configuration. With an error it also returns the fields that
+// it could read.
 func parseRequest(data []byte) (*request, error) {
 	d := &decoder{}
 	r := &request{config: Default()}
@@ -70,7 +71,7 @@ func (r *request) readField(d *decoder, at *location, value []byte) {
 	}
 }
 
-// readCapability reads one of those that the runtime was told the plugin has.
+// readCapability reads the arguments of one of the capabilities in the conflist.
 func (r *request) readCapability(d *decoder, at *location, value []byte) {
 	switch string(at.key) {
 	case "portMappings":
@@ -85,7 +86,7 @@ func (r *request) readCapability(d *decoder, at *location, value []byte) {
 	}
 }
 
-// readArgs reads what stands under args.cni; the rest is other plugins'.
+// readArgs reads args.cni. The rest of args belongs to other plugins.
 func (r *request) readArgs(d *decoder, at *location, value []byte) {
 	d.object(at, value, func(at *location, value []byte) {
 		if string(at.key) != "cni" {
@@ -102,12 +103,11 @@ func (r *request) readArgs(d *decoder, at *location, value []byte) {
 	})
 }
 
-// lowerKey is the key without its case: containerd writes HostPort where CRI-O
-// writes hostPort, and encoding/json, which reads it in other plugins, takes
-// the one for the other.
+// lowerKey returns the key in lower case: containerd writes HostPort and CRI-O hostPort.
+// Other plugins accept both, because encoding/json ignores the case.
 func lowerKey(at *location) string { return strings.ToLower(string(at.key)) }
 
-// readPort reads a port of the host. Two that are the same are one.
+// readPort reads a host port. It ignores a duplicate.
 func (r *request) readPort(d *decoder, at *location, value []byte) {
 	p := Port{Protocol: "tcp"}
 	d.object(at, value, func(at *location, value []byte) {
@@ -129,7 +129,7 @@ func (r *request) readPort(d *decoder, at *location, value []byte) {
 	case "":
 		p.Protocol = "tcp"
 	default:
-		d.fail(at, CodeInvalidConfig, "protocol %s is not known: write tcp, udp or sctp", quoteShort(p.Protocol))
+		d.fail(at, CodeInvalidConfig, "protocol %s is unknown: write tcp, udp or sctp", quoteShort(p.Protocol))
 		return
 	}
 	if p.HostPort == 0 || p.ContainerPort == 0 {
@@ -145,7 +145,7 @@ func (r *request) addPort(d *decoder, at *location, p Port) {
 			continue
 		}
 		if other.ContainerPort != p.ContainerPort {
-			d.fail(at, CodeInvalidConfig, "port %d/%s of the host leads to port %d of the container already, not to %d: leave one of them out",
+			d.fail(at, CodeInvalidConfig, "host port %d/%s is already mapped to container port %d, not %d: remove one of them",
 				p.HostPort, p.Protocol, other.ContainerPort, p.ContainerPort)
 		}
 		return
@@ -172,14 +172,14 @@ func (r *request) readBandwidth(d *decoder, at *location, value []byte) {
 		*into = d.number(at, value, 1<<64-1)
 	})
 	if b.IngressRate == 0 && b.IngressBurst != 0 || b.EgressRate == 0 && b.EgressBurst != 0 {
-		d.fail(at, CodeInvalidConfig, "there is a burst without a rate: write both, or none")
+		d.fail(at, CodeInvalidConfig, "a burst without a rate: write both or neither")
 		return
 	}
 	r.bandwidth = b
 }
 
-// containerAddresses are those that are asked for, with or without a length of prefix,
-// which is that of the range.
+// containerAddresses returns the requested addresses. It ignores their prefix lengths,
+// because the range determines that.
 func (d *decoder) containerAddresses(at *location, value []byte) (ips []netip.Addr) {
 	d.array(at, value, maxIPs, func(at *location, value []byte) {
 		if a := d.containerAddress(at, d.str(at, value)); a.IsValid() {
@@ -189,23 +189,24 @@ func (d *decoder) containerAddresses(at *location, value []byte) (ips []netip.Ad
 	return ips
 }
 
-// containerAddress is an address that a container can have.
+// containerAddress returns an address that a container can have. text may have a prefix
+// length.
 func (d *decoder) containerAddress(at *location, text string) netip.Addr {
 	bare, _, _ := strings.Cut(text, "/")
 	if _, err := netip.ParsePrefix(text); err != nil && bare != text {
-		d.fail(at, CodeInvalidConfig, `%s is no address: write one like "10.42.0.7" or "10.42.0.7/24"`, quoteShort(text))
+		d.fail(at, CodeInvalidConfig, `%s is not an address: write one such as "10.42.0.7" or "10.42.0.7/24"`, quoteShort(text))
 		return netip.Addr{}
 	}
 	a := d.parseAddress(at, bare)
 	if a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
-		d.fail(at, CodeInvalidConfig, "%v is no address for a container: write one of a range", a)
+		d.fail(at, CodeInvalidConfig, "%v is not usable for a container: write an address of a range", a)
 		return netip.Addr{}
 	}
 	return a
 }
 
-// readAttachments reads those that GC has to leave alone. All of them are needed,
-// so none is passed over. null is what libcni writes for none.
+// readAttachments reads the valid attachments of GC. An invalid element is an error,
+// because GC would collect its attachment. libcni writes null for an empty list.
 func (r *request) readAttachments(d *decoder, at *location, value []byte) {
 	r.valid, r.hasValid = nil, true
 	if isNull(value) {
@@ -222,7 +223,7 @@ func (r *request) readAttachments(d *decoder, at *location, value []byte) {
 			}
 		})
 		if !isName(id.ContainerID) || !isInterface(id.Interface) {
-			d.fail(at, CodeInvalidConfig, "containerID %s with ifname %s is no attachment: write them as they were given to ADD",
+			d.fail(at, CodeInvalidConfig, "containerID %s and ifname %s are not an attachment: write the values of ADD",
 				quoteShort(id.ContainerID), quoteShort(id.Interface))
 		}
 		r.valid = append(r.valid, id)

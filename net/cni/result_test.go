@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-var update = flag.Bool("update", false, "write the golden results anew")
+var update = flag.Bool("update", false, "rewrite the golden results")
 
 var compare = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
@@ -21,7 +21,7 @@ var compare = cmp.Options{
 	cmpopts.EquateEmpty(),
 }
 
-// full has all that a result can have.
+// full returns a result with all fields.
 func full() Result {
 	return Result{
 		Interfaces: []Interface{
@@ -43,7 +43,7 @@ func full() Result {
 	}
 }
 
-// expected is what a version says of a result.
+// expected returns the fields of a result that a version has.
 func expected(v specVersion, r Result) Result {
 	if v < spec110 {
 		for i := range r.Interfaces {
@@ -96,7 +96,7 @@ func TestEmptyResult(t *testing.T) {
 	}
 }
 
-func TestResultWithoutSenseIsRefused(t *testing.T) {
+func TestInvalidResultIsRejected(t *testing.T) {
 	sense := netip.MustParsePrefix("10.42.0.7/24")
 	for name, r := range map[string]Result{
 		"no address":           {IPs: []IP{{Interface: NoInterface}}},
@@ -127,15 +127,15 @@ func TestPreviousResults(t *testing.T) {
 			want: Result{Interfaces: []Interface{{Name: "ib0", MAC: net.HardwareAddr{0, 1, 2, 3, 4, 5, 6, 7}}}}},
 		"the last of two holds": {json: `{"interfaces":[{"name":"a"}],"interfaces":[{"name":"b"}]}`,
 			want: Result{Interfaces: []Interface{{Name: "b"}}}},
-		"another type":      {json: `[]`, err: `prevResult: "[]" is no object`},
-		"interface is text": {json: `{"interfaces":["eth0"]}`, err: `prevResult.interfaces[0]: "\"eth0\"" is no object`},
-		"no CIDR":           {json: `{"ips":[{"address":"10.0.0.2"}]}`, err: `prevResult.ips[0].address: "10.0.0.2" is no network`},
-		"no address":        {json: `{"ips":[{}]}`, err: `prevResult: the result has an address that is none`},
-		"beyond":            {json: `{"ips":[{"address":"10.0.0.2/8","interface":1}],"interfaces":[{}]}`, err: `interface 1 of 1`},
+		"another type":      {json: `[]`, err: `prevResult: "[]" is not an object`},
+		"interface is text": {json: `{"interfaces":["eth0"]}`, err: `prevResult.interfaces[0]: "\"eth0\"" is not an object`},
+		"no CIDR":           {json: `{"ips":[{"address":"10.0.0.2"}]}`, err: `prevResult.ips[0].address: "10.0.0.2" is not in CIDR notation`},
+		"no address":        {json: `{"ips":[{}]}`, err: `prevResult: result has an invalid address`},
+		"beyond":            {json: `{"ips":[{"address":"10.0.0.2/8","interface":1}],"interfaces":[{}]}`, err: `interface index 1 of 1 interfaces`},
 		"no MAC":            {json: `{"interfaces":[{"mac":"x"}]}`, err: `prevResult.interfaces[0].mac: "x"`},
 		"no gateway":        {json: `{"routes":[{"dst":"0.0.0.0/0","gw":"x"}]}`, err: `prevResult.routes[0].gw: "x"`},
 		"mtu":               {json: `{"routes":[{"dst":"0.0.0.0/0","mtu":-1}]}`, err: `prevResult.routes[0].mtu: "-1"`},
-		"too many":          {json: `{"routes":[` + strings.Repeat(`{"dst":"0.0.0.0/0"},`, maxResultItems) + `{}]}`, err: `prevResult.routes: 1025 are too many`},
+		"too many":          {json: `{"routes":[` + strings.Repeat(`{"dst":"0.0.0.0/0"},`, maxResultItems) + `{}]}`, err: `prevResult.routes: has 1025 elements`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}

@@ -13,7 +13,7 @@ var documents = []string{
 	`{}`, `{"a":1}`, `{"a":1,}`, `{"a"}`, `{a:1}`, `{"a":}`, `{"a":1 "b":2}`, `{`, `{"a":{"b":[null]}}`, `{} {}`, ` { "a" : 1 , "b" : 2 } `,
 }
 
-// depth is how deep a text may be nested.
+// depth returns an upper bound of the nesting of a text.
 func depth(text []byte) (most int) {
 	deep := 0
 	for _, c := range text {
@@ -28,7 +28,7 @@ func depth(text []byte) (most int) {
 	return most
 }
 
-// agrees holds the scanner against encoding/json.
+// agrees compares the scanner with encoding/json.
 func agrees(t *testing.T, data []byte) {
 	t.Helper()
 	start := skipSpace(data, 0)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// appendString writes a text for JSON. What is no UTF-8 becomes U+FFFD.
+// appendString appends a JSON string. It replaces invalid UTF-8 by U+FFFD.
 func appendString(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -23,7 +23,7 @@ func appendString(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// appendNonZero writes a member, unless it is 0, which is not set.
+// appendNonZero appends a member if n is not 0. member is the text before the number.
 func appendNonZero(dst []byte, member string, n uint32) []byte {
 	if n == 0 {
 		return dst
@@ -35,7 +35,8 @@ func appendNumber(dst []byte, member string, n uint32) []byte {
 	return strconv.AppendUint(append(dst, member...), uint64(n), 10)
 }
 
-// appendAddress writes a member, unless there is no address.
+// appendAddress appends a member if the address is valid. member is the text before the
+// address, with the opening quote.
 func appendAddress(dst []byte, member string, a netip.Addr) []byte {
 	if !a.IsValid() {
 		return dst
@@ -43,7 +44,7 @@ func appendAddress(dst []byte, member string, a netip.Addr) []byte {
 	return append(a.AppendTo(append(dst, member...)), '"')
 }
 
-// appendComma stands before each element but the first.
+// appendComma appends a comma before each element except the first.
 func appendComma(dst []byte, i int) []byte {
 	if i == 0 {
 		return dst

@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/net/link"
 )
 
-// loopbackConfig is what containerd's library for CNI calls the plugin with.
+// loopbackConfig returns the configuration with which containerd's go-cni calls the plugin.
 func loopbackConfig(version string, more ...string) string {
 	return "{" + strings.Join(append([]string{`"cniVersion":"` + version + `","name":"cni-loopback","type":"loopback"`}, more...), ",") + "}"
 }

@@ -1,7 +1,6 @@
-// Package plugin is the CNI plugin as a process: net/cni's verbs over
-// net/podnet, in the network namespace that it is called in. It starts nothing
-// and keeps nothing open; the bridge, the rules and the leases are where the
-// next call finds them.
+// Package plugin owns the CNI plugin process: it executes the verbs of net/cni with
+// net/podnet, in the network namespace of the process. It keeps nothing open after a call:
+// the state is the bridge, the rules and the leases.
 package plugin
 
 import (
@@ -18,12 +17,12 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// Run answers one call of a runtime and gives the exit code.
+// Run executes one call of a runtime and returns the exit code of the process.
 func Run(env func(string) string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
 	return cni.Call{Env: env, Stdin: stdin, Stdout: stdout, Stderr: stderr}.Run(open)
 }
 
-// open is the network of a configuration.
+// open opens the network of a configuration.
 func open(c cni.Config) (cni.Network, error) {
 	n, err := podnet.New(NetworkConfig(c))
 	if err != nil {
@@ -32,7 +31,7 @@ func open(c cni.Config) (cni.Network, error) {
 	return &network{pods: n, config: c}, nil
 }
 
-// NetworkConfig is the pods' network that a configuration asks for.
+// NetworkConfig returns the configuration of the pod network for a CNI configuration.
 func NetworkConfig(c cni.Config) podnet.Config {
 	return podnet.Config{
 		Bridge: c.Bridge, MTU: c.MTU, Ranges: ranges(c.Ranges), Kept: ranges(c.Kept),
@@ -48,7 +47,7 @@ func ranges(all []cni.Range) []ipam.Range {
 	return out
 }
 
-// network is podnet in the words of CNI.
+// network implements cni.Network with podnet.
 type network struct {
 	pods   *podnet.Network
 	config cni.Config
@@ -72,8 +71,8 @@ func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	return out, nil
 }
 
-// Check implements cni.Network. Addresses that the result has and the pod is
-// not known to have are a difference, too.
+// Check implements cni.Network. It also compares the addresses of the result with those of
+// the pod's lease.
 func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	if err := n.pods.Check(podOf(&a)); err != nil {
 		return withCode(err)
@@ -84,7 +83,7 @@ func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	}
 	for _, ip := range prev.IPs {
 		if i := ip.Interface; i >= 0 && prev.Interfaces[i].Name == a.Interface && !slices.Contains(entry.Addresses, ip.Address.Addr()) {
-			return fmt.Errorf("check the network of %s: its address was %v, and is not any more", a.ContainerID, ip.Address.Addr())
+			return fmt.Errorf("check network of %s: address %v is not in its lease", a.ContainerID, ip.Address.Addr())
 		}
 	}
 	return nil
@@ -106,7 +105,7 @@ func (n *network) Collect(_ string, valid []cni.ID) error {
 // Status implements cni.Network.
 func (n *network) Status() error { return n.pods.Ready() }
 
-// defaultDestination is the destination of a default route of an address's family.
+// defaultDestination returns the destination of the default route of an address's family.
 func defaultDestination(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -130,11 +129,12 @@ func podOf(a *cni.Attachment) podnet.Pod {
 
 var protocols = map[string]nft.Protocol{"tcp": nft.TCP, "udp": nft.UDP, "sctp": nft.SCTP}
 
-// withCode gives an error the code by which a runtime decides.
+// withCode returns the error with a code for the runtime: CodeTryAgainLater if the range is
+// exhausted.
 func withCode(err error) error {
 	var exhausted ipam.ErrExhausted
 	if errors.As(err, &exhausted) {
-		return &cni.Error{Code: cni.CodeTryAgainLater, Msg: "no address is free", Err: err}
+		return &cni.Error{Code: cni.CodeTryAgainLater, Msg: "no free address", Err: err}
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// What containerd and CRI-O say of the same ports and limits.
+// The configurations of containerd and CRI-O for the same ports and limits.
 const (
 	containerd = `"runtimeConfig":{"portMappings":[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":""},` +
 		`{"HostPort":5353,"ContainerPort":53,"Protocol":"udp","HostIP":"192.0.2.1"}],` +
@@ -27,10 +27,10 @@ const (
 		`"bandwidth":{"ingressRate":8000000,"ingressBurst":4294967295,"egressRate":4000000,"egressBurst":4294967295}}`
 )
 
-// fixed asks for the addresses that would else be any of the ranges.
+// fixed requests addresses, which would otherwise be any of the ranges.
 const fixed = `"args":{"cni":{"ips":["10.88.0.2","fd00:88::2"]}}`
 
-// TestLife has one container attached, checked and detached, in each version.
+// TestLife attaches, checks and detaches a container in each version.
 func TestLife(t *testing.T) {
 	for version, spelling := range map[string]string{"0.3.0": crio, "0.3.1": containerd, "0.4.0": crio, "1.0.0": containerd, "1.1.0": crio} {
 		t.Run(version, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// expectedLines is a result, as lines writes it.
+// expectedLines returns the expected result in the format of lines.
 func expectedLines(version string, c *container) []string {
 	mtu, family := [2]string{"0", "0"}, [2]string{"", ""}
 	if version == "1.1.0" {
@@ -91,7 +91,7 @@ func expectedLines(version string, c *container) []string {
 	}
 }
 
-// lines is a result with what chance there is in it left out.
+// lines returns a result without its random parts.
 func (a *answer) lines() []string {
 	lines := []string{"version " + a.CNIVersion}
 	for _, i := range a.Interfaces {
@@ -115,7 +115,7 @@ func (a *answer) lines() []string {
 	return lines
 }
 
-// furnished is what a container has in it, as inside writes it.
+// furnished is the expected output of inside.
 var furnished = []string{
 	"lo up true",
 	"eth0 up true mtu 1400 with 0a:58:0a:58:00:02",
@@ -124,7 +124,7 @@ var furnished = []string{
 	"egress 4000000",
 }
 
-// inside is what is in a container.
+// inside returns the interfaces, addresses and routes in a container.
 func (n *node) inside(c *container) (lines []string) {
 	n.Helper()
 	h, err := link.OpenIn(c.ns)
@@ -162,7 +162,7 @@ func (n *node) inside(c *container) (lines []string) {
 	return append(lines, fmt.Sprintf("egress %d", rate.BitsPerSecond))
 }
 
-// ingress is what a link of the node is limited to, in bit/s.
+// ingress returns the limit of a link of the node, in bit/s.
 func (n *node) ingress(name string) uint64 {
 	n.Helper()
 	h, err := link.OpenIn(n.host)
@@ -181,7 +181,7 @@ func (n *node) ingress(name string) uint64 {
 	return rate.BitsPerSecond
 }
 
-// TestAsked has addresses and a MAC address asked for, wherever that may stand.
+// TestAsked requests addresses and a MAC address in each place for them.
 func TestAsked(t *testing.T) {
 	const ips, mac = `["10.88.0.77/24","fd00:88::77"]`, `"0a:00:00:00:00:07"`
 	for name, row := range map[string]struct{ more, args string }{
@@ -237,7 +237,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestCheck has a container's network changed behind the plugin's back.
+// TestCheck checks a container whose network was changed without the plugin.
 func TestCheck(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(n *node, c *container, a *answer) error
@@ -263,7 +263,7 @@ func TestCheck(t *testing.T) {
 		"another has the address": {func(_ *node, _ *container, a *answer) error {
 			a.text = strings.Replace(a.text, `"10.88.0.2/24"`, `"10.88.0.3/24"`, 1)
 			return nil
-		}, "its address was 10.88.0.3"},
+		}, "address 10.88.0.3 is not in its lease"},
 		"the ports are gone": {func(n *node, _ *container, _ *answer) error {
 			return n.on(func() error {
 				table, err := nft.Open()
