@@ -37,6 +37,9 @@ func (s *Store) Collect(keep func(Lease) bool) (gone []Lease, err error) {
 // collectCurrent is Collect for the leases of this boot.
 func (s *Store) collectCurrent(keep func(Lease) bool) (gone []Lease, err error) {
 	reserved, errLinks := s.reservations()
+	if reserved == nil {
+		return nil, errLinks
+	}
 	errs := []error{errLinks}
 	names, err := readNames(s.owners)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,6 +113,22 @@ func TestForeignFiles(t *testing.T) {
 				t.Errorf("left %q", left)
 			}
 		})
+	}
+}
+
+// Collect frees nothing if it cannot read the directory of the links. It panicked.
+func TestCollectWithoutLinks(t *testing.T) {
+	s := open(t, t.TempDir(), "a")
+	allocate(t, s, request("me", small))
+	before := files(t, s)
+	if err := s.links.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := s.Collect(func(Lease) bool { return false }); !errors.Is(err, fs.ErrClosed) || gone != nil {
+		t.Errorf("gone %+v, %v", gone, err)
+	}
+	if after := files(t, s); !slices.Equal(before, after) {
+		t.Errorf("files before %q, after %q", before, after)
 	}
 }
 
