@@ -31,7 +31,7 @@ func (a *agent) assembleNetwork() error {
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Networks: cfg.PodCIDRs(), UplinkAddresses: network.UplinkAddresses, Binary: binary, Ports: cfg.ListenPorts(),
 		Info:       rt.Info,
-		Pods:       func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.Pods(c)) },
+		Pods:       func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.NetworkConfig(c)) },
 		Containers: func(ctx context.Context) ([]string, bool) { return network.Sandboxes(ctx, rt) },
 		Teardown:   network.Dismantle,
 		Watches:    []func(ctx context.Context, notify func()) error{network.WatchLinks, network.WatchRules(cfg.Tinylet.Network.Bridge)},

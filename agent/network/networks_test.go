@@ -26,10 +26,10 @@ func TestUsable(t *testing.T) {
 		{[]string{strings.Repeat("x\x1b", 1000)}, `x\x1b`},
 		{[]string{"10.1.0.0/24", "10.2.0.0/24"}, "the same family"},
 		{[]string{"10.1.0.0/24", "10.1.0.0/16"}, "the same family"},
-		{[]string{"10.1.0.0/31"}, "no room"},
-		{[]string{"0.0.0.0/0"}, "no addresses for pods"},
-		{[]string{"127.0.0.0/8"}, "no addresses for pods"},
-		{[]string{"169.254.0.0/16"}, "no addresses for pods"},
+		{[]string{"10.1.0.0/31"}, "too small for a gateway and a pod"},
+		{[]string{"0.0.0.0/0"}, "not usable for pods"},
+		{[]string{"127.0.0.0/8"}, "not usable for pods"},
+		{[]string{"169.254.0.0/16"}, "not usable for pods"},
 	} {
 		networks, err := parsePodCIDRs(row.texts)
 		got := fmt.Sprint(networks)

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-const maxArgument = 253 // bytes: the longest name that Kubernetes gives
+const maxArgument = 253 // bytes: the maximum length of a Kubernetes name
 
-// readArguments reads pairs like "A=1;B=2". Names that are not known are refused
-// unless IgnoreUnknown is true, wherever it stands. It reads on past the first
-// error, which it returns.
+// readArguments parses CNI_ARGS, such as "A=1;B=2". Unknown names are an error unless
+// IgnoreUnknown is true, at any position. It continues after the first error and returns
+// that one.
 func readArguments(text string) (a arguments, err error) {
 	unknown, ignore := "", false
 	for pair := range strings.SplitSeq(text, ";") {
@@ -19,73 +19,74 @@ func readArguments(text string) (a arguments, err error) {
 		}
 		name, value, ok := strings.Cut(pair, "=")
 		known := true
-		var fault error
+		var argErr error
 		switch {
 		case !ok:
-			fault = fmt.Errorf("%s has no value: write NAME=VALUE, with semicolons between", shown(pair))
+			argErr = fmt.Errorf("%s has no value: write NAME=VALUE, separated by semicolons", quoteShort(pair))
 		case name == "IgnoreUnknown":
-			ignore, fault = boolean(value)
+			ignore, argErr = parseBool(value)
 		default:
-			known, fault = a.take(name, value)
+			known, argErr = a.set(name, value)
 		}
 		if !known && unknown == "" {
 			unknown = name
 		}
 		if err == nil {
-			err = fault
+			err = argErr
 		}
 	}
 	if err == nil && unknown != "" && !ignore {
-		err = fmt.Errorf("%s is not known: leave it out, or add IgnoreUnknown=1", shown(unknown))
+		err = fmt.Errorf("%s is unknown: remove it, or add IgnoreUnknown=1", quoteShort(unknown))
 	}
 	return a, err
 }
 
-func boolean(value string) (bool, error) {
+func parseBool(value string) (bool, error) {
 	switch {
 	case isTrue(value):
 		return true, nil
 	case value == "0" || strings.EqualFold(value, "false"):
 		return false, nil
 	}
-	return false, fmt.Errorf("IgnoreUnknown is %s: write 1 or 0", shown(value))
+	return false, fmt.Errorf("IgnoreUnknown is %s: write 1 or 0", quoteShort(value))
 }
 
-// take takes one argument, if it is known.
-func (a *arguments) take(name, value string) (known bool, err error) {
+// set sets one argument. known is false for a name that the plugin does not have.
+func (a *arguments) set(name, value string) (known bool, err error) {
 	switch name {
 	case "K8S_POD_NAMESPACE":
-		err = take(&a.pod.Namespace, name, value)
+		err = setName(&a.pod.Namespace, name, value)
 	case "K8S_POD_NAME":
-		err = take(&a.pod.Name, name, value)
+		err = setName(&a.pod.Name, name, value)
 	case "K8S_POD_UID":
-		err = take(&a.pod.UID, name, value)
+		err = setName(&a.pod.UID, name, value)
 	case "K8S_POD_INFRA_CONTAINER_ID":
 	case "IP":
 		d := &decoder{}
-		if ip := d.host(&place{key: []byte(name)}, value); ip.IsValid() {
+		if ip := d.containerAddress(&location{key: []byte(name)}, value); ip.IsValid() {
 			a.ips = []netip.Addr{ip}
 		}
-		err = d.said()
+		err = d.detailsErr()
 	case "MAC":
 		d := &decoder{}
-		a.mac = d.mac(&place{key: []byte(name)}, value)
-		err = d.said()
+		a.mac = d.mac(&location{key: []byte(name)}, value)
+		err = d.detailsErr()
 	default:
 		return false, nil
 	}
 	return true, err
 }
 
-// take takes a name that people read: printable ASCII, and no path.
-func take(into *string, name, value string) error {
+// setName sets *into to a name or UID of the pod, which must be printable ASCII without
+// spaces and slashes.
+func setName(into *string, name, value string) error {
 	for _, c := range []byte(value) {
 		if c <= ' ' || c > '~' || c == '/' {
-			return fmt.Errorf("%s is %s: write letters, digits, dots and hyphens", name, shown(value))
+			return fmt.Errorf("%s is %s: write letters, digits, dots and hyphens", name, quoteShort(value))
 		}
 	}
 	if len(value) > maxArgument {
-		return fmt.Errorf("%s has %d bytes: write %d at most", name, len(value), maxArgument)
+		return fmt.Errorf("%s has %d bytes: write at most %d", name, len(value), maxArgument)
 	}
 	*into = value
 	return nil

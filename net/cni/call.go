@@ -5,56 +5,56 @@ import (
 	"strings"
 )
 
-// maxStdin is the longest document on standard input, in bytes.
+// maxStdin is the maximum length of the network configuration, in bytes.
 const maxStdin = 1 << 20
 
 // Call is one call of the plugin by a runtime.
 type Call struct {
-	// Env looks up a variable of the environment.
+	// Env returns an environment variable.
 	Env func(name string) string
-	// Stdin is read to its end; Stdout gets the answer, or the error.
+	// Stdin is read to its end. Stdout receives the result or the error.
 	Stdin  io.Reader
 	Stdout io.Writer
-	// Stderr gets a word for a person who calls the plugin by hand.
+	// Stderr receives the usage if the environment has no CNI_COMMAND.
 	Stderr io.Writer
 }
 
-const usage = `tinylet-cni is a network plugin (CNI 0.3.0 to 1.1.0). A container runtime calls
+const usage = `tinylet-cni is a network plugin (CNI 0.3.0 to 1.1.0). A container runtime executes
 it with CNI_COMMAND=ADD, DEL, CHECK, GC, STATUS or VERSION in the environment and
-a network configuration on standard input; it is not for calling by hand.
+a network configuration on standard input. It is not a command for users.
 
-To install it, link tinylet under the name tinylet-cni into the runtime's folder
-for plugins, /opt/cni/bin in most, and name it in /etc/cni/net.d as the type of a
-network. The agent writes that file itself where it runs the network.
+To install it, link tinylet as tinylet-cni into the runtime's plugin directory,
+usually /opt/cni/bin, and set tinylet-cni as the type of a network in
+/etc/cni/net.d. The agent writes that file if it manages the pod network.
 `
 
-// Run answers the call and gives the exit code of the process, 0 or 1. open
-// makes the network of a configuration; it is not called where the call has no
-// need of it or is refused. At DEL the configuration is what could be read of
-// it, which may be no more than Default.
+// Run executes the call and returns the exit code of the process, 0 or 1. open returns the
+// network of a configuration. Run does not call open if the verb does not need the network
+// or the call is invalid. For DEL the configuration has the fields that can be read; the
+// others are those of Default.
 func (c Call) Run(open func(Config) (Network, error)) (exit int) {
-	return c.answer(read, func(t *task) ([]byte, error) {
-		t.open = open
-		return t.act()
+	return c.run(parseRequest, func(i *invocation) ([]byte, error) {
+		i.open = open
+		return i.run()
 	})
 }
 
-// answer reads the call, has act do what it asks for, and writes the answer.
-func (c Call) answer(read func([]byte) (*request, error), act func(*task) ([]byte, error)) (exit int) {
+// run reads the input, calls execute, and writes the output or the error.
+func (c Call) run(parse func([]byte) (*request, error), execute func(*invocation) ([]byte, error)) (exit int) {
 	v := verb(c.Env("CNI_COMMAND"))
 	if v == "" {
 		_, _ = io.WriteString(c.Stderr, usage)
 		return 1
 	}
-	data, unread := slurp(c.Stdin)
-	t := &task{verb: v, env: c.Env}
-	t.request, t.fault = read(data)
-	if unread != nil {
-		t.fault = unread
+	data, readErr := readStdin(c.Stdin)
+	i := &invocation{verb: v, env: c.Env}
+	i.request, i.configErr = parse(data)
+	if readErr != nil {
+		i.configErr = readErr
 	}
-	out, err := act(t)
+	out, err := execute(i)
 	if err != nil {
-		out, exit = appendError(nil, t.spoken(), err), 1
+		out, exit = appendError(nil, i.errorVersion(), err), 1
 	}
 	if _, err := c.Stdout.Write(out); err != nil {
 		return 1
@@ -62,16 +62,17 @@ func (c Call) answer(read func([]byte) (*request, error), act func(*task) ([]byt
 	return exit
 }
 
-// spoken is the version to tell an error in.
-func (t *task) spoken() string {
-	if _, ok := specOf(t.config.CNIVersion); ok {
-		return t.config.CNIVersion
+// errorVersion returns the version for the error's format: that of the configuration if it
+// is supported, or else the newest one.
+func (i *invocation) errorVersion() string {
+	if _, ok := parseVersion(i.config.CNIVersion); ok {
+		return i.config.CNIVersion
 	}
-	return Newest
+	return NewestVersion
 }
 
-// slurp reads to the end. What was read before an error is given as well.
-func slurp(from io.Reader) ([]byte, error) {
+// readStdin reads to the end. With an error it returns what it has read before.
+func readStdin(from io.Reader) ([]byte, error) {
 	data := make([]byte, 0, 4096)
 	for {
 		n, err := from.Read(data[len(data):cap(data)])
@@ -80,17 +81,17 @@ func slurp(from io.Reader) ([]byte, error) {
 		case err == io.EOF:
 			return data, nil
 		case err != nil:
-			return data, &Error{Code: CodeIO, Msg: "the network configuration cannot be read from standard input", Err: err}
+			return data, &Error{Code: CodeIOFailure, Msg: "cannot read the network configuration from standard input", Err: err}
 		case len(data) > maxStdin:
-			return data, configError(CodeConfig, "", "it is longer than 1 MiB: is the configuration on standard input?")
+			return data, configError(CodeInvalidConfig, "", "longer than 1 MiB: is the network configuration on standard input?")
 		case len(data) == cap(data):
 			data = append(data, 0)[:len(data)]
 		}
 	}
 }
 
-// needs is the first version that has a verb.
-func (v verb) needs() spec {
+// minVersion returns the first version of CNI that has the verb.
+func (v verb) minVersion() specVersion {
 	switch v {
 	case check:
 		return spec040
@@ -101,16 +102,16 @@ func (v verb) needs() spec {
 	return spec030
 }
 
-// speaks is why a verb cannot be had in a version, or nil.
-func speaks(v verb, cniVersion string) *Error {
-	s, ok := specOf(cniVersion)
+// checkVersion returns an error if the version is not supported or does not have the verb.
+func checkVersion(v verb, cniVersion string) *Error {
+	s, ok := parseVersion(cniVersion)
 	switch {
 	case cniVersion == "":
-		return configError(CodeVersion, "cniVersion", `is missing, which means 0.2.0: write "cniVersion": "`+DefaultVersion+`"`)
+		return configError(CodeIncompatibleVersion, "cniVersion", `is missing, which means 0.2.0: write "cniVersion": "`+DefaultVersion+`"`)
 	case !ok:
-		return configError(CodeVersion, "cniVersion", shown(cniVersion)+" is not spoken: write one of "+strings.Join(versions[:], ", "))
-	case s < v.needs():
-		return configError(CodeVersion, "cniVersion", cniVersion+" has no "+string(v)+": write "+versions[v.needs()]+" or newer")
+		return configError(CodeIncompatibleVersion, "cniVersion", quoteShort(cniVersion)+" is not supported: write one of "+strings.Join(versions[:], ", "))
+	case s < v.minVersion():
+		return configError(CodeIncompatibleVersion, "cniVersion", cniVersion+" has no "+string(v)+": write "+versions[v.minVersion()]+" or newer")
 	}
 	return nil
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// toldError is an error as a runtime reads it.
-type toldError struct {
+// errorOutput is an error in the output of the plugin.
+type errorOutput struct {
 	CNIVersion   string
 	Code         Code
 	Msg, Details string
 }
 
-func failure(t testing.TB, s said) (e toldError) {
+func failure(t testing.TB, s output) (e errorOutput) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(s.stdout), &e); err != nil {
 		t.Fatalf("exit %d with %q, which is no error: %v", s.exit, s.stdout, err)
@@ -31,15 +31,15 @@ func failure(t testing.TB, s said) (e toldError) {
 }
 
 func TestVerbs(t *testing.T) {
-	prev := sound + `,"prevResult":{"cniVersion":"1.1.0"}}`
+	prev := validConfig + `,"prevResult":{"cniVersion":"1.1.0"}}`
 	for _, test := range []struct{ env, stdin, calls string }{
-		{"COMMAND=ADD", sound + "}", "[setup]"},
+		{"COMMAND=ADD", validConfig + "}", "[setup]"},
 		{"COMMAND=DEL", prev, "[teardown]"},
 		{"COMMAND=CHECK", prev, "[check]"},
-		{"COMMAND=GC", sound + `,"cni.dev/valid-attachments":[]}`, "[collect]"},
-		{"COMMAND=STATUS", sound + "}", "[status]"},
+		{"COMMAND=GC", validConfig + `,"cni.dev/valid-attachments":[]}`, "[collect]"},
+		{"COMMAND=STATUS", validConfig + "}", "[status]"},
 		{"COMMAND=VERSION", `{"cniVersion":"1.1.0"}`, "[]"},
-		{"COMMAND=CHECK", sound + `,"disableCheck":true,"prevResult":{}}`, "[]"},
+		{"COMMAND=CHECK", validConfig + `,"disableCheck":true,"prevResult":{}}`, "[]"},
 	} {
 		f := &fake{}
 		got := f.call(t, test.env, test.stdin)
@@ -56,21 +56,21 @@ func TestVersionAnswersInTheVersionOfTheQuestion(t *testing.T) {
 	for stdin, want := range map[string]string{
 		`{"cniVersion":"0.4.0"}`: "0.4.0",
 		`{"cniVersion":"2.0.0"}`: "2.0.0",
-		`{"cniVersion":"\n"}`:    Newest,
-		`{"cniVersion":7}`:       Newest,
-		`{}`:                     Newest,
-		``:                       Newest,
-		`[`:                      Newest,
+		`{"cniVersion":"\n"}`:    NewestVersion,
+		`{"cniVersion":7}`:       NewestVersion,
+		`{}`:                     NewestVersion,
+		``:                       NewestVersion,
+		`[`:                      NewestVersion,
 	} {
 		got := (&fake{}).call(t, "COMMAND=VERSION CONTAINERID= NETNS=dummy", stdin)
 		full := `{"cniVersion":"` + want + `","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
-		if got != (said{0, full, ""}) {
+		if got != (output{0, full, ""}) {
 			t.Errorf("%s: got %v", stdin, got)
 		}
 	}
 }
 
-// mib is a document of a mebibyte and a bit.
+// mib returns a document that is slightly longer than 1 MiB.
 func mib() string { return `{"x":"` + strings.Repeat("x", 1<<20) + `"}` }
 
 func TestErrorCodes(t *testing.T) {
@@ -83,89 +83,89 @@ func TestErrorCodes(t *testing.T) {
 		code       Code
 		details    string
 	}{
-		"no version":          {"COMMAND=ADD", `{"name":"pods"}`, CodeVersion, `cniVersion: is missing, which means 0.2.0: write "cniVersion": "1.0.0"`},
-		"an old version":      {"COMMAND=ADD", `{"cniVersion":"0.2.0"}`, CodeVersion, `cniVersion: "0.2.0" is not spoken: write one of 0.3.0, `},
-		"a new version":       {"COMMAND=ADD", `{"cniVersion":"1.2.0"}`, CodeVersion, `"1.2.0" is not spoken`},
-		"CHECK before 0.4.0":  {"COMMAND=CHECK", `{"cniVersion":"0.3.1"}`, CodeVersion, `0.3.1 has no CHECK: write 0.4.0 or newer`},
-		"GC before 1.1.0":     {"COMMAND=GC", `{"cniVersion":"1.0.0"}`, CodeVersion, `1.0.0 has no GC`},
-		"STATUS before 1.1.0": {"COMMAND=STATUS", `{"cniVersion":"1.0.0"}`, CodeVersion, `1.0.0 has no STATUS`},
+		"no version":          {"COMMAND=ADD", `{"name":"pods"}`, CodeIncompatibleVersion, `cniVersion: is missing, which means 0.2.0: write "cniVersion": "1.0.0"`},
+		"an old version":      {"COMMAND=ADD", `{"cniVersion":"0.2.0"}`, CodeIncompatibleVersion, `cniVersion: "0.2.0" is not supported: write one of 0.3.0, `},
+		"a new version":       {"COMMAND=ADD", `{"cniVersion":"1.2.0"}`, CodeIncompatibleVersion, `"1.2.0" is not supported`},
+		"CHECK before 0.4.0":  {"COMMAND=CHECK", `{"cniVersion":"0.3.1"}`, CodeIncompatibleVersion, `0.3.1 has no CHECK: write 0.4.0 or newer`},
+		"GC before 1.1.0":     {"COMMAND=GC", `{"cniVersion":"1.0.0"}`, CodeIncompatibleVersion, `1.0.0 has no GC`},
+		"STATUS before 1.1.0": {"COMMAND=STATUS", `{"cniVersion":"1.0.0"}`, CodeIncompatibleVersion, `1.0.0 has no STATUS`},
 
-		"chained": {"COMMAND=ADD", sound + `,"prevResult":{"ips":[]}}`, CodeUnsupported, `prevResult: "{\"ips\":[]}" is not supported: tinylet-cni makes the interface itself`},
-		"ipam":    {"COMMAND=ADD", sound + `,"ipam":{"type":"host-local"}}`, CodeUnsupported, `ipam.type: "\"host-local\"" is not supported`},
+		"chained": {"COMMAND=ADD", validConfig + `,"prevResult":{"ips":[]}}`, CodeUnsupportedField, `prevResult: "{\"ips\":[]}" is not supported: tinylet-cni creates the interface`},
+		"ipam":    {"COMMAND=ADD", validConfig + `,"ipam":{"type":"host-local"}}`, CodeUnsupportedField, `ipam.type: "\"host-local\"" is not supported`},
 
-		"refused":   {"COMMAND=ADD", sound + `,"refuse":"use hostNetwork"}`, CodeConfig, `use hostNetwork`},
-		"no reason": {"COMMAND=ADD", sound + `,"refuse":["x"]}`, CodeDecode, `refuse`},
+		"refused":   {"COMMAND=ADD", validConfig + `,"refuse":"use hostNetwork"}`, CodeInvalidConfig, `use hostNetwork`},
+		"no reason": {"COMMAND=ADD", validConfig + `,"refuse":["x"]}`, CodeDecodingFailure, `refuse`},
 
-		"no container":      {"COMMAND=ADD CONTAINERID=", sound + "}", CodeEnvironment, `CNI_CONTAINERID is missing`},
-		"a container path":  {"COMMAND=ADD CONTAINERID=../x", sound + "}", CodeEnvironment, `CNI_CONTAINERID is "../x"`},
-		"a long container":  {"COMMAND=DEL CONTAINERID=" + strings.Repeat("x", 201), sound + "}", CodeEnvironment, `CNI_CONTAINERID is "xxx`},
-		"no interface":      {"COMMAND=ADD IFNAME=", sound + "}", CodeEnvironment, `CNI_IFNAME is missing`},
-		"a long interface":  {"COMMAND=DEL IFNAME=abcdefghijklmnop", sound + "}", CodeEnvironment, `CNI_IFNAME is "abcdefghijklmnop"`},
-		"interface ..":      {"COMMAND=ADD IFNAME=..", sound + "}", CodeEnvironment, `CNI_IFNAME is ".."`},
-		"interface with /":  {"COMMAND=ADD IFNAME=a/b", sound + "}", CodeEnvironment, `CNI_IFNAME is "a/b"`},
-		"no netns":          {"COMMAND=ADD NETNS=", sound + "}", CodeEnvironment, `CNI_NETNS is missing`},
-		"a relative netns":  {"COMMAND=CHECK NETNS=run/x", sound + `,"prevResult":{}}`, CodeEnvironment, `CNI_NETNS is "run/x"`},
-		"the host's netns":  {"COMMAND=ADD NETNS=/proc/thread-self/ns/net", sound + "}", CodeEnvironment, `the plugin's own network namespace`},
-		"two at once":       {"COMMAND=ADD CONTAINERID= IFNAME=", sound + "}", CodeEnvironment, `CNI_CONTAINERID is missing: write letters, digits, dots, underscores and hyphens, a letter or a digit first, 200 at most; CNI_IFNAME is missing`},
-		"another verb":      {"COMMAND=add", sound + "}", CodeEnvironment, `CNI_COMMAND is "add": write ADD, `},
-		"an unknown arg":    {"COMMAND=ADD ARGS=FOO=1", sound + "}", CodeEnvironment, `CNI_ARGS: "FOO" is not known: leave it out, or add IgnoreUnknown=1`},
-		"an arg without =":  {"COMMAND=ADD ARGS=IgnoreUnknown=1;FOO", sound + "}", CodeEnvironment, `CNI_ARGS: "FOO" has no value`},
-		"a path for a pod":  {"COMMAND=ADD ARGS=K8S_POD_NAME=../x", sound + "}", CodeEnvironment, `CNI_ARGS: K8S_POD_NAME is "../x"`},
-		"an arg's address":  {"COMMAND=ADD ARGS=IP=10.0", sound + "}", CodeEnvironment, `CNI_ARGS: IP: "10.0" is no IP address`},
-		"a wrong boolean":   {"COMMAND=ADD ARGS=IgnoreUnknown=maybe", sound + "}", CodeEnvironment, `CNI_ARGS: IgnoreUnknown is "maybe"`},
-		"an arg's MAC":      {"COMMAND=ADD ARGS=MAC=01:00:00:00:00:00", sound + "}", CodeEnvironment, `CNI_ARGS: MAC: "01:00:00:00:00:00" is no MAC`},
-		"a pod's long name": {"COMMAND=ADD ARGS=K8S_POD_NAME=" + strings.Repeat("x", 254), sound + "}", CodeEnvironment, `K8S_POD_NAME has 254 bytes: write 253 at most`},
+		"no container":      {"COMMAND=ADD CONTAINERID=", validConfig + "}", CodeInvalidEnvironment, `CNI_CONTAINERID is missing`},
+		"a container path":  {"COMMAND=ADD CONTAINERID=../x", validConfig + "}", CodeInvalidEnvironment, `CNI_CONTAINERID is "../x"`},
+		"a long container":  {"COMMAND=DEL CONTAINERID=" + strings.Repeat("x", 201), validConfig + "}", CodeInvalidEnvironment, `CNI_CONTAINERID is "xxx`},
+		"no interface":      {"COMMAND=ADD IFNAME=", validConfig + "}", CodeInvalidEnvironment, `CNI_IFNAME is missing`},
+		"a long interface":  {"COMMAND=DEL IFNAME=abcdefghijklmnop", validConfig + "}", CodeInvalidEnvironment, `CNI_IFNAME is "abcdefghijklmnop"`},
+		"interface ..":      {"COMMAND=ADD IFNAME=..", validConfig + "}", CodeInvalidEnvironment, `CNI_IFNAME is ".."`},
+		"interface with /":  {"COMMAND=ADD IFNAME=a/b", validConfig + "}", CodeInvalidEnvironment, `CNI_IFNAME is "a/b"`},
+		"no netns":          {"COMMAND=ADD NETNS=", validConfig + "}", CodeInvalidEnvironment, `CNI_NETNS is missing`},
+		"a relative netns":  {"COMMAND=CHECK NETNS=run/x", validConfig + `,"prevResult":{}}`, CodeInvalidEnvironment, `CNI_NETNS is "run/x"`},
+		"the host's netns":  {"COMMAND=ADD NETNS=/proc/thread-self/ns/net", validConfig + "}", CodeInvalidEnvironment, `the plugin's own network namespace`},
+		"two at once":       {"COMMAND=ADD CONTAINERID= IFNAME=", validConfig + "}", CodeInvalidEnvironment, `CNI_CONTAINERID is missing: write at most 200 letters, digits, dots, underscores and hyphens, beginning with a letter or digit; CNI_IFNAME is missing`},
+		"another verb":      {"COMMAND=add", validConfig + "}", CodeInvalidEnvironment, `CNI_COMMAND is "add": write ADD, `},
+		"an unknown arg":    {"COMMAND=ADD ARGS=FOO=1", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: "FOO" is unknown: remove it, or add IgnoreUnknown=1`},
+		"an arg without =":  {"COMMAND=ADD ARGS=IgnoreUnknown=1;FOO", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: "FOO" has no value`},
+		"a path for a pod":  {"COMMAND=ADD ARGS=K8S_POD_NAME=../x", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: K8S_POD_NAME is "../x"`},
+		"an arg's address":  {"COMMAND=ADD ARGS=IP=10.0", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: IP: "10.0" is not an IP address`},
+		"a wrong boolean":   {"COMMAND=ADD ARGS=IgnoreUnknown=maybe", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: IgnoreUnknown is "maybe"`},
+		"an arg's MAC":      {"COMMAND=ADD ARGS=MAC=01:00:00:00:00:00", validConfig + "}", CodeInvalidEnvironment, `CNI_ARGS: MAC: "01:00:00:00:00:00" is not a unicast MAC`},
+		"a pod's long name": {"COMMAND=ADD ARGS=K8S_POD_NAME=" + strings.Repeat("x", 254), validConfig + "}", CodeInvalidEnvironment, `K8S_POD_NAME has 254 bytes: write at most 253`},
 
-		"empty":              {"COMMAND=ADD", ``, CodeDecode, `"" is no object`},
-		"a list":             {"COMMAND=ADD", `[]`, CodeDecode, `"[]" is no object`},
-		"cut short":          {"COMMAND=ADD", sound, CodeDecode, `a comma or the end of the object`},
-		"more behind":        {"COMMAND=ADD", sound + "}}", CodeDecode, `more follows`},
-		"deep":               {"COMMAND=ADD", `{"x":` + strings.Repeat("[", 1<<16), CodeDecode, `nested too deep`},
-		"a name of a number": {"COMMAND=ADD", `{"name":7}`, CodeDecode, `name: "7" is no text`},
-		"a boolean in text":  {"COMMAND=ADD", sound + `,"hairpin":"true"}`, CodeDecode, `hairpin: "\"true\"" is no boolean: write true or false`},
-		"a number in text":   {"COMMAND=ADD", sound + `,"mtu":"1500"}`, CodeDecode, `mtu: "\"1500\"" is no number`},
-		"one range":          {"COMMAND=ADD", sound + `,"ranges":{"subnet":"10.0.0.0/8"}}`, CodeDecode, `ranges: "{\"subnet\":\"10.0.0.0/8\"}" is no list`},
-		"ranges of IPAM":     {"COMMAND=ADD", sound + `,"ranges":[[{"subnet":"10.0.0.0/8"}]]}`, CodeDecode, `ranges[0]: `},
-		"ports as text":      {"COMMAND=ADD", sound + ports + `"80"}}`, CodeDecode, `runtimeConfig.portMappings: `},
+		"empty":              {"COMMAND=ADD", ``, CodeDecodingFailure, `"" is not an object`},
+		"a list":             {"COMMAND=ADD", `[]`, CodeDecodingFailure, `"[]" is not an object`},
+		"cut short":          {"COMMAND=ADD", validConfig, CodeDecodingFailure, `expected a comma or the end of the object`},
+		"more behind":        {"COMMAND=ADD", validConfig + "}}", CodeDecodingFailure, `data after the end of the configuration`},
+		"deep":               {"COMMAND=ADD", `{"x":` + strings.Repeat("[", 1<<16), CodeDecodingFailure, `nested too deeply`},
+		"a name of a number": {"COMMAND=ADD", `{"name":7}`, CodeDecodingFailure, `name: "7" is not a string`},
+		"a boolean in text":  {"COMMAND=ADD", validConfig + `,"hairpin":"true"}`, CodeDecodingFailure, `hairpin: "\"true\"" is not a boolean: write true or false`},
+		"a number in text":   {"COMMAND=ADD", validConfig + `,"mtu":"1500"}`, CodeDecodingFailure, `mtu: "\"1500\"" is not a number`},
+		"one range":          {"COMMAND=ADD", validConfig + `,"ranges":{"subnet":"10.0.0.0/8"}}`, CodeDecodingFailure, `ranges: "{\"subnet\":\"10.0.0.0/8\"}" is not an array`},
+		"ranges of IPAM":     {"COMMAND=ADD", validConfig + `,"ranges":[[{"subnet":"10.0.0.0/8"}]]}`, CodeDecodingFailure, `ranges[0]: `},
+		"ports as text":      {"COMMAND=ADD", validConfig + ports + `"80"}}`, CodeDecodingFailure, `runtimeConfig.portMappings: `},
 
-		"too long":            {"COMMAND=ADD", mib(), CodeConfig, `longer than 1 MiB`},
-		"no name":             {"COMMAND=ADD", `{"cniVersion":"1.0.0"}`, CodeConfig, `name: is missing`},
-		"a name with /":       {"COMMAND=ADD", `{"name":"a/b"}`, CodeConfig, `name: "a/b" is no name of a network`},
-		"no ranges":           {"COMMAND=ADD", `{"cniVersion":"1.0.0","name":"x"}`, CodeConfig, `ranges: are missing`},
-		"no subnet":           {"COMMAND=ADD", sound + `,"ranges":[{}]}`, CodeConfig, `ranges[0]: there is no subnet`},
-		"an address":          {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"10.0.0.1/8"}]}`, CodeConfig, `ranges[0].subnet: "10.0.0.1/8" is an address in a network: write the network, "10.0.0.0/8"`},
-		"no network":          {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"10.0.0.0"}]}`, CodeConfig, `ranges[0].subnet: "10.0.0.0" is no network`},
-		"small":               {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"10.0.0.0/31"}]}`, CodeConfig, `ranges[0]: subnet 10.0.0.0/31 has no room`},
-		"all":                 {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"0.0.0.0/0"}]}`, CodeConfig, `has no addresses for pods`},
-		"multicast":           {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"ff00::/64"}]}`, CodeConfig, `has no addresses for pods`},
-		"twice":               {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"10.0.0.0/8"},{"subnet":"10.1.0.0/16"}]}`, CodeConfig, `ranges[1]: subnet 10.1.0.0/16 overlaps subnet 10.0.0.0/8`},
-		"a gateway elsewhere": {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"11.0.0.1"}]}`, CodeConfig, `gateway 11.0.0.1 is no host in subnet 10.0.0.0/8: write an address from 10.0.0.1 on`},
-		"the subnet itself":   {"COMMAND=ADD", sound + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"10.0.0.0"}]}`, CodeConfig, `gateway 10.0.0.0 is no host`},
-		"nine ranges":         {"COMMAND=ADD", sound + `,"ranges":[1,2,3,4,5,6,7,8,9]}`, CodeDecode, `ranges[0]: "1" is no object`},
-		"many direct":         {"COMMAND=ADD", sound + `,"direct":["10.0.0.0/8"` + strings.Repeat(`,"10.0.0.0/8"`, 1024) + `]}`, CodeConfig, `direct: 1025 are too many: at most 1024`},
-		"direct":              {"COMMAND=ADD", sound + `,"direct":["10.0.0.0/8","x"]}`, CodeConfig, `direct[1]: "x" is no network`},
-		"a small MTU":         {"COMMAND=ADD", sound + `,"mtu":67}`, CodeConfig, `mtu: 67 is too small`},
-		"a large MTU":         {"COMMAND=ADD", sound + `,"mtu":65536}`, CodeConfig, `mtu: "65536" is out of range: write a whole number from 0 to 65535`},
-		"half an MTU":         {"COMMAND=ADD", sound + `,"mtu":1500.5}`, CodeConfig, `mtu: "1500.5" is out of range`},
-		"a bridge":            {"COMMAND=ADD", sound + `,"bridge":"a b"}`, CodeConfig, `bridge: "a b" is no name of an interface`},
-		"a relative folder":   {"COMMAND=ADD", sound + `,"stateDir":"run"}`, CodeConfig, `stateDir: "run" is no absolute path`},
-		"a folder above":      {"COMMAND=ADD", sound + `,"stateDir":"/run/../etc"}`, CodeConfig, `stateDir: `},
-		"host port 0":         {"COMMAND=ADD", sound + ports + `[{"hostPort":0,"containerPort":80}]}}`, CodeConfig, `runtimeConfig.portMappings[0]: hostPort is 0 and containerPort is 80`},
-		"a large port":        {"COMMAND=ADD", sound + ports + `[{"hostPort":65536,"containerPort":80}]}}`, CodeConfig, `runtimeConfig.portMappings[0].hostPort: "65536"`},
-		"a negative port":     {"COMMAND=ADD", sound + ports + `[{"hostPort":-1,"containerPort":80}]}}`, CodeConfig, `runtimeConfig.portMappings[0].hostPort: "-1"`},
-		"another protocol":    {"COMMAND=ADD", sound + ports + `[{"hostPort":1,"containerPort":80,"protocol":"icmp"}]}}`, CodeConfig, `protocol "icmp" is not known: write tcp, udp or sctp`},
-		"a host address":      {"COMMAND=ADD", sound + ports + `[{"hostPort":1,"containerPort":80,"hostIP":"x"}]}}`, CodeConfig, `hostIP: "x" is no IP address`},
-		"a port twice":        {"COMMAND=ADD", sound + ports + `[{"hostPort":1,"containerPort":80},{"hostPort":1,"containerPort":81}]}}`, CodeConfig, `port 1/tcp of the host leads to port 80 of the container already, not to 81`},
-		"a burst alone":       {"COMMAND=ADD", sound + `,"runtimeConfig":{"bandwidth":{"egressBurst":1}}}`, CodeConfig, `runtimeConfig.bandwidth: there is a burst without a rate`},
-		"a large rate":        {"COMMAND=ADD", sound + `,"runtimeConfig":{"bandwidth":{"egressRate":18446744073709551616}}}`, CodeConfig, `runtimeConfig.bandwidth.egressRate: `},
-		"an address for it":   {"COMMAND=ADD", sound + `,"runtimeConfig":{"ips":["127.0.0.1"]}}`, CodeConfig, `runtimeConfig.ips[0]: 127.0.0.1 is no address for a container`},
-		"a prefix's length":   {"COMMAND=ADD", sound + `,"args":{"cni":{"ips":["10.0.0.1/33"]}}}`, CodeConfig, `args.cni.ips[0]: "10.0.0.1/33" is no address`},
-		"a zone":              {"COMMAND=ADD", sound + `,"args":{"cni":{"ips":["fe80::1%eth0"]}}}`, CodeConfig, `args.cni.ips[0]: "fe80::1%eth0" is no IP address`},
-		"a multicast MAC":     {"COMMAND=ADD", sound + `,"runtimeConfig":{"mac":"01:00:5e:00:00:01"}}`, CodeConfig, `runtimeConfig.mac: "01:00:5e:00:00:01" is no MAC address of an interface`},
-		"CHECK of nothing":    {"COMMAND=CHECK", sound + "}", CodeConfig, `prevResult: is missing`},
-		"GC of all":           {"COMMAND=GC", sound + "}", CodeConfig, `cni.dev/valid-attachments: is missing, and nothing was collected: write []`},
-		"GC half":             {"COMMAND=GC", sound + attached + `[{"containerID":"a"}]}`, CodeConfig, `cni.dev/valid-attachments[0]: containerID "a" with ifname "" is no attachment`},
-		"GC of an object":     {"COMMAND=GC", sound + attached + `{}}`, CodeDecode, `cni.dev/valid-attachments: "{}" is no list`},
+		"too long":            {"COMMAND=ADD", mib(), CodeInvalidConfig, `longer than 1 MiB`},
+		"no name":             {"COMMAND=ADD", `{"cniVersion":"1.0.0"}`, CodeInvalidConfig, `name: is missing`},
+		"a name with /":       {"COMMAND=ADD", `{"name":"a/b"}`, CodeInvalidConfig, `name: "a/b" is not a network name`},
+		"no ranges":           {"COMMAND=ADD", `{"cniVersion":"1.0.0","name":"x"}`, CodeInvalidConfig, `ranges: is missing`},
+		"no subnet":           {"COMMAND=ADD", validConfig + `,"ranges":[{}]}`, CodeInvalidConfig, `ranges[0]: subnet is missing`},
+		"an address":          {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.1/8"}]}`, CodeInvalidConfig, `ranges[0].subnet: "10.0.0.1/8" has host bits: write the network, "10.0.0.0/8"`},
+		"no network":          {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0"}]}`, CodeInvalidConfig, `ranges[0].subnet: "10.0.0.0" is not in CIDR notation`},
+		"small":               {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/31"}]}`, CodeInvalidConfig, `ranges[0]: subnet 10.0.0.0/31 is too small for a gateway and a pod`},
+		"all":                 {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"0.0.0.0/0"}]}`, CodeInvalidConfig, `is not usable for pods`},
+		"multicast":           {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"ff00::/64"}]}`, CodeInvalidConfig, `is not usable for pods`},
+		"twice":               {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8"},{"subnet":"10.1.0.0/16"}]}`, CodeInvalidConfig, `ranges[1]: subnet 10.1.0.0/16 overlaps subnet 10.0.0.0/8`},
+		"a gateway elsewhere": {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"11.0.0.1"}]}`, CodeInvalidConfig, `gateway 11.0.0.1 is not a host address of subnet 10.0.0.0/8: write an address from 10.0.0.1 on`},
+		"the subnet itself":   {"COMMAND=ADD", validConfig + `,"ranges":[{"subnet":"10.0.0.0/8","gateway":"10.0.0.0"}]}`, CodeInvalidConfig, `gateway 10.0.0.0 is not a host address`},
+		"nine ranges":         {"COMMAND=ADD", validConfig + `,"ranges":[1,2,3,4,5,6,7,8,9]}`, CodeDecodingFailure, `ranges[0]: "1" is not an object`},
+		"many direct":         {"COMMAND=ADD", validConfig + `,"direct":["10.0.0.0/8"` + strings.Repeat(`,"10.0.0.0/8"`, 1024) + `]}`, CodeInvalidConfig, `direct: has 1025 elements: write at most 1024`},
+		"direct":              {"COMMAND=ADD", validConfig + `,"direct":["10.0.0.0/8","x"]}`, CodeInvalidConfig, `direct[1]: "x" is not in CIDR notation`},
+		"a small MTU":         {"COMMAND=ADD", validConfig + `,"mtu":67}`, CodeInvalidConfig, `mtu: 67 is too small`},
+		"a large MTU":         {"COMMAND=ADD", validConfig + `,"mtu":65536}`, CodeInvalidConfig, `mtu: "65536" is out of range: write an integer from 0 to 65535`},
+		"half an MTU":         {"COMMAND=ADD", validConfig + `,"mtu":1500.5}`, CodeInvalidConfig, `mtu: "1500.5" is out of range`},
+		"a bridge":            {"COMMAND=ADD", validConfig + `,"bridge":"a b"}`, CodeInvalidConfig, `bridge: "a b" is not an interface name`},
+		"a relative folder":   {"COMMAND=ADD", validConfig + `,"stateDir":"run"}`, CodeInvalidConfig, `stateDir: "run" is not a clean absolute path`},
+		"a folder above":      {"COMMAND=ADD", validConfig + `,"stateDir":"/run/../etc"}`, CodeInvalidConfig, `stateDir: `},
+		"host port 0":         {"COMMAND=ADD", validConfig + ports + `[{"hostPort":0,"containerPort":80}]}}`, CodeInvalidConfig, `runtimeConfig.portMappings[0]: hostPort is 0 and containerPort is 80`},
+		"a large port":        {"COMMAND=ADD", validConfig + ports + `[{"hostPort":65536,"containerPort":80}]}}`, CodeInvalidConfig, `runtimeConfig.portMappings[0].hostPort: "65536"`},
+		"a negative port":     {"COMMAND=ADD", validConfig + ports + `[{"hostPort":-1,"containerPort":80}]}}`, CodeInvalidConfig, `runtimeConfig.portMappings[0].hostPort: "-1"`},
+		"another protocol":    {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80,"protocol":"icmp"}]}}`, CodeInvalidConfig, `protocol "icmp" is unknown: write tcp, udp or sctp`},
+		"a host address":      {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80,"hostIP":"x"}]}}`, CodeInvalidConfig, `hostIP: "x" is not an IP address`},
+		"a port twice":        {"COMMAND=ADD", validConfig + ports + `[{"hostPort":1,"containerPort":80},{"hostPort":1,"containerPort":81}]}}`, CodeInvalidConfig, `host port 1/tcp is already mapped to container port 80, not 81`},
+		"a burst alone":       {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"bandwidth":{"egressBurst":1}}}`, CodeInvalidConfig, `runtimeConfig.bandwidth: a burst without a rate`},
+		"a large rate":        {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"bandwidth":{"egressRate":18446744073709551616}}}`, CodeInvalidConfig, `runtimeConfig.bandwidth.egressRate: `},
+		"an address for it":   {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"ips":["127.0.0.1"]}}`, CodeInvalidConfig, `runtimeConfig.ips[0]: 127.0.0.1 is not usable for a container`},
+		"a prefix's length":   {"COMMAND=ADD", validConfig + `,"args":{"cni":{"ips":["10.0.0.1/33"]}}}`, CodeInvalidConfig, `args.cni.ips[0]: "10.0.0.1/33" is not an address`},
+		"a zone":              {"COMMAND=ADD", validConfig + `,"args":{"cni":{"ips":["fe80::1%eth0"]}}}`, CodeInvalidConfig, `args.cni.ips[0]: "fe80::1%eth0" is not an IP address`},
+		"a multicast MAC":     {"COMMAND=ADD", validConfig + `,"runtimeConfig":{"mac":"01:00:5e:00:00:01"}}`, CodeInvalidConfig, `runtimeConfig.mac: "01:00:5e:00:00:01" is not a unicast MAC address`},
+		"CHECK of nothing":    {"COMMAND=CHECK", validConfig + "}", CodeInvalidConfig, `prevResult: is missing`},
+		"GC of all":           {"COMMAND=GC", validConfig + "}", CodeInvalidConfig, `cni.dev/valid-attachments: is missing, so nothing was collected: write []`},
+		"GC half":             {"COMMAND=GC", validConfig + attached + `[{"containerID":"a"}]}`, CodeInvalidConfig, `cni.dev/valid-attachments[0]: containerID "a" and ifname "" are not an attachment`},
+		"GC of an object":     {"COMMAND=GC", validConfig + attached + `{}}`, CodeDecodingFailure, `cni.dev/valid-attachments: "{}" is not an array`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
@@ -183,7 +183,7 @@ func TestErrorCodes(t *testing.T) {
 
 func TestErrorsOfTheNetwork(t *testing.T) {
 	plain := errors.New("make bridge tinylet0: operation not permitted")
-	again := &Error{Code: CodeTryAgain, Msg: "the bridge is busy", Details: "a \"quote\"\n\xff", Err: plain}
+	again := &Error{Code: CodeTryAgainLater, Msg: "the bridge is busy", Details: "a \"quote\"\n\xff", Err: plain}
 	for name, test := range map[string]struct {
 		verb    string
 		err     error
@@ -192,21 +192,21 @@ func TestErrorsOfTheNetwork(t *testing.T) {
 		details string
 	}{
 		"plain":         {"ADD", plain, CodeInternal, plain.Error(), ""},
-		"with a code":   {"ADD", again, CodeTryAgain, "the bridge is busy", "a \"quote\"\n\ufffd: " + plain.Error()},
-		"wrapped":       {"CHECK", fmt.Errorf("check c1: %w", &Error{Code: CodeUnknown, Msg: "it is gone"}), CodeUnknown, "it is gone", "check c1: it is gone"},
+		"with a code":   {"ADD", again, CodeTryAgainLater, "the bridge is busy", "a \"quote\"\n\ufffd: " + plain.Error()},
+		"wrapped":       {"CHECK", fmt.Errorf("check c1: %w", &Error{Code: CodeUnknownContainer, Msg: "it is gone"}), CodeUnknownContainer, "it is gone", "check c1: it is gone"},
 		"DEL":           {"DEL", plain, CodeInternal, plain.Error(), ""},
 		"GC":            {"GC", plain, CodeInternal, plain.Error(), ""},
-		"STATUS":        {"STATUS", plain, CodeUnavailable, "no container can be attached", plain.Error()},
-		"disconnection": {"STATUS", &Error{Code: CodeDisconnected, Msg: "there is no bridge"}, CodeDisconnected, "there is no bridge", ""},
+		"STATUS":        {"STATUS", plain, CodePluginNotAvailable, "the network is not ready", plain.Error()},
+		"disconnection": {"STATUS", &Error{Code: CodeLimitedConnectivity, Msg: "there is no bridge"}, CodeLimitedConnectivity, "there is no bridge", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stdin := sound + `,"cni.dev/valid-attachments":[]`
+			stdin := validConfig + `,"cni.dev/valid-attachments":[]`
 			if test.verb == "CHECK" {
 				stdin += `,"prevResult":{}`
 			}
 			for _, f := range []*fake{{err: test.err}, {opened: test.err}} {
 				got := f.call(t, "COMMAND="+test.verb, stdin+"}")
-				want := toldError{"1.1.0", test.code, test.msg, test.details}
+				want := errorOutput{"1.1.0", test.code, test.msg, test.details}
 				if e := failure(t, got); got.exit != 1 || e != want {
 					t.Errorf("exit %d, %+v, want %+v", got.exit, e, want)
 				}
@@ -219,7 +219,7 @@ func TestErrorIsInTheVersionOfTheConfiguration(t *testing.T) {
 	for _, v := range []string{"0.3.1", "1.0.0", "9.9.9"} {
 		got := (&fake{}).call(t, "COMMAND=ADD", `{"cniVersion":"`+v+`"}`)
 		if v == "9.9.9" {
-			v = Newest
+			v = NewestVersion
 		}
 		if e := failure(t, got); e.CNIVersion != v {
 			t.Errorf("got %+v, want version %s", e, v)
@@ -229,16 +229,16 @@ func TestErrorIsInTheVersionOfTheConfiguration(t *testing.T) {
 
 func TestDelOfWhatIsGone(t *testing.T) {
 	for name, test := range map[string]struct{ env, stdin, netns, network string }{
-		"no netns":         {"NETNS=", sound + "}", "", "pods"},
-		"gone netns":       {"NETNS=/run/netns/gone", sound + "}", "", "pods"},
-		"netns in a file":  {"NETNS=/proc/version/ns", sound + "}", "", "pods"},
-		"relative netns":   {"NETNS=run/x", sound + "}", "", "pods"},
-		"the host's netns": {"NETNS=/proc/thread-self/ns/net", sound + "}", "", "pods"},
-		"it is meant":      {"NETNS=/proc/thread-self/ns/net NETNS_OVERRIDE=True", sound + "}", "/proc/thread-self/ns/net", "pods"},
-		"another file":     {"NETNS=/proc/version", sound + "}", "/proc/version", "pods"},
-		"args":             {"ARGS=FOO", sound + "}", "", "pods"},
-		"prevResult":       {"", sound + `,"prevResult":"x"}`, "", "pods"},
-		"half a result":    {"", sound + `,"prevResult":{"ips":[`, "", "pods"},
+		"no netns":         {"NETNS=", validConfig + "}", "", "pods"},
+		"gone netns":       {"NETNS=/run/netns/gone", validConfig + "}", "", "pods"},
+		"netns in a file":  {"NETNS=/proc/version/ns", validConfig + "}", "", "pods"},
+		"relative netns":   {"NETNS=run/x", validConfig + "}", "", "pods"},
+		"the host's netns": {"NETNS=/proc/thread-self/ns/net", validConfig + "}", "", "pods"},
+		"it is meant":      {"NETNS=/proc/thread-self/ns/net NETNS_OVERRIDE=True", validConfig + "}", "/proc/thread-self/ns/net", "pods"},
+		"another file":     {"NETNS=/proc/version", validConfig + "}", "/proc/version", "pods"},
+		"args":             {"ARGS=FOO", validConfig + "}", "", "pods"},
+		"prevResult":       {"", validConfig + `,"prevResult":"x"}`, "", "pods"},
+		"half a result":    {"", validConfig + `,"prevResult":{"ips":[`, "", "pods"},
 		"no version":       {"", `{"name":"pods"}`, "", "pods"},
 		"another version":  {"", `{"name":"pods","cniVersion":"9.9.9"}`, "", "pods"},
 		"wrong types":      {"", `{"mtu":"x","ranges":7,"name":"pods","hairpin":3,"stateDir":"x","bridge":""}`, "", "pods"},
@@ -250,8 +250,8 @@ func TestDelOfWhatIsGone(t *testing.T) {
 		"too long":         {"", mib(), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{err: &Error{Code: CodeUnknown}}
-			if got := f.call(t, "COMMAND=DEL "+test.env, test.stdin); got != (said{}) {
+			f := &fake{err: &Error{Code: CodeUnknownContainer}}
+			if got := f.call(t, "COMMAND=DEL "+test.env, test.stdin); got != (output{}) {
 				t.Fatalf("got %v", got)
 			}
 			a := f.at
@@ -270,7 +270,7 @@ func TestDelOfWhatIsGone(t *testing.T) {
 
 func TestHostsNetNSCanBeMeant(t *testing.T) {
 	f := &fake{}
-	got := f.call(t, "COMMAND=ADD NETNS=/proc/thread-self/ns/net NETNS_OVERRIDE=1", sound+"}")
+	got := f.call(t, "COMMAND=ADD NETNS=/proc/thread-self/ns/net NETNS_OVERRIDE=1", validConfig+"}")
 	if got.exit != 0 || f.at.NetNS != "/proc/thread-self/ns/net" {
 		t.Errorf("got %v, %q", got, f.at.NetNS)
 	}
@@ -334,10 +334,10 @@ func TestWhichAddressHolds(t *testing.T) {
 		env, stdin string
 		last       byte
 	}{
-		{vars, sound + "," + args + "," + runtime + "}", 1},
-		{vars, sound + "," + args + "}", 2},
-		{vars, sound + "}", 3},
-		{"", sound + "}", 0},
+		{vars, validConfig + "," + args + "," + runtime + "}", 1},
+		{vars, validConfig + "," + args + "}", 2},
+		{vars, validConfig + "}", 3},
+		{"", validConfig + "}", 0},
 	} {
 		f := &fake{}
 		if got := f.call(t, "COMMAND=ADD"+test.env, test.stdin); got.exit != 0 {
@@ -365,8 +365,8 @@ func TestValidAttachments(t *testing.T) {
 		`"cni.dev/valid-attachments":null`:                                 nil,
 	} {
 		f := &fake{}
-		got := f.call(t, "COMMAND=GC CONTAINERID= IFNAME= NETNS=", sound+","+stdin+"}")
-		if got != (said{}) || f.network != "pods" || !slices.Equal(f.valid, want) || f.calls == nil {
+		got := f.call(t, "COMMAND=GC CONTAINERID= IFNAME= NETNS=", validConfig+","+stdin+"}")
+		if got != (output{}) || f.network != "pods" || !slices.Equal(f.valid, want) || f.calls == nil {
 			t.Errorf("%s: got %v, %q %v", stdin, got, f.network, f.valid)
 		}
 	}
@@ -392,7 +392,7 @@ func TestStdinAndStdoutFail(t *testing.T) {
 	if exit := c.Run(f.open); exit != 1 {
 		t.Errorf("exit %d", exit)
 	}
-	if e := failure(t, said{stdout: out.String()}); e.Code != CodeIO || e.Details != "broken" || e.CNIVersion != "1.0.0" {
+	if e := failure(t, output{stdout: out.String()}); e.Code != CodeIOFailure || e.Details != "broken" || e.CNIVersion != "1.0.0" {
 		t.Errorf("got %+v", e)
 	}
 	_, shut := io.Pipe()
@@ -408,7 +408,7 @@ func TestStdinAndStdoutFail(t *testing.T) {
 
 func TestErrorText(t *testing.T) {
 	cause := errors.New("cause")
-	e := &Error{Code: CodeConfig, Msg: "msg", Details: "details", Err: cause}
+	e := &Error{Code: CodeInvalidConfig, Msg: "msg", Details: "details", Err: cause}
 	if e.Error() != "msg: details: cause" || !errors.Is(e, cause) {
 		t.Errorf("got %q", e.Error())
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// fake remembers what it was called with and answers what it was told to.
+// fake is a Network that records its calls and returns what the test has set.
 type fake struct {
 	config  Config
 	at      Attachment
@@ -50,15 +50,15 @@ func (f *fake) Status() error {
 	return f.err
 }
 
-// said is what a call has answered.
-type said struct {
+// output is the result of a call.
+type output struct {
 	exit           int
 	stdout, stderr string
 }
 
-// call calls the plugin with an environment like "A=1 B=2" on top of that of an
-// attachment, where A= takes a variable away.
-func (f *fake) call(t testing.TB, env, stdin string) said {
+// call calls the plugin with the environment of an attachment and the variables of env,
+// such as "A=1 B=2". A= removes a variable.
+func (f *fake) call(t testing.TB, env, stdin string) output {
 	t.Helper()
 	vars := map[string]string{
 		"CNI_CONTAINERID": "c1",
@@ -80,7 +80,7 @@ func (f *fake) call(t testing.TB, env, stdin string) said {
 		Stdout: &out,
 		Stderr: &errs,
 	}.Run(f.open)
-	return said{exit, out.String(), errs.String()}
+	return output{exit, out.String(), errs.String()}
 }
 
-const sound = `{"cniVersion":"1.1.0","name":"pods","type":"tinylet-cni","ranges":[{"subnet":"10.42.0.0/24"}]`
+const validConfig = `{"cniVersion":"1.1.0","name":"pods","type":"tinylet-cni","ranges":[{"subnet":"10.42.0.0/24"}]`

@@ -5,13 +5,13 @@ import (
 	"path"
 )
 
-// Type is the plugin's name in a configuration: that of its file.
+// Type is the plugin's type in a configuration: the name of its file.
 const Type = "tinylet-cni"
 
-// What a network has unless its configuration says otherwise.
+// Defaults of a network configuration.
 const (
 	DefaultBridge   = "tinylet0"
-	DefaultStateDir = "/run/tinylet/cni" // a restart of the machine takes the pods with it
+	DefaultStateDir = "/run/tinylet/cni" // pods do not survive a reboot either
 )
 
 const (
@@ -26,104 +26,103 @@ const (
 	maxRefuse   = 512
 )
 
-// Config is the configuration of a network, without what is of one attachment.
-// Default gives one to start from.
+// Config is the configuration of a network, without the fields of a single attachment.
+// Default returns one with the defaults.
 type Config struct {
-	// CNIVersion is the version to answer in.
+	// CNIVersion is the version of CNI for the result.
 	CNIVersion string
-	// Name is the network's: letters, digits and ._- only.
+	// Name is the name of the network: letters, digits and ._- only.
 	Name string
-	// Type is the plugin's file.
+	// Type is the name of the plugin's file.
 	Type string
-	// DisableCheck has CHECK succeed.
+	// DisableCheck makes CHECK succeed without a check.
 	DisableCheck bool
-	// Bridge is the interface of the host that the containers are attached to.
+	// Bridge is the host's bridge to which the containers are attached.
 	Bridge string
-	// MTU is that of the containers' interfaces in bytes, 0 for that of the
-	// uplink.
+	// MTU is the MTU of the containers' interfaces in bytes; 0 is the MTU of the uplink.
 	MTU int
-	// Ranges are where addresses come from: there is one at least, and no two
-	// overlap.
+	// Ranges are the ranges from which addresses are allocated. They do not overlap. ADD,
+	// CHECK and STATUS require at least one, unless Refuse is set.
 	Ranges []Range
-	// Kept are networks that containers still have addresses of, and that give no
-	// more.
+	// Kept are ranges of which containers still have addresses, and from which no more
+	// addresses are allocated.
 	Kept []Range
-	// Refuse, unless it is "", is why no container is attached: ADD says it.
+	// Refuse, if not "", makes ADD fail with this reason.
 	Refuse string
-	// Masquerade gives the containers the host's address outside of the network.
+	// Masquerade replaces the source address of what containers send beyond the network by
+	// the host's address.
 	Masquerade bool
-	// Direct are networks that are spoken to without Masquerade.
+	// Direct are destinations without masquerading.
 	Direct []netip.Prefix
-	// Hairpin lets a container reach itself through a port of the host.
+	// Hairpin lets a container reach itself through a host port.
 	Hairpin bool
-	// Promiscuous has the bridge take all packets, in place of Hairpin.
+	// Promiscuous has the same effect with the bridge's promiscuous mode.
 	Promiscuous bool
-	// Reserved are ports of TCP of the host that no container has.
+	// Reserved are TCP ports of the host that no container gets.
 	Reserved []uint16
-	// StateDir is the folder for what has to be remembered, an absolute path.
+	// StateDir is the absolute path of the directory for the leases.
 	StateDir string
 }
 
-// Range is a network that addresses are taken from.
+// Range is a subnet from which addresses are allocated.
 type Range struct {
-	// Subnet is the network's address, which has room for two hosts or more.
+	// Subnet is a prefix without host bits, with at least two host addresses.
 	Subnet netip.Prefix
-	// Gateway is the bridge's address in it; the zero Addr leaves it to the
-	// Network.
+	// Gateway is the bridge's address in the subnet. For the zero Addr the Network
+	// chooses one.
 	Gateway netip.Addr
 }
 
-// Default is a configuration with all that need not be said: there is no name
-// and no range in it.
+// Default returns the default configuration. It has no name and no range.
 func Default() Config {
 	return Config{Type: Type, Bridge: DefaultBridge, Hairpin: true, StateDir: DefaultStateDir}
 }
 
-// field reads one of the fields of a plugin's configuration.
-func (c *Config) field(d *decoder, at *place, value []byte) {
+// readField reads a field of the plugin's configuration. It ignores unknown fields.
+func (c *Config) readField(d *decoder, at *location, value []byte) {
 	switch string(at.key) {
 	case "cniVersion":
-		c.CNIVersion = d.text(at, value)
+		c.CNIVersion = d.str(at, value)
 	case "name":
-		c.name(d, at, value)
+		c.readName(d, at, value)
 	case "type":
-		c.Type = d.text(at, value)
+		c.Type = d.str(at, value)
 	case "disableCheck":
 		c.DisableCheck = d.boolean(at, value, c.DisableCheck)
 	case "bridge":
-		if c.Bridge = d.text(at, value); !isInterface(c.Bridge) {
-			d.fail(at, CodeConfig, "%s is no name of an interface: %s", shown(c.Bridge), interfaceRule)
+		if c.Bridge = d.str(at, value); !isInterface(c.Bridge) {
+			d.fail(at, CodeInvalidConfig, "%s is not an interface name: %s", quoteShort(c.Bridge), interfaceRule)
 			c.Bridge = DefaultBridge
 		}
 	case "mtu":
-		c.mtu(d, at, value)
+		c.readMTU(d, at, value)
 	case "ranges":
 		c.Ranges = nil
-		d.list(at, value, maxRanges, func(at *place, value []byte) { c.addRange(d, at, value) })
+		d.array(at, value, maxRanges, func(at *location, value []byte) { c.addRange(d, at, value) })
 	case "kept":
 		c.Kept = nil
-		d.list(at, value, maxRanges, func(at *place, value []byte) { c.addKept(d, at, value) })
+		d.array(at, value, maxRanges, func(at *location, value []byte) { c.addKept(d, at, value) })
 	case "refuse":
-		if c.Refuse = d.text(at, value); !isText(c.Refuse) || len(c.Refuse) > maxRefuse {
-			d.fail(at, CodeConfig, "%s is no reason: write a line of at most %d bytes", shown(c.Refuse), maxRefuse)
+		if c.Refuse = d.str(at, value); !noControlChars(c.Refuse) || len(c.Refuse) > maxRefuse {
+			d.fail(at, CodeInvalidConfig, "%s is not a valid reason: write one line of at most %d bytes", quoteShort(c.Refuse), maxRefuse)
 			c.Refuse = ""
 		}
 	case "masquerade":
 		c.Masquerade = d.boolean(at, value, c.Masquerade)
 	case "direct":
 		c.Direct = nil
-		d.list(at, value, maxDirect, func(at *place, value []byte) {
+		d.array(at, value, maxDirect, func(at *location, value []byte) {
 			if p := d.subnet(at, value); p.IsValid() {
 				c.Direct = append(c.Direct, p)
 			}
 		})
 	case "reserved":
 		c.Reserved = nil
-		d.list(at, value, maxReserved, func(at *place, value []byte) {
+		d.array(at, value, maxReserved, func(at *location, value []byte) {
 			switch port := d.number(at, value, maxPort); {
-			case d.fault != nil:
+			case d.err != nil:
 			case port == 0:
-				d.fail(at, CodeConfig, "0 is no port: write 1 to %d", maxPort)
+				d.fail(at, CodeInvalidConfig, "0 is not a port: write 1 to %d", maxPort)
 			default:
 				c.Reserved = append(c.Reserved, uint16(port))
 			}
@@ -133,37 +132,37 @@ func (c *Config) field(d *decoder, at *place, value []byte) {
 	case "promiscuous":
 		c.Promiscuous = d.boolean(at, value, c.Promiscuous)
 	case "stateDir":
-		c.stateDir(d, at, value)
+		c.readStateDir(d, at, value)
 	}
 }
 
-func (c *Config) name(d *decoder, at *place, value []byte) {
-	if c.Name = d.text(at, value); !isName(c.Name) {
-		d.fail(at, CodeConfig, "%s is no name of a network: %s", shown(c.Name), nameRule)
+func (c *Config) readName(d *decoder, at *location, value []byte) {
+	if c.Name = d.str(at, value); !isName(c.Name) {
+		d.fail(at, CodeInvalidConfig, "%s is not a network name: %s", quoteShort(c.Name), nameRule)
 		c.Name = ""
 	}
 }
 
-func (c *Config) mtu(d *decoder, at *place, value []byte) {
+func (c *Config) readMTU(d *decoder, at *location, value []byte) {
 	n := d.number(at, value, maxMTU)
 	if n != 0 && n < minMTU {
-		d.fail(at, CodeConfig, "%d is too small: write %d to %d, or 0 for that of the uplink", n, minMTU, maxMTU)
+		d.fail(at, CodeInvalidConfig, "%d is too small: write %d to %d, or 0 for the MTU of the uplink", n, minMTU, maxMTU)
 		n = 0
 	}
 	c.MTU = int(n)
 }
 
-func (c *Config) stateDir(d *decoder, at *place, value []byte) {
-	dir := d.text(at, value)
-	if len(dir) > maxPath || !path.IsAbs(dir) || path.Clean(dir) != dir || !isText(dir) {
-		d.fail(at, CodeConfig, `%s is no absolute path: write one like "%s"`, shown(dir), DefaultStateDir)
+func (c *Config) readStateDir(d *decoder, at *location, value []byte) {
+	dir := d.str(at, value)
+	if len(dir) > maxPath || !path.IsAbs(dir) || path.Clean(dir) != dir || !noControlChars(dir) {
+		d.fail(at, CodeInvalidConfig, `%s is not a clean absolute path: write one such as "%s"`, quoteShort(dir), DefaultStateDir)
 		return
 	}
 	c.StateDir = dir
 }
 
-// isText is whether a text has no zero byte or other control character.
-func isText(text string) bool {
+// noControlChars reports whether a text has no zero byte or other ASCII control character.
+func noControlChars(text string) bool {
 	for _, c := range []byte(text) {
 		if c < ' ' || c == 0x7f {
 			return false
@@ -172,22 +171,21 @@ func isText(text string) bool {
 	return true
 }
 
-func (c *Config) addRange(d *decoder, at *place, value []byte) {
-	if r := readRange(d, at, value); fits(d, at, r, c.Ranges) {
+func (c *Config) addRange(d *decoder, at *location, value []byte) {
+	if r := readRange(d, at, value); checkRange(d, at, r, c.Ranges) {
 		c.Ranges = append(c.Ranges, r)
 	}
 }
 
-// addKept reads one that may overlap those that give addresses: a network can
-// become larger.
-func (c *Config) addKept(d *decoder, at *place, value []byte) {
-	if r := readRange(d, at, value); fits(d, at, r, c.Kept) {
+// addKept adds a range to Kept. It may overlap Ranges, because a network can become larger.
+func (c *Config) addKept(d *decoder, at *location, value []byte) {
+	if r := readRange(d, at, value); checkRange(d, at, r, c.Kept) {
 		c.Kept = append(c.Kept, r)
 	}
 }
 
-func readRange(d *decoder, at *place, value []byte) (r Range) {
-	d.object(at, value, func(at *place, value []byte) {
+func readRange(d *decoder, at *location, value []byte) (r Range) {
+	d.object(at, value, func(at *location, value []byte) {
 		switch string(at.key) {
 		case "subnet":
 			r.Subnet = d.subnet(at, value)
@@ -198,38 +196,38 @@ func readRange(d *decoder, at *place, value []byte) (r Range) {
 	return r
 }
 
-// fits is whether a range may stand beside those before it.
-func fits(d *decoder, at *place, r Range, before []Range) bool {
+// checkRange reports whether a range is valid and does not overlap those before it.
+func checkRange(d *decoder, at *location, r Range, before []Range) bool {
 	s := r.Subnet
 	switch {
 	case !s.IsValid():
-		d.fail(at, CodeConfig, `there is no subnet: write {"subnet": "10.42.0.0/24"}`)
+		d.fail(at, CodeInvalidConfig, `subnet is missing: write {"subnet": "10.42.0.0/24"}`)
 		return false
 	case s.Addr().BitLen()-s.Bits() < 2:
-		d.fail(at, CodeConfig, "subnet %v has no room for a gateway and a pod: write a prefix of %d bits at most", s, s.Addr().BitLen()-2)
+		d.fail(at, CodeInvalidConfig, "subnet %v is too small for a gateway and a pod: write a prefix length of at most %d", s, s.Addr().BitLen()-2)
 		return false
 	case s.Bits() == 0 || s.Addr().IsMulticast() || s.Addr().IsLoopback() || s.Addr().IsLinkLocalUnicast():
-		d.fail(at, CodeConfig, "subnet %v has no addresses for pods: write a private network like 10.42.0.0/24", s)
+		d.fail(at, CodeInvalidConfig, "subnet %v is not usable for pods: write a private network such as 10.42.0.0/24", s)
 		return false
 	case r.Gateway.IsValid() && (!s.Contains(r.Gateway) || r.Gateway == s.Addr()):
-		d.fail(at, CodeConfig, "gateway %v is no host in subnet %v: write an address from %v on", r.Gateway, s, s.Addr().Next())
+		d.fail(at, CodeInvalidConfig, "gateway %v is not a host address of subnet %v: write an address from %v on", r.Gateway, s, s.Addr().Next())
 		return false
 	}
 	for _, other := range before {
 		if other.Subnet.Overlaps(s) {
-			d.fail(at, CodeConfig, "subnet %v overlaps subnet %v before it: write networks that have no address in common", s, other.Subnet)
+			d.fail(at, CodeInvalidConfig, "subnet %v overlaps subnet %v: write networks without common addresses", s, other.Subnet)
 			return false
 		}
 	}
 	return true
 }
 
-// complete sees to what has to be there for a verb.
-func (c *Config) complete(d *decoder, v verb) {
+// checkRequired checks that the fields exist that a verb requires.
+func (c *Config) checkRequired(d *decoder, v verb) {
 	switch {
 	case c.Name == "":
-		d.fail(nil, CodeConfig, `name: is missing: write the name of the network, like "name": "tinylet"`)
+		d.fail(nil, CodeInvalidConfig, `name: is missing: write the name of the network, such as "name": "tinylet"`)
 	case len(c.Ranges) == 0 && c.Refuse == "" && v != gc:
-		d.fail(nil, CodeConfig, `ranges: are missing: write the networks that pods get addresses from, like "ranges": [{"subnet": "10.42.0.0/24"}]`)
+		d.fail(nil, CodeInvalidConfig, `ranges: is missing: write the networks of the pods' addresses, such as "ranges": [{"subnet": "10.42.0.0/24"}]`)
 	}
 }

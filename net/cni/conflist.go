@@ -5,56 +5,58 @@ import (
 	"strconv"
 )
 
-// ErrForeign says that a configuration list is not one that Conflist writes, but
-// somebody else's: sound, but of other plugins, or of several.
-var ErrForeign = errors.New("the configuration list is not of tinylet-cni alone")
+// ErrForeign means that a configuration list is valid JSON but not one of Conflist: it does
+// not consist of exactly one plugin of type tinylet-cni.
+var ErrForeign = errors.New("configuration list does not consist of tinylet-cni alone")
 
-// capabilities are what a runtime may hand over in runtimeConfig.
+// capabilities are the capabilities for which the runtime passes arguments in
+// runtimeConfig.
 const capabilities = `"capabilities": {"bandwidth": true, "ips": true, "mac": true, "portMappings": true}`
 
-// Conflist writes a configuration list for a runtime's folder (/etc/cni/net.d),
-// with c under the name. The bytes are the same for the same configuration.
+// Conflist returns a configuration list for the runtime's configuration directory
+// (/etc/cni/net.d). Its only network is c with the name. The output for the same
+// configuration is identical.
 //
-// The version is the newest to be called in, "" for DefaultVersion. From 1.1.0
-// on containerd has STATUS called, a process each time, as often as it is asked
-// for its own status. A list in 1.1.0 says that it may be read in
-// DefaultVersion as well, for runtimes that do not know it.
+// version is the newest version of CNI by which the runtime calls the plugin; "" is
+// DefaultVersion. With 1.1.0 and later, containerd calls STATUS, which starts a process,
+// each time that its own status is requested. A list of version 1.1.0 also has
+// DefaultVersion in cniVersions, for runtimes without 1.1.0.
 func Conflist(c Config, name string, version string) ([]byte, error) {
 	if version == "" {
 		version = DefaultVersion
 	}
 	out := append([]byte("{\n"), `  "cniVersion": `...)
-	if version == Newest {
-		out = append(out, `"`+DefaultVersion+"\",\n  \"cniVersions\": [\""+DefaultVersion+`", "`+Newest+`"]`...)
+	if version == NewestVersion {
+		out = append(out, `"`+DefaultVersion+"\",\n  \"cniVersions\": [\""+DefaultVersion+`", "`+NewestVersion+`"]`...)
 	} else {
-		out = appendText(out, version)
+		out = appendString(out, version)
 	}
 	out = append(out, ",\n  \"name\": "...)
-	out = appendText(out, name)
+	out = appendString(out, name)
 	if c.DisableCheck {
 		out = append(out, ",\n  \"disableCheck\": true"...)
 	}
 	out = append(out, ",\n  \"plugins\": [\n    {\n      \"type\": \""+Type+"\",\n"...)
 	out = c.appendFields(out)
 	out = append(out, "      "+capabilities+"\n    }\n  ]\n}\n"...)
-	if _, err := ParseConflist(out); err != nil { // it says what is wrong with c
+	if _, err := ParseConflist(out); err != nil { // it validates c
 		return nil, err
 	}
 	return out, nil
 }
 
-// appendFields writes the plugin's own fields, a line each. The network's
-// defaults are left out where they may change: the MTU and the gateway.
+// appendFields appends the plugin's own fields, each on one line. It omits the MTU and the
+// gateways if they are not set, because the network's defaults for them may change.
 func (c *Config) appendFields(out []byte) []byte {
 	out = append(out, `      "bridge": `...)
-	out = appendText(out, c.Bridge)
+	out = appendString(out, c.Bridge)
 	if c.MTU != 0 {
 		out = append(out, ",\n      \"mtu\": "...)
 		out = strconv.AppendInt(out, int64(c.MTU), 10)
 	}
 	if c.Refuse != "" {
 		out = append(out, ",\n      \"refuse\": "...)
-		out = appendText(out, c.Refuse)
+		out = appendString(out, c.Refuse)
 	}
 	out = appendRanges(append(out, ",\n      \"ranges\": ["...), c.Ranges)
 	if len(c.Kept) > 0 {
@@ -62,100 +64,100 @@ func (c *Config) appendFields(out []byte) []byte {
 	}
 	out = append(out, "],\n      \"direct\": ["...)
 	for i, p := range c.Direct {
-		out = append(p.AppendTo(append(spaced(out, i), '"')), '"')
+		out = append(p.AppendTo(append(appendSeparator(out, i), '"')), '"')
 	}
 	out = append(out, "],\n"...)
 	if len(c.Reserved) > 0 {
 		out = append(out, `      "reserved": [`...)
 		for i, port := range c.Reserved {
-			out = strconv.AppendUint(spaced(out, i), uint64(port), 10)
+			out = strconv.AppendUint(appendSeparator(out, i), uint64(port), 10)
 		}
 		out = append(out, "],\n"...)
 	}
-	out = appendFlag(out, "masquerade", c.Masquerade)
-	out = appendFlag(out, "hairpin", c.Hairpin)
-	out = appendFlag(out, "promiscuous", c.Promiscuous)
+	out = appendBool(out, "masquerade", c.Masquerade)
+	out = appendBool(out, "hairpin", c.Hairpin)
+	out = appendBool(out, "promiscuous", c.Promiscuous)
 	out = append(out, `      "stateDir": `...)
-	return append(appendText(out, c.StateDir), ",\n"...)
+	return append(appendString(out, c.StateDir), ",\n"...)
 }
 
 func appendRanges(out []byte, ranges []Range) []byte {
 	for i, r := range ranges {
-		out = append(spaced(out, i), `{"subnet": "`...)
+		out = append(appendSeparator(out, i), `{"subnet": "`...)
 		out = append(r.Subnet.AppendTo(out), '"')
 		out = append(appendAddress(out, `, "gateway": "`, r.Gateway), '}')
 	}
 	return out
 }
 
-func spaced(out []byte, i int) []byte {
+func appendSeparator(out []byte, i int) []byte {
 	if i == 0 {
 		return out
 	}
 	return append(out, ", "...)
 }
 
-func appendFlag(out []byte, key string, is bool) []byte {
+func appendBool(out []byte, key string, value bool) []byte {
 	out = append(out, `      "`+key+`": `...)
-	return append(strconv.AppendBool(out, is), ",\n"...)
+	return append(strconv.AppendBool(out, value), ",\n"...)
 }
 
-// ParseConflist reads a list as Conflist writes it, and gives the configuration
-// as the plugin will be handed it, in the newest version that the list has. The
-// error is an *Error, or wraps ErrForeign where the list is somebody else's.
+// ParseConflist parses a list of Conflist. It returns the configuration that the plugin
+// will receive, in the newest version that the list has. The error is an *Error, or wraps
+// ErrForeign.
 func ParseConflist(data []byte) (Config, error) {
 	d := &decoder{}
 	c := Default()
 	var plugins [][]byte
-	d.document(data, func(at *place, value []byte) {
+	d.document(data, func(at *location, value []byte) {
 		switch key := string(at.key); {
 		case isNull(value):
 		case key == "plugins":
 			plugins = nil
-			d.list(at, value, maxPlugins, func(_ *place, value []byte) { plugins = append(plugins, value) })
+			d.array(at, value, maxPlugins, func(_ *location, value []byte) { plugins = append(plugins, value) })
 		case key == "cniVersions":
-			d.list(at, value, maxPlugins, func(at *place, value []byte) { c.newer(d.text(at, value)) })
+			d.array(at, value, maxPlugins, func(at *location, value []byte) { c.raiseVersion(d.str(at, value)) })
 		case key == "cniVersion":
-			c.newer(d.text(at, value))
+			c.raiseVersion(d.str(at, value))
 		case key == "name" || key == "disableCheck":
-			c.field(d, at, value)
+			c.readField(d, at, value)
 		}
 	})
-	if d.fault != nil {
-		return c, d.fault
+	if d.err != nil {
+		return c, d.err
 	}
-	if len(plugins) != 1 || !c.plugin(d, plugins[0]) {
-		return c, ErrForeign // whatever else may be wrong with it
+	if len(plugins) != 1 || !c.readPlugin(d, plugins[0]) {
+		return c, ErrForeign // also if it has other errors
 	}
-	if fault := speaks(add, c.CNIVersion); fault != nil && d.fault == nil {
-		d.fault = fault
+	if err := checkVersion(add, c.CNIVersion); err != nil && d.err == nil {
+		d.err = err
 	}
-	c.complete(d, add)
-	if d.fault != nil {
-		return c, d.fault
+	c.checkRequired(d, add)
+	if d.err != nil {
+		return c, d.err
 	}
 	return c, nil
 }
 
 const maxPlugins = 32
 
-// newer takes a version if it is newer than the one that there is.
-func (c *Config) newer(version string) {
-	was, known := specOf(c.CNIVersion)
-	if is, ok := specOf(version); !known || ok && is > was {
+// raiseVersion sets CNIVersion if version is newer.
+func (c *Config) raiseVersion(version string) {
+	current, known := parseVersion(c.CNIVersion)
+	if v, ok := parseVersion(version); !known || ok && v > current {
 		c.CNIVersion = version
 	}
 }
 
-// plugin reads the plugin's fields, if it is ours.
-func (c *Config) plugin(d *decoder, value []byte) bool {
+// readPlugin reads the fields of a plugin, and reports whether its type is tinylet-cni.
+func (c *Config) readPlugin(d *decoder, value []byte) bool {
 	c.Type = ""
-	at := &place{up: &place{key: []byte("plugins")}}
-	d.object(at, value, func(at *place, value []byte) {
+	at := &location{parent: &location{key: []byte("plugins")}}
+	d.object(at, value, func(at *location, value []byte) {
 		switch string(at.key) {
-		case "name", "cniVersion", "disableCheck": // those of the list hold
+		case "name", "cniVersion", "disableCheck": // those of the list take precedence
 		default:
-			c.field(d, at, value)
+			c.readField(d, at, value)
 		}
 	})
 	return c.Type == Type

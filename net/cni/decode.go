@@ -8,54 +8,54 @@ import (
 	"strconv"
 )
 
-// decoder reads the values of a document. It keeps the first fault and goes on,
-// since a container is taken down by what can be read.
+// decoder decodes the values of a JSON document. It records the first error and continues,
+// because DEL uses the fields that can be read.
 type decoder struct {
-	fault *Error
+	err *Error
 }
 
-// place is where a value stands: a key of the object, or an element of the list,
-// at the place above it, which is nil for the document's own keys.
-type place struct {
-	up    *place
-	key   []byte // nil in a list
-	index int
+// location is the location of a value in a document: the key of an object or the index of
+// an array. parent is the location of that object or array, nil for the document.
+type location struct {
+	parent *location
+	key    []byte // nil in an array
+	index  int
 }
 
-func (p *place) String() string {
+func (p *location) String() string {
 	switch {
 	case p == nil:
 		return ""
 	case p.key == nil:
-		return p.up.String() + "[" + strconv.Itoa(p.index) + "]"
-	case p.up == nil:
+		return p.parent.String() + "[" + strconv.Itoa(p.index) + "]"
+	case p.parent == nil:
 		return string(p.key)
 	}
-	return p.up.String() + "." + string(p.key)
+	return p.parent.String() + "." + string(p.key)
 }
 
-// fail keeps a fault, unless there was one.
-func (d *decoder) fail(at *place, code Code, format string, args ...any) {
-	if d.fault != nil {
+// fail records an error, unless there was one before.
+func (d *decoder) fail(at *location, code Code, format string, args ...any) {
+	if d.err != nil {
 		return
 	}
-	d.fault = configError(code, at.String(), fmt.Sprintf(format, args...))
+	d.err = configError(code, at.String(), fmt.Sprintf(format, args...))
 }
 
-// said is the fault as an error, without the kind.
-func (d *decoder) said() error {
-	if d.fault == nil {
+// detailsErr returns the recorded error without its code and message.
+func (d *decoder) detailsErr() error {
+	if d.err == nil {
 		return nil
 	}
-	return errors.New(d.fault.Details)
+	return errors.New(d.err.Details)
 }
 
-// configMessages are those of the codes that a configuration can be wrong with.
+// configMessages are the messages of the codes for errors in a network configuration.
 var configMessages = [...]string{
-	CodeVersion:     "the version of the network configuration is not supported",
-	CodeUnsupported: "a field of the network configuration is not supported",
-	CodeDecode:      "the network configuration cannot be read",
-	CodeConfig:      "the network configuration is not valid",
+	CodeIncompatibleVersion: "the version of the network configuration is not supported",
+	CodeUnsupportedField:    "a field of the network configuration is not supported",
+	CodeDecodingFailure:     "the network configuration cannot be decoded",
+	CodeInvalidConfig:       "the network configuration is not valid",
 }
 
 func configError(code Code, where, what string) *Error {
@@ -65,49 +65,49 @@ func configError(code Code, where, what string) *Error {
 	return &Error{Code: code, Msg: configMessages[code], Details: what}
 }
 
-// mistyped is the fault of a value of another type than the wanted one.
-func (d *decoder) mistyped(at *place, value []byte, want string) {
-	d.fail(at, CodeDecode, "%s is no %s: write %s", shown(string(value)), want, map[string]string{
-		"text":    `it in quotes, like "text"`,
-		"boolean": "true or false",
-		"object":  `an object, like {"key": "value"}`,
-		"list":    `a list, like ["first", "second"]`,
+// typeError records that a value has another type than want.
+func (d *decoder) typeError(at *location, value []byte, want string) {
+	d.fail(at, CodeDecodingFailure, "%s is not %s: write %s", quoteShort(string(value)), want, map[string]string{
+		"a string":  `it in quotes, such as "text"`,
+		"a boolean": "true or false",
+		"an object": `an object such as {"key": "value"}`,
+		"an array":  `an array such as ["first", "second"]`,
 	}[want])
 }
 
-// document goes through the members of a document that is one object. Those
-// before a fault in its form are read.
-func (d *decoder) document(data []byte, each func(at *place, value []byte)) {
-	i := blank(data, 0)
-	if !is(data, i, '{') {
-		d.fail(nil, CodeDecode, "%s is no object: is the configuration on standard input?", shown(string(data)))
+// document calls each with the members of a document that is one object, up to the first
+// syntax error.
+func (d *decoder) document(data []byte, each func(at *location, value []byte)) {
+	i := skipSpace(data, 0)
+	if !hasByte(data, i, '{') {
+		d.fail(nil, CodeDecodingFailure, "%s is not an object: is the network configuration on standard input?", quoteShort(string(data)))
 		return
 	}
-	end, err := d.members(nil, data, i, each)
-	if end = blank(data, end); err == nil && end < len(data) {
-		err = &malformed{end, "more follows where the configuration has ended"}
+	end, err := d.scanObject(nil, data, i, each)
+	if end = skipSpace(data, end); err == nil && end < len(data) {
+		err = &syntaxError{end, "data after the end of the configuration"}
 	}
 	if err != nil {
-		d.fail(nil, CodeDecode, "%v", err)
+		d.fail(nil, CodeDecodingFailure, "%v", err)
 	}
 }
 
-func (d *decoder) members(up *place, b []byte, i int, each func(at *place, value []byte)) (int, error) {
-	at := &place{up: up}
-	return members(b, i, maxDepth, func(key, value []byte) {
+func (d *decoder) scanObject(up *location, b []byte, i int, each func(at *location, value []byte)) (int, error) {
+	at := &location{parent: up}
+	return scanObject(b, i, maxDepth, func(key, value []byte) {
 		at.key = unquote(key)
 		each(at, value)
 	})
 }
 
-// object goes through an object's members. One that is null is not there: so
-// Go's runtimes write what they have not set.
-func (d *decoder) object(at *place, value []byte, each func(at *place, value []byte)) {
+// object calls each with the members of an object. It skips a member that is null: runtimes
+// in Go write null for a field that is not set.
+func (d *decoder) object(at *location, value []byte, each func(at *location, value []byte)) {
 	if value[0] != '{' {
-		d.mistyped(at, value, "object")
+		d.typeError(at, value, "an object")
 		return
 	}
-	_, _ = d.members(at, value, 0, func(at *place, value []byte) { // its form was seen to
+	_, _ = d.scanObject(at, value, 0, func(at *location, value []byte) { // document has checked the syntax
 		if !isNull(value) {
 			each(at, value)
 		}
@@ -116,97 +116,97 @@ func (d *decoder) object(at *place, value []byte, each func(at *place, value []b
 
 func isNull(value []byte) bool { return value[0] == 'n' }
 
-// list goes through a list of so many elements at most.
-func (d *decoder) list(at *place, value []byte, most int, each func(at *place, value []byte)) {
+// array calls each with the elements of an array. More than limit elements are an error.
+func (d *decoder) array(at *location, value []byte, limit int, each func(at *location, value []byte)) {
 	if value[0] != '[' {
-		d.mistyped(at, value, "list")
+		d.typeError(at, value, "an array")
 		return
 	}
-	element := &place{up: at, index: -1}
-	_, _ = elements(value, 0, maxDepth, func(value []byte) {
-		if element.index++; element.index < most {
+	element := &location{parent: at, index: -1}
+	_, _ = scanArray(value, 0, maxDepth, func(value []byte) {
+		if element.index++; element.index < limit {
 			each(element, value)
 		}
 	})
-	if element.index >= most {
-		d.fail(at, CodeConfig, "%d are too many: at most %d are taken", element.index+1, most)
+	if element.index >= limit {
+		d.fail(at, CodeInvalidConfig, "has %d elements: write at most %d", element.index+1, limit)
 	}
 }
 
-func (d *decoder) text(at *place, value []byte) string {
+func (d *decoder) str(at *location, value []byte) string {
 	if value[0] != '"' {
-		d.mistyped(at, value, "text")
+		d.typeError(at, value, "a string")
 		return ""
 	}
 	return string(unquote(value))
 }
 
-// boolean gives the value, or what it was where it is none.
-func (d *decoder) boolean(at *place, value []byte, was bool) bool {
+// boolean returns the value, or fallback if it is not a boolean.
+func (d *decoder) boolean(at *location, value []byte, fallback bool) bool {
 	switch value[0] {
 	case 't':
 		return true
 	case 'f':
 		return false
 	}
-	d.mistyped(at, value, "boolean")
-	return was
+	d.typeError(at, value, "a boolean")
+	return fallback
 }
 
-// number is a whole number from 0 to most.
-func (d *decoder) number(at *place, value []byte, most uint64) uint64 {
+// number returns an integer from 0 to limit.
+func (d *decoder) number(at *location, value []byte, limit uint64) uint64 {
 	n, err := strconv.ParseUint(string(value), 10, 64)
 	switch {
 	case value[0] != '-' && !isDigit(value[0]):
-		d.fail(at, CodeDecode, "%s is no number: write one without quotes", shown(string(value)))
-	case err != nil || n > most:
-		d.fail(at, CodeConfig, "%s is out of range: write a whole number from 0 to %d", shown(string(value)), most)
+		d.fail(at, CodeDecodingFailure, "%s is not a number: write it without quotes", quoteShort(string(value)))
+	case err != nil || n > limit:
+		d.fail(at, CodeInvalidConfig, "%s is out of range: write an integer from 0 to %d", quoteShort(string(value)), limit)
 	default:
 		return n
 	}
 	return 0
 }
 
-// address is an IP address without a zone. IPv4 in IPv6 is IPv4.
-func (d *decoder) address(at *place, value []byte) netip.Addr {
-	return d.addressOf(at, d.text(at, value))
+// address returns an IP address without a zone. It returns an IPv4-mapped address as IPv4.
+func (d *decoder) address(at *location, value []byte) netip.Addr {
+	return d.parseAddress(at, d.str(at, value))
 }
 
-func (d *decoder) addressOf(at *place, text string) netip.Addr {
+func (d *decoder) parseAddress(at *location, text string) netip.Addr {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
-		d.fail(at, CodeConfig, `%s is no IP address: write one like "10.42.0.7" or "fd00::7"`, shown(text))
+		d.fail(at, CodeInvalidConfig, `%s is not an IP address: write one such as "10.42.0.7" or "fd00::7"`, quoteShort(text))
 		return netip.Addr{}
 	}
 	return a.Unmap()
 }
 
-// prefix is an address with the length of its network.
-func (d *decoder) prefix(at *place, value []byte) netip.Prefix {
-	text := d.text(at, value)
+// prefix returns an address with a prefix length.
+func (d *decoder) prefix(at *location, value []byte) netip.Prefix {
+	text := d.str(at, value)
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {
-		d.fail(at, CodeConfig, `%s is no network: write an address and the length of its prefix, like "10.42.0.0/24" or "fd00::/64"`, shown(text))
+		d.fail(at, CodeInvalidConfig, `%s is not in CIDR notation: write an address with a prefix length, such as "10.42.0.0/24" or "fd00::/64"`, quoteShort(text))
 		return netip.Prefix{}
 	}
 	return p
 }
 
-// subnet is a network's own address.
-func (d *decoder) subnet(at *place, value []byte) netip.Prefix {
+// subnet returns a prefix without host bits.
+func (d *decoder) subnet(at *location, value []byte) netip.Prefix {
 	p := d.prefix(at, value)
 	if p != p.Masked() {
-		d.fail(at, CodeConfig, `%s is an address in a network: write the network, "%v"`, shown(p.String()), p.Masked())
+		d.fail(at, CodeInvalidConfig, `%s has host bits: write the network, "%v"`, quoteShort(p.String()), p.Masked())
 		return netip.Prefix{}
 	}
 	return p
 }
 
-// mac is the MAC address of one interface.
-func (d *decoder) mac(at *place, text string) net.HardwareAddr {
+// mac returns a unicast Ethernet address.
+func (d *decoder) mac(at *location, text string) net.HardwareAddr {
 	mac, err := net.ParseMAC(text)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || [6]byte(mac) == [6]byte{} {
-		d.fail(at, CodeConfig, `%s is no MAC address of an interface: write six bytes, the first of them even, like "0a:58:0a:2a:00:07"`, shown(text))
+		d.fail(at, CodeInvalidConfig, `%s is not a unicast MAC address: write six bytes, the first one even, such as "0a:58:0a:2a:00:07"`, quoteShort(text))
 		return nil
 	}
 	return mac

@@ -5,41 +5,39 @@ import (
 	"strconv"
 )
 
-// Code says what kind of error it is. The specification keeps those below 100
-// for itself.
+// Code is the kind of an error. The specification reserves the codes below 100.
 type Code uint
 
-// The codes of the specification, and the one that libcni has for any other
-// error.
+// The codes of the specification, and the one of libcni for all other errors.
 const (
-	CodeVersion      Code = 1  // the version of the configuration is not spoken
-	CodeUnsupported  Code = 2  // a field of the configuration asks for what there is not
-	CodeUnknown      Code = 3  // there is no such container, and nothing to clean up
-	CodeEnvironment  Code = 4  // a CNI_ variable is missing or wrong
-	CodeIO           Code = 5  // reading or writing
-	CodeDecode       Code = 6  // no JSON, or of another type
-	CodeConfig       Code = 7  // a value of the configuration is wrong
-	CodeTryAgain     Code = 11 // it will pass: to be called again later
-	CodeUnavailable  Code = 50 // STATUS: no container can be attached
-	CodeDisconnected Code = 51 // STATUS: nor may those be connected that are
-	CodeInternal     Code = 999
+	CodeIncompatibleVersion Code = 1  // the version of the configuration is not supported
+	CodeUnsupportedField    Code = 2  // a field of the configuration is not supported
+	CodeUnknownContainer    Code = 3  // the container is unknown and has nothing to tear down
+	CodeInvalidEnvironment  Code = 4  // a CNI_ variable is missing or invalid
+	CodeIOFailure           Code = 5  // an error of reading or writing
+	CodeDecodingFailure     Code = 6  // the JSON is invalid, or a value has another type
+	CodeInvalidConfig       Code = 7  // a value of the configuration is invalid
+	CodeTryAgainLater       Code = 11 // the condition is temporary: the runtime should retry
+	CodePluginNotAvailable  Code = 50 // STATUS: no container can be attached
+	CodeLimitedConnectivity Code = 51 // STATUS: and attached containers may have no connectivity
+	CodeInternal            Code = 999
 )
 
-// maxShown is how much is said of what was given, in bytes.
-const maxShown = 64
+// maxQuoted is the maximum length of an input that an error quotes, in bytes.
+const maxQuoted = 64
 
-// Error is an error that a runtime is told the kind of.
+// Error is an error with a code for the runtime.
 type Error struct {
 	Code Code
 	// Msg is short, and the same for all errors of a kind.
 	Msg string
-	// Details say what, where, why and what to do about it; they may be "".
+	// Details has the location, the cause and the remedy. It may be "".
 	Details string
-	// Err is the cause, if there is one. Its text is no part of Msg or Details.
+	// Err is the cause, or nil. Its text is not in Msg or Details.
 	Err error
 }
 
-// Error is all that it says.
+// Error returns the message, the details and the cause.
 func (e *Error) Error() string {
 	text := e.Msg
 	if e.Details != "" {
@@ -51,12 +49,12 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// told takes an error apart for the runtime. What wraps an Error is told along
-// with it.
-func told(err error) (code Code, msg, details string) {
+// errorFields returns the fields of an error for the runtime. If err wraps an Error, the
+// details are the whole text of err.
+func errorFields(err error) (code Code, msg, details string) {
 	e, ok := errors.AsType[*Error](err)
 	switch {
 	case !ok:
@@ -64,38 +62,38 @@ func told(err error) (code Code, msg, details string) {
 	case e.Error() != err.Error():
 		return e.Code, e.Msg, err.Error()
 	case e.Err != nil:
-		return e.Code, e.Msg, joined(e.Details, e.Err.Error())
+		return e.Code, e.Msg, joinText(e.Details, e.Err.Error())
 	}
 	return e.Code, e.Msg, e.Details
 }
 
-// appendError writes an error for the runtime.
+// appendError appends an error in the format of CNI.
 func appendError(dst []byte, version string, err error) []byte {
-	code, msg, details := told(err)
+	code, msg, details := errorFields(err)
 	dst = append(dst, `{"cniVersion":`...)
-	dst = appendText(dst, version)
+	dst = appendString(dst, version)
 	dst = append(dst, `,"code":`...)
 	dst = strconv.AppendUint(dst, uint64(code), 10)
 	dst = append(dst, `,"msg":`...)
-	dst = appendText(dst, msg)
+	dst = appendString(dst, msg)
 	if details != "" {
 		dst = append(dst, `,"details":`...)
-		dst = appendText(dst, details)
+		dst = appendString(dst, details)
 	}
 	return append(dst, "}\n"...)
 }
 
-func joined(a, b string) string {
+func joinText(a, b string) string {
 	if a == "" {
 		return b
 	}
 	return a + ": " + b
 }
 
-// shown quotes what was given, cut where it is long.
-func shown(text string) string {
-	if len(text) > maxShown {
-		return strconv.Quote(text[:maxShown]) + "…"
+// quoteShort quotes an input, truncated to maxQuoted bytes.
+func quoteShort(text string) string {
+	if len(text) > maxQuoted {
+		return strconv.Quote(text[:maxQuoted]) + "…"
 	}
 	return strconv.Quote(text)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzConfig sees to it that whatever is on standard input is answered in JSON,
-// and that what the network is handed keeps what Config and Attachment promise.
+// FuzzConfig checks that the output is JSON for any standard input, and that the Network
+// receives only what Config and Attachment permit.
 func FuzzConfig(f *testing.F) {
-	f.Add(sound + "}")
-	f.Add(sound + `,"runtimeConfig":{"portMappings":[{"HostPort":1,"containerPort":2,"protocol":"udp","hostIP":"::1"}],"ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01","bandwidth":{"egressRate":1}}}`)
-	f.Add(sound + `,"mtu":1400,"direct":["fd00::/8"],"stateDir":"/a","bridge":"b","args":{"cni":{"ips":["fd00::1"]}},"prevResult":{"ips":[{"address":"10.0.0.2/8"}]}}`)
-	f.Add(sound + `,"cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}],"cni.dev/attachments":null}`)
+	f.Add(validConfig + "}")
+	f.Add(validConfig + `,"runtimeConfig":{"portMappings":[{"HostPort":1,"containerPort":2,"protocol":"udp","hostIP":"::1"}],"ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01","bandwidth":{"egressRate":1}}}`)
+	f.Add(validConfig + `,"mtu":1400,"direct":["fd00::/8"],"stateDir":"/a","bridge":"b","args":{"cni":{"ips":["fd00::1"]}},"prevResult":{"ips":[{"address":"10.0.0.2/8"}]}}`)
+	f.Add(validConfig + `,"cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}],"cni.dev/attachments":null}`)
 	f.Fuzz(func(t *testing.T, stdin string) {
 		for _, v := range []verb{add, del, check, gc, status, version} {
 			n := &fake{}
@@ -30,13 +30,13 @@ func FuzzConfig(f *testing.F) {
 			if got.stdout != "" && !json.Valid([]byte(got.stdout)) {
 				t.Fatalf("%s answers %q", v, got.stdout)
 			}
-			promised(t, v, n)
+			checkPromises(t, v, n)
 		}
 	})
 }
 
-// promised sees to what is promised of what a network is called with.
-func promised(t *testing.T, v verb, n *fake) {
+// checkPromises checks the documented properties of the arguments of a Network.
+func checkPromises(t *testing.T, v verb, n *fake) {
 	t.Helper()
 	c := n.config
 	if v != version && n.calls != nil && (!isInterface(c.Bridge) || c.StateDir[0] != '/' || c.MTU < 0 || c.MTU > maxMTU || len(c.Ranges) > maxRanges) {
@@ -74,7 +74,7 @@ func FuzzArguments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		a, err := readArguments(text)
 		for _, name := range []string{a.pod.Namespace, a.pod.Name, a.pod.UID} {
-			if len(name) > maxArgument || !isText(name) || strings.ContainsAny(name, "/ ") {
+			if len(name) > maxArgument || !noControlChars(name) || strings.ContainsAny(name, "/ ") {
 				t.Fatalf("%q gives %q", text, name)
 			}
 		}
@@ -87,14 +87,14 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// FuzzPreviousResult sees to it that a result that is taken is written and read
-// again as the same in each version.
+// FuzzPreviousResult checks that an accepted result is unchanged after it was written and
+// read in each version.
 func FuzzPreviousResult(f *testing.F) {
 	f.Add(`{}`)
 	f.Add(string(bytes.TrimSpace(appendResult(nil, spec110, new(full())))))
 	f.Add(string(bytes.TrimSpace(appendResult(nil, spec031, new(full())))))
 	f.Fuzz(func(t *testing.T, text string) {
-		end, err := scan([]byte(text), 0, maxDepth)
+		end, err := scanValue([]byte(text), 0, maxDepth)
 		if err != nil || end != len(text) {
 			return // as the document's own form it is not let through
 		}
@@ -103,7 +103,7 @@ func FuzzPreviousResult(f *testing.F) {
 			return
 		}
 		for v := range versions {
-			out := bytes.TrimSpace(appendResult(nil, spec(v), r))
+			out := bytes.TrimSpace(appendResult(nil, specVersion(v), r))
 			if !json.Valid(out) {
 				t.Fatalf("written as %s", out)
 			}
@@ -111,7 +111,7 @@ func FuzzPreviousResult(f *testing.F) {
 			if fault != nil {
 				t.Fatalf("%s: %v", out, fault)
 			}
-			if diff := cmp.Diff(heard(spec(v), *r), *back, compare); diff != "" {
+			if diff := cmp.Diff(expected(specVersion(v), *r), *back, compare); diff != "" {
 				t.Fatalf("%s\n-want +got:\n%s", out, diff)
 			}
 		}
@@ -120,7 +120,7 @@ func FuzzPreviousResult(f *testing.F) {
 
 func FuzzConflist(f *testing.F) {
 	for _, c := range conflists() {
-		out, err := Conflist(c, "pods", Newest)
+		out, err := Conflist(c, "pods", NewestVersion)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func FuzzConflist(f *testing.F) {
 	})
 }
 
-// runtimes is what containerd hands over for a pod with a port.
+// runtimes is the configuration that containerd passes for a pod with a port.
 const runtimes = `{"bridge":"tinylet0","cniVersion":"1.0.0","direct":["10.42.0.0/16"],"hairpin":true,"masquerade":true,"mtu":0,"name":"tinylet",` +
 	`"promiscuous":false,"ranges":[{"subnet":"10.42.3.0/24"}],"runtimeConfig":{"portMappings":[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":""}]},` +
 	`"stateDir":"/run/tinylet/cni","type":"tinylet-cni"}`

@@ -5,81 +5,82 @@ import (
 	"net/netip"
 )
 
-// LoopbackType is the name of the plugin that brings the loopback interface of
-// a container up. containerd calls it for each sandbox, unless its CRI plugin
-// has use_internal_loopback, with the interface name lo.
+// LoopbackType is the type of the plugin that sets the loopback interface of a container
+// up. containerd calls it for each sandbox with the interface name lo, unless
+// use_internal_loopback of its CRI plugin is set.
 const LoopbackType = "loopback"
 
-// RunLoopback answers a call of the loopback plugin and returns the exit code of
-// the process, 0 or 1. up brings the loopback interface in the network
-// namespace at a path up; isUp reports whether it is. DEL, GC and STATUS do
-// nothing: the interface goes with its namespace.
+// RunLoopback executes a call of the loopback plugin and returns the exit code of the
+// process, 0 or 1. up sets the loopback interface in the network namespace at a path up;
+// isUp reports whether it is up. DEL, GC and STATUS do nothing: the kernel removes the
+// interface with its namespace.
 func (c Call) RunLoopback(up func(netns string) error, isUp func(netns string) (bool, error)) (exit int) {
-	return c.answer(readLoopback, func(t *task) ([]byte, error) { return t.actLoopback(up, isUp) })
+	return c.run(parseLoopback, func(i *invocation) ([]byte, error) { return i.runLoopback(up, isUp) })
 }
 
-// readLoopback reads what the loopback plugin needs of a document: the version
-// and a previous result. All other fields belong to other plugins.
-func readLoopback(data []byte) (*request, error) {
+// parseLoopback parses the fields of the loopback plugin: the version and the previous
+// result. All other fields belong to other plugins.
+func parseLoopback(data []byte) (*request, error) {
 	d := &decoder{}
 	r := &request{}
-	d.document(data, func(at *place, value []byte) {
+	d.document(data, func(at *location, value []byte) {
 		switch string(at.key) {
 		case "cniVersion":
-			r.config.CNIVersion = d.text(at, value)
+			r.config.CNIVersion = d.str(at, value)
 		case "prevResult":
 			if !isNull(value) {
-				r.prev = value
+				r.prevResult = value
 			}
 		}
 	})
-	if d.fault != nil {
-		return r, d.fault
+	if d.err != nil {
+		return r, d.err
 	}
 	return r, nil
 }
 
-func (t *task) actLoopback(up func(string) error, isUp func(string) (bool, error)) ([]byte, error) {
-	switch t.verb {
+func (i *invocation) runLoopback(up func(string) error, isUp func(string) (bool, error)) ([]byte, error) {
+	switch i.verb {
 	case add, check:
-		if t.fault != nil {
-			return nil, t.fault
+		if i.configErr != nil {
+			return nil, i.configErr
 		}
-		if err := speaks(t.verb, t.config.CNIVersion); err != nil {
+		if err := checkVersion(i.verb, i.config.CNIVersion); err != nil {
 			return nil, err
 		}
-		e, fault := readEnvironment(t.env, t.verb)
-		if fault != nil {
-			return nil, fault
+		e, envErr := readEnvironment(i.env, i.verb)
+		if envErr != nil {
+			return nil, envErr
 		}
-		if t.verb == check {
+		if i.verb == check {
 			return nil, checkLoopback(e.netns, isUp)
 		}
 		if err := up(e.netns); err != nil {
 			return nil, err
 		}
-		if t.prev != nil {
-			return append(append(make([]byte, 0, len(t.prev)+1), t.prev...), '\n'), nil
+		if i.prevResult != nil {
+			return append(append(make([]byte, 0, len(i.prevResult)+1), i.prevResult...), '\n'), nil
 		}
-		s, _ := specOf(t.config.CNIVersion)
-		return appendResult(nil, s, loopbackResult(e.netns)), nil
+		v, _ := parseVersion(i.config.CNIVersion)
+		return appendResult(nil, v, loopbackResult(e.netns)), nil
 	case version:
-		return appendVersions(nil, t.config.CNIVersion), nil
+		return appendVersions(nil, i.config.CNIVersion), nil
 	case del, gc, status:
 		return nil, nil
 	}
-	return nil, environmentError(invalid("CNI_COMMAND", string(t.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
+	return nil, environmentError(invalidVariable("CNI_COMMAND", string(i.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
 }
 
 func checkLoopback(netns string, isUp func(string) (bool, error)) error {
-	is, err := isUp(netns)
-	if err == nil && !is {
-		err = &Error{Code: CodeIO, Msg: "the loopback interface is down"}
+	up, err := isUp(netns)
+	if err == nil && !up {
+		err = &Error{Code: CodeIOFailure, Msg: "the loopback interface is down"}
 	}
 	return err
 }
 
-// loopbackResult is what the kernel gives a loopback interface that is up.
+// loopbackResult returns the addresses that the kernel assigns to a loopback interface that
+// is up.
 func loopbackResult(netns string) *Result {
 	return &Result{
 		Interfaces: []Interface{{Name: "lo", MAC: make(net.HardwareAddr, 6), Sandbox: netns}},

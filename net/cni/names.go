@@ -2,12 +2,12 @@ package cni
 
 import "unicode"
 
-// maxName is the longest name of a container or a network: with the other names
-// in it, that of a file still fits into the 255 bytes that Linux has for it.
+// maxName is the maximum length of the name of a container or network. A file name that
+// contains it together with other names then fits into the 255 bytes of Linux.
 const maxName = 200
 
-// isName is whether a text names a container or a network: a letter or a digit,
-// and any of these and ._- behind it.
+// isName reports whether a text is a name of a container or network: letters, digits and
+// ._-, beginning with a letter or a digit.
 func isName(text string) bool {
 	if text == "" || len(text) > maxName {
 		return false
@@ -21,10 +21,11 @@ func isName(text string) bool {
 	return true
 }
 
-const nameRule = "write letters, digits, dots, underscores and hyphens, a letter or a digit first, 200 at most"
+const nameRule = "write at most 200 letters, digits, dots, underscores and hyphens, beginning with a letter or digit"
 
-// isInterface is whether the kernel takes a text for an interface's name
-// (dev_valid_name in net/core/dev.c). Control characters it would take.
+// isInterface reports whether the kernel accepts a text as an interface name
+// (dev_valid_name in net/core/dev.c). It also rejects control characters, which the kernel
+// accepts.
 func isInterface(text string) bool {
 	if text == "" || len(text) > 15 || text == "." || text == ".." {
 		return false
@@ -37,4 +38,4 @@ func isInterface(text string) bool {
 	return true
 }
 
-const interfaceRule = `write 1 to 15 bytes without "/", ":" and spaces`
+const interfaceRule = `write 1 to 15 bytes without "/", ":" or spaces`

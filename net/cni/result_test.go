@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-var update = flag.Bool("update", false, "write the golden results anew")
+var update = flag.Bool("update", false, "rewrite the golden results")
 
 var compare = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
@@ -21,7 +21,7 @@ var compare = cmp.Options{
 	cmpopts.EquateEmpty(),
 }
 
-// full has all that a result can have.
+// full returns a result with all fields.
 func full() Result {
 	return Result{
 		Interfaces: []Interface{
@@ -43,8 +43,8 @@ func full() Result {
 	}
 }
 
-// heard is what a version says of a result.
-func heard(v spec, r Result) Result {
+// expected returns the fields of a result that a version has.
+func expected(v specVersion, r Result) Result {
 	if v < spec110 {
 		for i := range r.Interfaces {
 			r.Interfaces[i].MTU = 0
@@ -60,7 +60,7 @@ func TestResultOfEachVersion(t *testing.T) {
 	for i, v := range versions {
 		t.Run(v, func(t *testing.T) {
 			f := &fake{result: full()}
-			got := f.call(t, "COMMAND=ADD", strings.Replace(sound, "1.1.0", v, 1)+"}")
+			got := f.call(t, "COMMAND=ADD", strings.Replace(validConfig, "1.1.0", v, 1)+"}")
 			if got.exit != 0 || got.stderr != "" {
 				t.Fatalf("exit %d, %s%s", got.exit, got.stdout, got.stderr)
 			}
@@ -81,7 +81,7 @@ func TestResultOfEachVersion(t *testing.T) {
 			if fault != nil {
 				t.Fatal(fault)
 			}
-			if diff := cmp.Diff(heard(spec(i), full()), *back, compare); diff != "" {
+			if diff := cmp.Diff(expected(specVersion(i), full()), *back, compare); diff != "" {
 				t.Errorf("what was written is not what is read (-want +got):\n%s", diff)
 			}
 		})
@@ -89,14 +89,14 @@ func TestResultOfEachVersion(t *testing.T) {
 }
 
 func TestEmptyResult(t *testing.T) {
-	got := (&fake{}).call(t, "COMMAND=ADD", sound+"}")
+	got := (&fake{}).call(t, "COMMAND=ADD", validConfig+"}")
 	want := `{"cniVersion":"1.1.0","interfaces":[],"ips":[],"routes":[],"dns":{}}` + "\n"
 	if got.exit != 0 || got.stdout != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
 }
 
-func TestResultWithoutSenseIsRefused(t *testing.T) {
+func TestInvalidResultIsRejected(t *testing.T) {
 	sense := netip.MustParsePrefix("10.42.0.7/24")
 	for name, r := range map[string]Result{
 		"no address":           {IPs: []IP{{Interface: NoInterface}}},
@@ -104,7 +104,7 @@ func TestResultWithoutSenseIsRefused(t *testing.T) {
 		"a negative interface": {IPs: []IP{{Address: sense, Interface: -2}}},
 		"no destination":       {Routes: []Route{{}}},
 	} {
-		got := (&fake{result: r}).call(t, "COMMAND=ADD", sound+"}")
+		got := (&fake{result: r}).call(t, "COMMAND=ADD", validConfig+"}")
 		if got.exit != 1 || !strings.Contains(got.stdout, `"code":999`) {
 			t.Errorf("%s: got %v", name, got)
 		}
@@ -127,26 +127,26 @@ func TestPreviousResults(t *testing.T) {
 			want: Result{Interfaces: []Interface{{Name: "ib0", MAC: net.HardwareAddr{0, 1, 2, 3, 4, 5, 6, 7}}}}},
 		"the last of two holds": {json: `{"interfaces":[{"name":"a"}],"interfaces":[{"name":"b"}]}`,
 			want: Result{Interfaces: []Interface{{Name: "b"}}}},
-		"another type":      {json: `[]`, err: `prevResult: "[]" is no object`},
-		"interface is text": {json: `{"interfaces":["eth0"]}`, err: `prevResult.interfaces[0]: "\"eth0\"" is no object`},
-		"no CIDR":           {json: `{"ips":[{"address":"10.0.0.2"}]}`, err: `prevResult.ips[0].address: "10.0.0.2" is no network`},
-		"no address":        {json: `{"ips":[{}]}`, err: `prevResult: the result has an address that is none`},
-		"beyond":            {json: `{"ips":[{"address":"10.0.0.2/8","interface":1}],"interfaces":[{}]}`, err: `interface 1 of 1`},
+		"another type":      {json: `[]`, err: `prevResult: "[]" is not an object`},
+		"interface is text": {json: `{"interfaces":["eth0"]}`, err: `prevResult.interfaces[0]: "\"eth0\"" is not an object`},
+		"no CIDR":           {json: `{"ips":[{"address":"10.0.0.2"}]}`, err: `prevResult.ips[0].address: "10.0.0.2" is not in CIDR notation`},
+		"no address":        {json: `{"ips":[{}]}`, err: `prevResult: result has an invalid address`},
+		"beyond":            {json: `{"ips":[{"address":"10.0.0.2/8","interface":1}],"interfaces":[{}]}`, err: `interface index 1 of 1 interfaces`},
 		"no MAC":            {json: `{"interfaces":[{"mac":"x"}]}`, err: `prevResult.interfaces[0].mac: "x"`},
 		"no gateway":        {json: `{"routes":[{"dst":"0.0.0.0/0","gw":"x"}]}`, err: `prevResult.routes[0].gw: "x"`},
 		"mtu":               {json: `{"routes":[{"dst":"0.0.0.0/0","mtu":-1}]}`, err: `prevResult.routes[0].mtu: "-1"`},
-		"too many":          {json: `{"routes":[` + strings.Repeat(`{"dst":"0.0.0.0/0"},`, maxParts) + `{}]}`, err: `prevResult.routes: 1025 are too many`},
+		"too many":          {json: `{"routes":[` + strings.Repeat(`{"dst":"0.0.0.0/0"},`, maxResultItems) + `{}]}`, err: `prevResult.routes: has 1025 elements`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
-			got := f.call(t, "COMMAND=CHECK", sound+`,"prevResult":`+test.json+"}")
+			got := f.call(t, "COMMAND=CHECK", validConfig+`,"prevResult":`+test.json+"}")
 			if test.err != "" {
 				if msg := failure(t, got).Details; got.exit != 1 || !strings.Contains(msg, test.err) {
 					t.Errorf("got %q, want %q in it", msg, test.err)
 				}
 				return
 			}
-			if got != (said{}) || f.prev == nil {
+			if got != (output{}) || f.prev == nil {
 				t.Fatalf("got %v", got)
 			}
 			if diff := cmp.Diff(test.want, *f.prev, compare); diff != "" {

@@ -13,7 +13,7 @@ var documents = []string{
 	`{}`, `{"a":1}`, `{"a":1,}`, `{"a"}`, `{a:1}`, `{"a":}`, `{"a":1 "b":2}`, `{`, `{"a":{"b":[null]}}`, `{} {}`, ` { "a" : 1 , "b" : 2 } `,
 }
 
-// depth is how deep a text may be nested.
+// depth returns an upper bound of the nesting of a text.
 func depth(text []byte) (most int) {
 	deep := 0
 	for _, c := range text {
@@ -28,12 +28,12 @@ func depth(text []byte) (most int) {
 	return most
 }
 
-// agrees holds the scanner against encoding/json.
+// agrees compares the scanner with encoding/json.
 func agrees(t *testing.T, data []byte) {
 	t.Helper()
-	start := blank(data, 0)
-	end, err := scan(data, start, maxDepth)
-	ok := err == nil && blank(data, end) == len(data)
+	start := skipSpace(data, 0)
+	end, err := scanValue(data, start, maxDepth)
+	ok := err == nil && skipSpace(data, end) == len(data)
 	if want := json.Valid(data); ok != want && depth(data) < maxDepth {
 		t.Fatalf("%q is JSON: %v, want %v (%v)", data, ok, want, err)
 	}
@@ -48,7 +48,7 @@ func agrees(t *testing.T, data []byte) {
 		t.Fatalf("%q says %q, want %q", data, got, want)
 	}
 	var again string
-	if err := json.Unmarshal(appendText(nil, string(data)), &again); err != nil || again != strings.ToValidUTF8(string(data), "\ufffd") && !strings.Contains(again, "\ufffd") {
+	if err := json.Unmarshal(appendString(nil, string(data)), &again); err != nil || again != strings.ToValidUTF8(string(data), "\ufffd") && !strings.Contains(again, "\ufffd") {
 		t.Fatalf("%q is written so that it says %q: %v", data, again, err)
 	}
 }
@@ -69,7 +69,7 @@ func FuzzScan(f *testing.F) {
 func TestNesting(t *testing.T) {
 	for deep, ok := range map[int]bool{maxDepth: true, maxDepth + 1: false, 1 << 20: false} {
 		text := strings.Repeat("[", deep) + strings.Repeat("]", deep)
-		if _, err := scan([]byte(text), 0, maxDepth); (err == nil) != ok {
+		if _, err := scanValue([]byte(text), 0, maxDepth); (err == nil) != ok {
 			t.Errorf("%d deep: %v", deep, err)
 		}
 	}

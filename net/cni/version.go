@@ -1,57 +1,57 @@
 package cni
 
-// spec is a version of the specification, in order.
-type spec int
+// specVersion is a supported version of the specification. Newer versions are greater.
+type specVersion int
 
-// The versions whose results are told apart. 0.1.0 and 0.2.0 have results of
-// another kind, which no runtime of today asks for.
+// The supported versions. The results of 0.1.0 and 0.2.0 have another format, which no
+// current runtime requests.
 const (
-	spec030 spec = iota
+	spec030 specVersion = iota
 	spec031
 	spec040 // CHECK
 	spec100 // an address without its IP version
 	spec110 // GC, STATUS, and more about interfaces and routes
 )
 
-// Newest is the newest version that is spoken.
-const Newest = "1.1.0"
+// NewestVersion is the newest supported version.
+const NewestVersion = "1.1.0"
 
-// DefaultVersion is what Conflist writes unless told otherwise: containerd 1.7
-// is built with libcni 1.1.2, which does not know 1.1.0, containerd 2.0 with
-// 1.2.3 and 2.1 with 1.3.0, which do.
+// DefaultVersion is the default version of Conflist. containerd 1.7 is built with libcni
+// 1.1.2, which does not support 1.1.0; containerd 2.0 with 1.2.3 and 2.1 with 1.3.0, which
+// do.
 const DefaultVersion = "1.0.0"
 
-var versions = [...]string{spec030: "0.3.0", spec031: "0.3.1", spec040: "0.4.0", spec100: "1.0.0", spec110: Newest}
+var versions = [...]string{spec030: "0.3.0", spec031: "0.3.1", spec040: "0.4.0", spec100: "1.0.0", spec110: NewestVersion}
 
-// specOf finds a version; it may be unknown.
-func specOf(version string) (spec, bool) {
-	for i, v := range &versions {
-		if v == version {
-			return spec(i), true
+// parseVersion returns a version. ok is false if it is not supported.
+func parseVersion(version string) (v specVersion, ok bool) {
+	for i, text := range &versions {
+		if text == version {
+			return specVersion(i), true
 		}
 	}
 	return 0, false
 }
 
-// appendVersions writes the answer to VERSION in the version that was asked in,
-// which need not be among those spoken.
-func appendVersions(dst []byte, asked string) []byte {
-	if !isVersion(asked) {
-		asked = Newest
+// appendVersions appends the result of VERSION. Its version is the requested one, which
+// need not be supported.
+func appendVersions(dst []byte, requested string) []byte {
+	if !isVersion(requested) {
+		requested = NewestVersion
 	}
 	dst = append(dst, `{"cniVersion":`...)
-	dst = appendText(dst, asked)
+	dst = appendString(dst, requested)
 	dst = append(dst, `,"supportedVersions":[`...)
 	for i, v := range &versions {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendText(dst, v)
+		dst = appendString(dst, v)
 	}
 	return append(dst, "]}\n"...)
 }
 
-// isVersion is whether a text looks like a version.
+// isVersion reports whether a text consists of digits and dots.
 func isVersion(text string) bool {
 	if text == "" || len(text) > 32 {
 		return false

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// appendText writes a text for JSON. What is no UTF-8 becomes U+FFFD.
-func appendText(dst []byte, text string) []byte {
+// appendString appends a JSON string. It replaces invalid UTF-8 by U+FFFD.
+func appendString(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	for _, r := range text {
@@ -23,8 +23,8 @@ func appendText(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// appendSet writes a member, unless it is 0, which is not set.
-func appendSet(dst []byte, member string, n uint32) []byte {
+// appendNonZero appends a member if n is not 0. member is the text before the number.
+func appendNonZero(dst []byte, member string, n uint32) []byte {
 	if n == 0 {
 		return dst
 	}
@@ -35,7 +35,8 @@ func appendNumber(dst []byte, member string, n uint32) []byte {
 	return strconv.AppendUint(append(dst, member...), uint64(n), 10)
 }
 
-// appendAddress writes a member, unless there is no address.
+// appendAddress appends a member if the address is valid. member is the text before the
+// address, with the opening quote.
 func appendAddress(dst []byte, member string, a netip.Addr) []byte {
 	if !a.IsValid() {
 		return dst
@@ -43,8 +44,8 @@ func appendAddress(dst []byte, member string, a netip.Addr) []byte {
 	return append(a.AppendTo(append(dst, member...)), '"')
 }
 
-// comma stands before each element but the first.
-func comma(dst []byte, i int) []byte {
+// appendComma appends a comma before each element except the first.
+func appendComma(dst []byte, i int) []byte {
 	if i == 0 {
 		return dst
 	}

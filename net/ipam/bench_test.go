@@ -6,7 +6,7 @@ import (
 )
 
 // The first lease costs what the thousandth does.
-func BenchmarkTakeRelease(b *testing.B) {
+func BenchmarkAllocateRelease(b *testing.B) {
 	for _, held := range []int{0, 200, 1000} {
 		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
 			benchmark(b, held, "10.42.0.0/16")
@@ -19,37 +19,37 @@ func benchmark(b *testing.B, held int, prefix string) {
 	s := open(b, b.TempDir(), "a")
 	net := ranges(prefix)
 	for i := range held {
-		take(b, s, Request{Owner: fmt.Sprint("held", i), Ranges: net})
+		allocate(b, s, Request{Owner: fmt.Sprint("held", i), Ranges: net})
 	}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
 		i++
 		owner := fmt.Sprint(i)
-		take(b, s, Request{Owner: owner, Ranges: net})
+		allocate(b, s, Request{Owner: owner, Ranges: net})
 		if _, _, err := s.Release(owner); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func BenchmarkTakeAgain(b *testing.B) {
+func BenchmarkAllocateAgain(b *testing.B) {
 	s := open(b, b.TempDir(), "a")
 	r := Request{Owner: "o", Ranges: ranges("10.42.0.0/24", "fd00::/64")}
 	b.ReportAllocs()
 	for b.Loop() {
-		take(b, s, r)
+		allocate(b, s, r)
 	}
 }
 
-func BenchmarkAmend(b *testing.B) {
+func BenchmarkSetDetail(b *testing.B) {
 	s := open(b, b.TempDir(), "a")
-	take(b, s, Request{Owner: "o", Ranges: ranges("10.42.0.0/24")})
+	allocate(b, s, Request{Owner: "o", Ranges: ranges("10.42.0.0/24")})
 	detail := make([]byte, 200)
 	b.ReportAllocs()
 	for b.Loop() {
 		detail[0]++
-		if err := s.Amend("o", detail); err != nil {
+		if err := s.SetDetail("o", detail); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -68,22 +68,22 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-func BenchmarkAll(b *testing.B) {
+func BenchmarkList(b *testing.B) {
 	s := open(b, b.TempDir(), "a")
 	for i := range 200 {
-		take(b, s, Request{Owner: fmt.Sprint(i), Ranges: ranges("10.42.0.0/16")})
+		allocate(b, s, Request{Owner: fmt.Sprint(i), Ranges: ranges("10.42.0.0/16")})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		all(b, s)
+		leases(b, s)
 	}
 }
 
-// Where nothing is to be done, Collect costs what All does and the links.
+// Collect without anything to free costs what List does, and reads the links in addition.
 func BenchmarkCollect(b *testing.B) {
 	s := open(b, b.TempDir(), "a")
 	for i := range 200 {
-		take(b, s, Request{Owner: fmt.Sprint(i), Ranges: ranges("10.42.0.0/16")})
+		allocate(b, s, Request{Owner: fmt.Sprint(i), Ranges: ranges("10.42.0.0/16")})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -93,18 +93,18 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// What a full range costs whoever asks for more.
+// The cost of Allocate if the range is exhausted.
 func BenchmarkExhausted(b *testing.B) {
 	s := open(b, b.TempDir(), "a")
 	r := Request{Ranges: ranges("10.42.0.0/24")}
 	for i := range 253 {
 		r.Owner = fmt.Sprint(i)
-		take(b, s, r)
+		allocate(b, s, r)
 	}
 	r.Owner = "late"
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.Take(r); err == nil {
+		if _, err := s.Allocate(r); err == nil {
 			b.Fatal("took one")
 		}
 	}

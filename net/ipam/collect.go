@@ -13,43 +13,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Collect frees the leases that keep refuses, those of earlier boots, and what
-// killed processes left, and returns the leases among them, sorted by address.
-// What somebody is at work on is left for the next time. A nil keep refuses
-// none.
+// Collect frees the leases for which keep returns false, those of earlier boots and what
+// killed processes have left. It returns the freed leases, sorted by address. It skips
+// owners that another call has locked. A nil keep keeps all leases of this boot.
 //
-// keep is asked with no lock held, and may itself tear down what hangs on a
-// lease before it refuses it; it is not asked about leases of earlier boots.
-// A lease may have been made after keep's caller listed the pods: whoever
-// collects while pods are started keeps what is newer than its list.
+// keep is called without a lock, and not for leases of earlier boots. Before it returns
+// false it may remove what uses the lease. A lease may be newer than the list of pods that
+// keep uses: a caller that collects while pods start must keep leases that are newer than
+// its list.
 //
-// An error of one does not keep the others from being freed.
+// Collect continues after an error.
 func (s *Store) Collect(keep func(Lease) bool) (gone []Lease, err error) {
-	gone, errOld := s.collectBoots()
-	now, errNow := s.collectNow(keep)
-	gone = append(gone, now...)
+	gone, errOld := s.removeOldBoots()
+	current, errCurrent := s.collectCurrent(keep)
+	gone = append(gone, current...)
 	slices.SortFunc(gone, byAddress)
-	if err := errors.Join(errOld, errNow); err != nil {
+	if err := errors.Join(errOld, errCurrent); err != nil {
 		return gone, fmt.Errorf("collect leases: %w", err)
 	}
 	return gone, nil
 }
 
-// collectNow does so for this boot.
-func (s *Store) collectNow(keep func(Lease) bool) (gone []Lease, err error) {
-	claims, errLinks := s.claims()
+// collectCurrent is Collect for the leases of this boot.
+func (s *Store) collectCurrent(keep func(Lease) bool) (gone []Lease, err error) {
+	reserved, errLinks := s.reservations()
+	if reserved == nil {
+		return nil, errLinks
+	}
 	errs := []error{errLinks}
-	names, err := list(s.owners)
+	names, err := readNames(s.owners)
 	if err != nil {
 		return nil, errors.Join(err, errLinks)
 	}
 	for _, name := range names {
-		if name = strings.TrimSuffix(name, newSuffix); isName(name) && claims[name] == nil {
-			claims[name] = []netip.Addr{}
+		if name = strings.TrimSuffix(name, tempSuffix); isFileName(name) && reserved[name] == nil {
+			reserved[name] = []netip.Addr{}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(claims)) {
-		l, err := s.collectOwner(name, claims[name], slices.Contains(names, name+newSuffix), keep)
+	for _, name := range slices.Sorted(maps.Keys(reserved)) {
+		l, err := s.collectOwner(name, reserved[name], slices.Contains(names, name+tempSuffix), keep)
 		if err == nil && l.Owner != "" {
 			gone = append(gone, l)
 		}
@@ -58,19 +60,20 @@ func (s *Store) collectNow(keep func(Lease) bool) (gone []Lease, err error) {
 	return gone, errors.Join(errs...)
 }
 
-// collectOwner frees what an owner should not have and returns the lease that
-// it lost.
-func (s *Store) collectOwner(name string, claims []netip.Addr, litter bool, keep func(Lease) bool) (Lease, error) {
-	asked, err := s.look(name)
+// collectOwner frees the addresses of an owner that are in no valid lease, and the lease
+// if keep returns false for it. It returns the freed lease. temp means that the owner has
+// a temporary file.
+func (s *Store) collectOwner(name string, reserved []netip.Addr, temp bool, keep func(Lease) bool) (Lease, error) {
+	checked, err := s.get(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Lease{}, err
 	}
-	refused := err == nil && keep != nil && !keep(asked)
-	if err == nil && !refused && !litter && len(without(claims, asked.Addresses)) == 0 {
+	rejected := err == nil && keep != nil && !keep(checked)
+	if err == nil && !rejected && !temp && len(difference(reserved, checked.Addresses)) == 0 {
 		return Lease{}, nil
 	}
 	o, err := s.lock(name, os.O_CREATE, unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, errBusy) {
+	if errors.Is(err, errLocked) {
 		return Lease{}, nil
 	}
 	if err != nil {
@@ -78,33 +81,33 @@ func (s *Store) collectOwner(name string, claims []netip.Addr, litter bool, keep
 	}
 	defer o.close()
 	s.did("locked to collect")
-	if litter {
-		if err := o.removeLitter(); err != nil {
+	if temp {
+		if err := o.removeTemp(); err != nil {
 			return Lease{}, err
 		}
 	}
-	l, living, err := o.held()
+	l, valid, err := o.current()
 	if err != nil {
 		return Lease{}, err
 	}
-	if living && !(refused && l.same(asked)) {
-		_, err := o.unclaim(without(claims, l.Addresses))
+	if valid && !(rejected && l.same(checked)) {
+		_, err := o.free(difference(reserved, l.Addresses))
 		return Lease{}, err
 	}
-	freed, err := o.clear(append(claims, without(l.Addresses, claims)...))
-	// Of what a killed Release left, others may have the rest by now.
-	l.Addresses = without(l.Addresses, without(l.Addresses, freed))
+	freed, err := o.remove(append(reserved, difference(l.Addresses, reserved)...))
+	// Other owners may have the addresses that a killed Release has freed.
+	l.Addresses = difference(l.Addresses, difference(l.Addresses, freed))
 	return l, err
 }
 
-// collectBoots removes the folders of earlier boots.
-func (s *Store) collectBoots() (gone []Lease, err error) {
+// removeOldBoots removes the directories of earlier boots and returns their leases.
+func (s *Store) removeOldBoots() (gone []Lease, err error) {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	names, err := list(root)
+	names, err := readNames(root)
 	if err != nil {
 		return nil, err
 	}
@@ -114,20 +117,20 @@ func (s *Store) collectBoots() (gone []Lease, err error) {
 		if !ok || boot == s.boot || !isBootID(boot) {
 			continue
 		}
-		gone = append(gone, s.leasesOf(boot)...)
+		gone = append(gone, s.leasesOfBoot(boot)...)
 		errs = append(errs, root.RemoveAll(name))
 	}
 	return gone, errors.Join(errs...)
 }
 
-// leasesOf are what can be read of an earlier boot's leases.
-func (s *Store) leasesOf(boot string) []Lease {
+// leasesOfBoot returns the readable leases of an earlier boot.
+func (s *Store) leasesOfBoot(boot string) []Lease {
 	old, err := openBoot(s.dir, boot)
 	if err != nil {
 		return nil
 	}
 	defer old.Close()
-	// What a power cut tore has no lease to tell of.
-	all, _ := old.All()
+	// A power cut may have damaged files.
+	all, _ := old.List()
 	return all
 }

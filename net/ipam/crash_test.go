@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// killed runs a call and ends it after n steps as kill -9 does: nothing more
-// is done, but what was open is closed. It returns the step, "" when the call
-// came to its end.
+// killed runs a call and ends it after n steps as SIGKILL does: its files are closed and
+// nothing else is done. It returns the name of the last step, "" if the call has completed.
 func killed(s *Store, n int, call func(s *Store)) (at string) {
 	dying := *s
 	dying.step = func(name string) {
@@ -30,15 +29,15 @@ func killed(s *Store, n int, call func(s *Store)) (at string) {
 	return at
 }
 
-// crash is a situation and a call that dies in it.
+// crash is a state of the store and a call that is killed in it.
 type crash struct {
 	name   string
 	before func(t *testing.T, s *Store)
 	call   func(s *Store)
 }
 
-// The range is so small that "me" and "you" fill it, so whatever a killed call
-// leaves behind is in somebody's way.
+// The range is so small that "me" and "you" exhaust it. So another call needs the addresses
+// that a killed call leaves.
 var (
 	small = Range{Prefix: netip.MustParsePrefix("10.42.0.0/29"), Last: netip.MustParseAddr("10.42.0.3")}
 	other = Range{Prefix: netip.MustParsePrefix("10.43.0.0/29"), Last: netip.MustParseAddr("10.43.0.2")}
@@ -50,61 +49,61 @@ func request(owner string, r ...Range) Request {
 }
 
 var crashes = []crash{
-	{"take", nil, func(s *Store) { _, _ = s.Take(request("me", small, dual)) }},
-	{"take wanted", nil, func(s *Store) {
-		_, _ = s.Take(Request{Owner: "me", Ranges: []Range{small}, Wanted: addrs("10.42.0.3", "10.42.0.2")})
+	{"allocate", nil, func(s *Store) { _, _ = s.Allocate(request("me", small, dual)) }},
+	{"allocate requested", nil, func(s *Store) {
+		_, _ = s.Allocate(Request{Owner: "me", Ranges: []Range{small}, Addresses: addrs("10.42.0.3", "10.42.0.2")})
 	}},
-	{"move", taken("me", small, dual), func(s *Store) { _, _ = s.Take(request("me", other, dual)) }},
-	{"release", taken("me", small, dual), func(s *Store) { _, _, _ = s.Release("me") }},
-	{"amend", taken("me", small, dual), func(s *Store) { _ = s.Amend("me", []byte("amended")) }},
-	{"collect", taken("me", small, dual), func(s *Store) {
+	{"reallocate", allocated("me", small, dual), func(s *Store) { _, _ = s.Allocate(request("me", other, dual)) }},
+	{"release", allocated("me", small, dual), func(s *Store) { _, _, _ = s.Release("me") }},
+	{"set detail", allocated("me", small, dual), func(s *Store) { _ = s.SetDetail("me", []byte("amended")) }},
+	{"collect", allocated("me", small, dual), func(s *Store) {
 		_, _ = s.Collect(func(l Lease) bool { return l.Owner != "me" })
 	}},
-	{"exhausted", taken("you", small, dual), func(s *Store) {
-		_, _ = s.Take(request("me", dual, small, other, small))
+	{"exhausted", allocated("you", small, dual), func(s *Store) {
+		_, _ = s.Allocate(request("me", dual, small, other, small))
 	}},
-	{"take where killed ones left claims", func(t *testing.T, s *Store) {
+	{"allocate what killed calls reserved", func(t *testing.T, s *Store) {
 		for _, o := range []string{"gone1", "gone2"} {
-			if at := killed(s, 1, func(s *Store) { _, _ = s.Take(request(o, small)) }); at != "claimed" {
+			if at := killed(s, 1, func(s *Store) { _, _ = s.Allocate(request(o, small)) }); at != "reserved" {
 				t.Fatalf("killed at %q", at)
 			}
 		}
-	}, func(s *Store) { _, _ = s.Take(request("me", small)) }},
-	{"collect what killed ones left", func(t *testing.T, s *Store) {
-		taken("me", small)(t, s)
-		killed(s, 2, func(s *Store) { _, _ = s.Take(request("me", other)) })
-		killed(s, 1, func(s *Store) { _, _ = s.Take(request("gone", small)) })
+	}, func(s *Store) { _, _ = s.Allocate(request("me", small)) }},
+	{"collect what killed calls left", func(t *testing.T, s *Store) {
+		allocated("me", small)(t, s)
+		killed(s, 2, func(s *Store) { _, _ = s.Allocate(request("me", other)) })
+		killed(s, 1, func(s *Store) { _, _ = s.Allocate(request("gone", small)) })
 	}, func(s *Store) { _, _ = s.Collect(nil) }},
 }
 
-func taken(owner string, r ...Range) func(t *testing.T, s *Store) {
-	return func(t *testing.T, s *Store) { take(t, s, request(owner, r...)) }
+func allocated(owner string, r ...Range) func(t *testing.T, s *Store) {
+	return func(t *testing.T, s *Store) { allocate(t, s, request(owner, r...)) }
 }
 
-// follower is a call that comes after, and what is to be true of it.
+// follower is a call after the killed one, with its checks.
 type follower struct {
 	name string
 	call func(t *testing.T, s *Store)
 }
 
 var followers = []follower{
-	{"take by the same", func(t *testing.T, s *Store) {
-		l := take(t, s, request("me", small))
+	{"allocate by the same owner", func(t *testing.T, s *Store) {
+		l := allocate(t, s, request("me", small))
 		if got, err := s.Get("me"); err != nil || !got.same(l) {
 			t.Errorf("got %+v, %v for %+v", got, err, l)
 		}
 	}},
-	{"take of another range by the same", func(t *testing.T, s *Store) {
-		if l := take(t, s, request("me", other)); l.Addresses[0] != netip.MustParseAddr("10.43.0.2") {
+	{"allocate from another range by the same owner", func(t *testing.T, s *Store) {
+		if l := allocate(t, s, request("me", other)); l.Addresses[0] != netip.MustParseAddr("10.43.0.2") {
 			t.Errorf("took %+v", l)
 		}
 	}},
 	// At most one other lease is in the small range, so one is to be had.
-	{"take by another", func(t *testing.T, s *Store) {
-		if len(all(t, s)) == 2 || wants(t, s, "me", 2) {
+	{"allocate by another owner", func(t *testing.T, s *Store) {
+		if len(leases(t, s)) == 2 || wants(t, s, "me", 2) {
 			return
 		}
-		take(t, s, request("third", small))
+		allocate(t, s, request("third", small))
 	}},
 	{"release", func(t *testing.T, s *Store) {
 		had, err := s.Get("me")
@@ -119,26 +118,26 @@ var followers = []follower{
 			t.Errorf("get after release: %v", err)
 		}
 	}},
-	{"amend", func(t *testing.T, s *Store) {
+	{"set detail", func(t *testing.T, s *Store) {
 		_, had := s.Get("me")
-		err := s.Amend("me", []byte("new"))
+		err := s.SetDetail("me", []byte("new"))
 		l, _ := s.Get("me")
 		if (had == nil) != (err == nil) || err == nil && string(l.Detail) != "new" || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("amend: %v, had %v, now %+v", err, had, l)
 		}
 	}},
 	{"collect", func(t *testing.T, s *Store) {
-		before := all(t, s)
+		before := leases(t, s)
 		if _, err := s.Collect(nil); err != nil {
 			t.Error(err)
 		}
-		if after := all(t, s); !slices.EqualFunc(before, after, Lease.same) {
+		if after := leases(t, s); !slices.EqualFunc(before, after, Lease.same) {
 			t.Errorf("leases before %+v, after %+v", before, after)
 		}
 		tidy(t, s)
 	}},
 	{"collect all", func(t *testing.T, s *Store) {
-		before := all(t, s)
+		before := leases(t, s)
 		gone, err := s.Collect(func(Lease) bool { return false })
 		if err != nil || len(gone) < len(before) || len(files(t, s)) != 0 {
 			t.Errorf("gone %+v, %v, left %q", gone, err, files(t, s))
@@ -151,11 +150,11 @@ func wants(t *testing.T, s *Store, owner string, n int) bool {
 	return err == nil && len(l.Addresses) == n && small.Contains(l.Addresses[0]) && small.Contains(l.Addresses[1])
 }
 
-// unique says that no address is of two leases.
+// unique checks that no two leases have the same address.
 func unique(t *testing.T, s *Store) {
 	t.Helper()
 	seen := map[netip.Addr]string{}
-	for _, l := range all(t, s) {
+	for _, l := range leases(t, s) {
 		for _, a := range l.Addresses {
 			if who, ok := seen[a]; ok {
 				t.Errorf("%s is of %s and of %s", a, who, l.Owner)
@@ -165,20 +164,20 @@ func unique(t *testing.T, s *Store) {
 	}
 }
 
-// tidy says that there is a file for each lease, a link for each address, and
-// no more.
+// tidy checks that the store has a file for each lease, a link for each address, and no
+// other files.
 func tidy(t *testing.T, s *Store) {
 	t.Helper()
 	n := 0
-	for _, l := range all(t, s) {
+	for _, l := range leases(t, s) {
 		n += 1 + len(l.Addresses)
 	}
 	if left := files(t, s); len(left) != n {
-		t.Errorf("leases %+v, files %q", all(t, s), left)
+		t.Errorf("leases %+v, files %q", leases(t, s), left)
 	}
 }
 
-// Every call, killed after every step, before every following call.
+// Every call is killed after every step, and followed by every other call.
 func TestKilled(t *testing.T) {
 	for _, c := range crashes {
 		for _, f := range followers {
@@ -206,52 +205,52 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Between two steps of a Release, the freed address goes to another: the next
-// Release neither frees nor reports it.
+// The address that a killed Release has freed is allocated to another owner. The next
+// Release neither frees nor returns it.
 func TestReleaseKilledAndAddressGiven(t *testing.T) {
 	s := open(t, t.TempDir(), "a")
-	first := take(t, s, request("me", small, dual))
-	if at := killed(s, 0, func(s *Store) { _, _, _ = s.Release("me") }); at != "unclaimed" {
+	first := allocate(t, s, request("me", small, dual))
+	if at := killed(s, 0, func(s *Store) { _, _, _ = s.Release("me") }); at != "freed" {
 		t.Fatalf("killed at %q", at)
 	}
-	next := take(t, s, Request{Owner: "you", Ranges: []Range{small}, Wanted: first.Addresses[:1]})
+	next := allocate(t, s, Request{Owner: "you", Ranges: []Range{small}, Addresses: first.Addresses[:1]})
 	l, held, err := s.Release("me")
 	if err != nil || !held || !slices.Equal(l.Addresses, first.Addresses[1:]) || string(l.Detail) != "of me" {
 		t.Errorf("released %+v, %v, %v", l, held, err)
 	}
-	if got := all(t, s); len(got) != 1 || !got[0].same(next) {
+	if got := leases(t, s); len(got) != 1 || !got[0].same(next) {
 		t.Errorf("left %+v", got)
 	}
 	tidy(t, s)
 }
 
-// Nor does Collect.
-func TestCollectOfHalfReleased(t *testing.T) {
+// Collect does not free or return such an address either.
+func TestCollectOfIncompleteRelease(t *testing.T) {
 	s := open(t, t.TempDir(), "a")
-	first := take(t, s, request("me", small, dual))
+	first := allocate(t, s, request("me", small, dual))
 	killed(s, 0, func(s *Store) { _, _, _ = s.Release("me") })
-	next := take(t, s, Request{Owner: "you", Ranges: []Range{small}, Wanted: first.Addresses[:1]})
+	next := allocate(t, s, Request{Owner: "you", Ranges: []Range{small}, Addresses: first.Addresses[:1]})
 	gone, err := s.Collect(nil)
 	if err != nil || len(gone) != 1 || gone[0].Owner != "me" || !slices.Equal(gone[0].Addresses, first.Addresses[1:]) {
 		t.Errorf("gone %+v, %v", gone, err)
 	}
-	if got := all(t, s); len(got) != 1 || !got[0].same(next) {
+	if got := leases(t, s); len(got) != 1 || !got[0].same(next) {
 		t.Errorf("left %+v", got)
 	}
 	tidy(t, s)
 }
 
-// A lease that was half released does not come back when its owner claims the
-// same addresses and dies.
+// A lease that a killed Release has partly freed does not become valid again when its owner
+// reserves the same addresses and is killed.
 func TestReleasedStaysReleased(t *testing.T) {
 	s := open(t, t.TempDir(), "a")
 	r := request("me", small, dual)
-	take(t, s, r)
+	allocate(t, s, r)
 	for n := range 2 {
 		killed(s, n, func(s *Store) { _, _, _ = s.Release("me") })
 	}
 	for n := range 6 {
-		at := killed(s, n, func(s *Store) { _, _ = s.Take(r) })
+		at := killed(s, n, func(s *Store) { _, _ = s.Allocate(r) })
 		if _, err := s.Get("me"); !errors.Is(err, fs.ErrNotExist) && at != "written" {
 			t.Errorf("killed at %d %q: %v", n, at, err)
 		}
@@ -262,12 +261,12 @@ func TestReleasedStaysReleased(t *testing.T) {
 	t.Error("nothing was written")
 }
 
-// Release frees what its owner's killed Take claimed.
-func TestReleaseOfHalfTaken(t *testing.T) {
+// Release frees the addresses that a killed Allocate of its owner has reserved.
+func TestReleaseOfIncompleteAllocate(t *testing.T) {
 	for n := range 3 {
 		s := open(t, t.TempDir(), "a")
-		take(t, s, request("you", other))
-		killed(s, n, func(s *Store) { _, _ = s.Take(request("me", small, dual)) })
+		allocate(t, s, request("you", other))
+		killed(s, n, func(s *Store) { _, _ = s.Allocate(request("me", small, dual)) })
 		l, held, err := s.Release("me")
 		if err != nil || held != (n > 0) || len(l.Addresses) != n || len(files(t, s)) != 2 {
 			t.Errorf("killed at %d: released %+v, %v, %v, left %q", n, l, held, err, files(t, s))
@@ -275,12 +274,12 @@ func TestReleaseOfHalfTaken(t *testing.T) {
 	}
 }
 
-// Release leaves no file of an owner whose Amend was killed.
-func TestReleaseOfHalfAmended(t *testing.T) {
+// Release removes all files of an owner whose SetDetail was killed.
+func TestReleaseOfIncompleteSetDetail(t *testing.T) {
 	for n := 0; ; n++ {
 		s := open(t, t.TempDir(), "a")
-		taken("me", small, dual)(t, s)
-		at := killed(s, n, func(s *Store) { _ = s.Amend("me", []byte("amended")) })
+		allocated("me", small, dual)(t, s)
+		at := killed(s, n, func(s *Store) { _ = s.SetDetail("me", []byte("amended")) })
 		if _, held, err := s.Release("me"); err != nil || !held || len(files(t, s)) != 0 {
 			t.Errorf("killed at %q: released %v, %v, left %q", at, held, err, files(t, s))
 		}
@@ -290,24 +289,24 @@ func TestReleaseOfHalfAmended(t *testing.T) {
 	}
 }
 
-// A Take that was killed leaves nothing that its owner's next one does not
-// find: the address is the same, and none is lost.
-func TestTakeKilledLosesNothing(t *testing.T) {
+// Allocate after a killed one of the same owner returns the same address, and no address
+// is lost.
+func TestAllocateKilledLosesNothing(t *testing.T) {
 	for n := range 3 {
 		s := open(t, t.TempDir(), "a")
 		r := request("me", small, dual)
-		if at := killed(s, n, func(s *Store) { _, _ = s.Take(r) }); at == "" {
+		if at := killed(s, n, func(s *Store) { _, _ = s.Allocate(r) }); at == "" {
 			t.Fatal("not killed")
 		}
-		take(t, s, r)
+		allocate(t, s, r)
 		tidy(t, s)
 	}
 }
 
-// What is being made is no litter.
-func TestCollectSparesWhatIsBeingMade(t *testing.T) {
+// Collect does not free what another call is creating.
+func TestCollectKeepsLockedOwners(t *testing.T) {
 	s := open(t, t.TempDir(), "a")
-	for _, at := range []string{"locked", "claimed", "written"} {
+	for _, at := range []string{"locked", "reserved", "written"} {
 		making := *s
 		making.step = func(name string) {
 			if name != at {
@@ -316,17 +315,17 @@ func TestCollectSparesWhatIsBeingMade(t *testing.T) {
 			if _, err := s.Collect(func(Lease) bool { return false }); err != nil {
 				t.Error(err)
 			}
-			if name != "claimed" {
+			if name != "reserved" {
 				return
 			}
 			for _, owner := range []string{"x", "y", "z"} { // two are left, the third finds none
-				_, err := s.Take(Request{Owner: owner, Ranges: []Range{{Prefix: netip.MustParsePrefix("10.44.0.0/29"), Last: netip.MustParseAddr("10.44.0.4")}}})
+				_, err := s.Allocate(Request{Owner: owner, Ranges: []Range{{Prefix: netip.MustParsePrefix("10.44.0.0/29"), Last: netip.MustParseAddr("10.44.0.4")}}})
 				if full := errors.As(err, new(ErrExhausted)); full != (owner == "z") {
 					t.Errorf("%s: %v", owner, err)
 				}
 			}
 		}
-		l := take(t, &making, request("me", Range{Prefix: netip.MustParsePrefix("10.44.0.0/29"), Last: netip.MustParseAddr("10.44.0.4")}))
+		l := allocate(t, &making, request("me", Range{Prefix: netip.MustParsePrefix("10.44.0.0/29"), Last: netip.MustParseAddr("10.44.0.4")}))
 		if got, err := s.Get("me"); err != nil || !got.same(l) {
 			t.Errorf("%s: %+v, %v", at, got, err)
 		}

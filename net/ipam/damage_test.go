@@ -7,14 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// A file that is no lease is none, whatever it is: its owner takes anew, and
-// Release and Collect clear it away with its links.
+// A damaged file contains no lease. Allocate of its owner creates a new one, and Release and
+// Collect remove the file with its links.
 func TestDamagedFiles(t *testing.T) {
 	whole := func(t *testing.T, path string) []byte {
 		data, err := os.ReadFile(path)
@@ -43,15 +44,15 @@ func TestDamagedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, f := range followers {
 				s := open(t, t.TempDir(), "a")
-				take(t, s, request("me", small, dual))
-				path := filepath.Join(s.owners.Name(), nameOf("me"))
+				allocate(t, s, request("me", small, dual))
+				path := filepath.Join(s.owners.Name(), fileName("me"))
 				if err := os.WriteFile(path, damage(whole(t, path)), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				if l, err := s.Get("me"); !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("got %+v, %v", l, err)
 				}
-				if l, err := s.All(); len(l) != 0 || err != nil {
+				if l, err := s.List(); len(l) != 0 || err != nil {
 					t.Fatalf("all: %+v, %v", l, err)
 				}
 				t.Run(f.name, func(t *testing.T) { f.call(t, s) })
@@ -65,12 +66,12 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// What no Store made is never given away, never removed and told of, and is in
-// nobody else's way.
+// A file that no Store has created is not removed, its address is not allocated, Collect
+// reports it, and it does not affect other owners.
 func TestForeignFiles(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"a folder":        func(p string) error { return os.Mkdir(p, 0o700) },
-		"a link":          func(p string) error { return os.Symlink("../owners/"+nameOf("x")+"/../y", p) },
+		"a link":          func(p string) error { return os.Symlink("../owners/"+fileName("x")+"/../y", p) },
 		"a link to dev":   func(p string) error { return os.Symlink("/dev/zero", p) },
 		"a link to links": func(p string) error { return os.Symlink(filepath.Base(p), p) },
 		"a pipe":          func(p string) error { return unix.Mkfifo(p, 0o600) },
@@ -78,34 +79,34 @@ func TestForeignFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir(), "a")
-			if err := errors.Join(make(filepath.Join(s.owners.Name(), nameOf("me"))), make(filepath.Join(s.links.Name(), "10.42.0.2"))); err != nil {
+			if err := errors.Join(make(filepath.Join(s.owners.Name(), fileName("me"))), make(filepath.Join(s.links.Name(), "10.42.0.2"))); err != nil {
 				t.Fatal(err)
 			}
-			if l, err := s.Take(request("me", small)); err == nil {
+			if l, err := s.Allocate(request("me", small)); err == nil {
 				t.Errorf("took %+v", l)
 			}
 			if l, held, err := s.Release("me"); err == nil || held {
 				t.Errorf("released %+v, %v, %v", l, held, err)
 			}
-			if err := s.Amend("me", []byte("x")); err == nil {
+			if err := s.SetDetail("me", []byte("x")); err == nil {
 				t.Error("amended")
 			}
 			if _, err := s.Get("me"); err == nil {
 				t.Error("got one")
 			}
-			var busy ErrTaken
-			if _, err := s.Take(Request{Owner: "you", Ranges: []Range{small}, Wanted: addrs("10.42.0.2")}); !errors.As(err, &busy) || busy.Owner != "" {
+			var busy ErrAllocated
+			if _, err := s.Allocate(Request{Owner: "you", Ranges: []Range{small}, Addresses: addrs("10.42.0.2")}); !errors.As(err, &busy) || busy.Owner != "" {
 				t.Errorf("take by name: %v", err)
 			}
-			l := take(t, s, request("you", small))
+			l := allocate(t, s, request("you", small))
 			if l.Addresses[0].String() != "10.42.0.3" {
 				t.Errorf("took %+v", l)
 			}
-			if got, err := s.All(); len(got) != 1 || !got[0].same(l) {
+			if got, err := s.List(); len(got) != 1 || !got[0].same(l) {
 				t.Errorf("all: %+v, %v", got, err)
 			}
 			gone, err := s.Collect(func(Lease) bool { return false })
-			if len(gone) != 1 || err == nil || !strings.Contains(err.Error(), "10.42.0.2 is no link of a lease: remove it") {
+			if len(gone) != 1 || err == nil || !strings.Contains(err.Error(), "10.42.0.2 is not the link of a lease: remove it") {
 				t.Errorf("gone %+v, %v", gone, err)
 			}
 			if left := files(t, s); len(left) != 2 {
@@ -115,7 +116,23 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// Names in the folders that are none of ours are left alone.
+// Collect frees nothing if it cannot read the directory of the links. It panicked.
+func TestCollectWithoutLinks(t *testing.T) {
+	s := open(t, t.TempDir(), "a")
+	allocate(t, s, request("me", small))
+	before := files(t, s)
+	if err := s.links.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := s.Collect(func(Lease) bool { return false }); !errors.Is(err, fs.ErrClosed) || gone != nil {
+		t.Errorf("gone %+v, %v", gone, err)
+	}
+	if after := files(t, s); !slices.Equal(before, after) {
+		t.Errorf("files before %q, after %q", before, after)
+	}
+}
+
+// Files with other names in the directories are not removed.
 func TestForeignNames(t *testing.T) {
 	s := open(t, t.TempDir(), "a")
 	for _, path := range []string{s.owners.Name() + "/notes", s.owners.Name() + "/x.new", s.links.Name() + "/notes", s.links.Name() + "/010.1.1.1"} {
@@ -123,8 +140,8 @@ func TestForeignNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := take(t, s, request("me", small))
-	if got := all(t, s); len(got) != 1 || !got[0].same(l) {
+	l := allocate(t, s, request("me", small))
+	if got := leases(t, s); len(got) != 1 || !got[0].same(l) {
 		t.Errorf("all: %+v", got)
 	}
 	if _, err := s.Collect(nil); err == nil || strings.Count(err.Error(), "remove it") != 2 || len(files(t, s)) != 6 {
@@ -132,14 +149,13 @@ func TestForeignNames(t *testing.T) {
 	}
 }
 
-// Files that the process may not read give an error that says so, and nothing
-// is lost.
+// Files that the process may not read cause a permission error, and no lease is lost.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("taking rights away for a while takes root")
 	}
 	s := open(t, t.TempDir(), "a")
-	mine := take(t, s, request("me", small))
+	mine := allocate(t, s, request("me", small))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -148,20 +164,20 @@ func TestUnreadable(t *testing.T) {
 			t.Error(errno)
 			return
 		}
-		_, errTake := s.Take(request("me", small))
-		_, errOther := s.Take(request("you", small))
+		_, errTake := s.Allocate(request("me", small))
+		_, errOther := s.Allocate(request("you", small))
 		_, _, errRelease := s.Release("me")
 		_, errGet := s.Get("me")
-		_, errAll := s.All()
+		_, errAll := s.List()
 		_, errCollect := s.Collect(func(Lease) bool { return false })
-		for _, err := range []error{errTake, errOther, errRelease, errGet, s.Amend("me", nil), errAll, errCollect} {
+		for _, err := range []error{errTake, errOther, errRelease, errGet, s.SetDetail("me", nil), errAll, errCollect} {
 			if !errors.Is(err, fs.ErrPermission) {
 				t.Errorf("error: %v", err)
 			}
 		}
 	}()
 	<-done
-	if got := all(t, s); len(got) != 1 || !got[0].same(mine) {
+	if got := leases(t, s); len(got) != 1 || !got[0].same(mine) {
 		t.Errorf("left %+v", got)
 	}
 }
@@ -169,11 +185,11 @@ func TestUnreadable(t *testing.T) {
 func TestNoSymbolicLinks(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS} {
 		err := linkError(&os.LinkError{Op: "symlinkat", Err: errno})
-		if !errors.Is(err, ErrNoLinks) || !errors.Is(err, errno) {
+		if !errors.Is(err, ErrNoSymlinks) || !errors.Is(err, errno) {
 			t.Errorf("%v: %v", errno, err)
 		}
 	}
-	if err := linkError(unix.ENOSPC); errors.Is(err, ErrNoLinks) {
+	if err := linkError(unix.ENOSPC); errors.Is(err, ErrNoSymlinks) {
 		t.Error(err)
 	}
 }
@@ -188,7 +204,7 @@ func FuzzLease(f *testing.F) {
 	f.Add(data[:20])
 	f.Add([]byte(`{"owner":"o","addresses":["10.42.0.2"],"boot":"a","time":"0001-01-01T00:00:00Z"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l, err := decode(data, nameOf("o"), "a")
+		l, err := decode(data, fileName("o"), "a")
 		if err != nil {
 			return
 		}
@@ -199,7 +215,7 @@ func FuzzLease(f *testing.F) {
 		if err != nil {
 			return // it was at its longest
 		}
-		if m, err := decode(again, nameOf("o"), "a"); err != nil || !m.same(l) || string(m.Detail) != string(l.Detail) {
+		if m, err := decode(again, fileName("o"), "a"); err != nil || !m.same(l) || string(m.Detail) != string(l.Detail) {
 			t.Fatalf("%+v: %+v, %v", l, m, err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTmpfs runs f with a small tmpfs at dir that only its thread sees.
+// onTmpfs runs f with a small tmpfs at dir, in a mount namespace of its thread.
 func onTmpfs(t *testing.T, options string, f func(t *testing.T, dir string)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestFullOfData(t *testing.T) {
 		s := mustOpen(t, dir)
 		defer s.Close()
 		r := request("me", Range{Prefix: other.Prefix}, dual)
-		mine, err := s.Take(r)
+		mine, err := s.Allocate(r)
 		if err != nil {
 			t.Error(err)
 			return
@@ -78,7 +78,7 @@ func TestFullOfData(t *testing.T) {
 		if err := os.Remove(dir + "/ballast"); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Take(request("you", other)); err != nil {
+		if _, err := s.Allocate(request("you", other)); err != nil {
 			t.Errorf("take with room again: %v", err)
 		}
 	})
@@ -89,16 +89,16 @@ func TestFullOfFiles(t *testing.T) {
 		onTmpfs(t, "size=1m,"+inodes, func(t *testing.T, dir string) {
 			s := mustOpen(t, dir)
 			defer s.Close()
-			mine, err := s.Take(request("me", other, dual)) // the root, 3 folders, a file, 2 links
+			mine, err := s.Allocate(request("me", other, dual)) // the root, 3 folders, a file, 2 links
 			if err != nil {
 				t.Errorf("%s: %v", inodes, err)
 				return
 			}
-			_, err = s.Take(request("you", Range{Prefix: other.Prefix}, Range{Prefix: dual.Prefix}))
+			_, err = s.Allocate(request("you", Range{Prefix: other.Prefix}, Range{Prefix: dual.Prefix}))
 			if !errors.Is(err, unix.ENOSPC) {
 				t.Errorf("%d left: %v", left, err)
 			}
-			if got, err := s.All(); err != nil || len(got) != 1 || !got[0].same(mine) || len(files(t, s)) != 3 {
+			if got, err := s.List(); err != nil || len(got) != 1 || !got[0].same(mine) || len(files(t, s)) != 3 {
 				t.Errorf("%d left: %+v, %v, %q", left, got, err, files(t, s))
 			}
 			if _, held, err := s.Release("me"); !held || err != nil {
@@ -108,11 +108,11 @@ func TestFullOfFiles(t *testing.T) {
 	}
 }
 
-// full tries all that needs room, and that mine is as it was.
+// full calls what needs space, and checks that mine is unchanged.
 func full(t *testing.T, s *Store, mine Lease) {
-	_, errOther := s.Take(request("you", Range{Prefix: small.Prefix}))
-	_, errMove := s.Take(request("me", Range{Prefix: small.Prefix}))
-	for _, err := range []error{errOther, errMove, s.Amend("me", make([]byte, 9000))} {
+	_, errOther := s.Allocate(request("you", Range{Prefix: small.Prefix}))
+	_, errMove := s.Allocate(request("me", Range{Prefix: small.Prefix}))
+	for _, err := range []error{errOther, errMove, s.SetDetail("me", make([]byte, 9000))} {
 		if !errors.Is(err, unix.ENOSPC) {
 			t.Errorf("error: %v", err)
 		}
@@ -129,7 +129,7 @@ func TestReadOnly(t *testing.T) {
 	onTmpfs(t, "size=64k", func(t *testing.T, dir string) {
 		s := mustOpen(t, dir)
 		defer s.Close()
-		mine, err := s.Take(request("me", small))
+		mine, err := s.Allocate(request("me", small))
 		if err != nil {
 			t.Error(err)
 			return
@@ -138,16 +138,16 @@ func TestReadOnly(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		_, errTake := s.Take(request("you", small))
+		_, errTake := s.Allocate(request("you", small))
 		_, _, errRelease := s.Release("me")
 		_, errCollect := s.Collect(func(Lease) bool { return false })
 		_, errOpen := Open(Config{Dir: dir, BootID: "b"})
-		for _, err := range []error{errTake, errRelease, errCollect, errOpen, s.Amend("me", nil)} {
+		for _, err := range []error{errTake, errRelease, errCollect, errOpen, s.SetDetail("me", nil)} {
 			if !errors.Is(err, unix.EROFS) {
 				t.Errorf("error: %v", err)
 			}
 		}
-		if got, err := s.All(); err != nil || len(got) != 1 || !got[0].same(mine) {
+		if got, err := s.List(); err != nil || len(got) != 1 || !got[0].same(mine) {
 			t.Errorf("left %+v, %v", got, err)
 		}
 	})

@@ -8,48 +8,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrExhausted says that all addresses of a range are taken.
+// ErrExhausted is the error of Allocate if all addresses of a range are leased.
 type ErrExhausted struct {
-	// Range is the one, complete.
+	// Range is the range, completed with defaults.
 	Range Range
-	// Leases is how many of its addresses are taken.
+	// Leases is the number of addresses that are leased.
 	Leases int
 }
 
 // Error names the range and the remedy.
 func (e ErrExhausted) Error() string {
-	return fmt.Sprintf("no address is left of %s (%s to %s): all %d have leases: release some, or give the node a larger range",
+	return fmt.Sprintf("no free address in %s (%s to %s): all %d are leased: release some, or give the node a larger range",
 		e.Range.Prefix, e.Range.First, e.Range.Last, e.Leases)
 }
 
-// ErrTaken says that an address that was wanted by name is another's.
-type ErrTaken struct {
+// ErrAllocated is the error of Allocate if another owner has a requested address.
+type ErrAllocated struct {
 	Address netip.Addr
-	// Owner is who has it; "" where that cannot be told, as while a lease is
-	// being made or released.
+	// Owner has the address. It is "" if the owner is unknown, for example while a
+	// lease is being created or released.
 	Owner string
 }
 
 // Error names the address and its owner.
-func (e ErrTaken) Error() string {
+func (e ErrAllocated) Error() string {
 	if e.Owner == "" {
-		return fmt.Sprintf("address %s is taken", e.Address)
+		return fmt.Sprintf("address %s is already allocated", e.Address)
 	}
-	return fmt.Sprintf("address %s is taken by %q", e.Address, e.Owner)
+	return fmt.Sprintf("address %s is already allocated to %q", e.Address, e.Owner)
 }
 
-// ErrNoLinks says that the folder is on a file system without symbolic links,
+// ErrNoSymlinks is the error for a directory on a file system without symbolic links,
 // such as FAT.
-var ErrNoLinks = errors.New("its file system has no symbolic links: put the folder on ext4, f2fs or a tmpfs such as /run")
+var ErrNoSymlinks = errors.New("file system has no symbolic links: put the directory on ext4, f2fs or a tmpfs such as /run")
 
-// errBusy says that a lease is being changed by somebody who lives.
-var errBusy = errors.New("lease is being changed")
+// errLocked means that another call holds the lock of the owner's file.
+var errLocked = errors.New("lease is locked")
 
-// linkError is what symlink(2) said, in words that help.
+// linkError wraps an error of symlink(2) in ErrNoSymlinks if the file system does not
+// support symbolic links.
 func linkError(err error) error {
 	for _, e := range []error{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS} {
 		if errors.Is(err, e) {
-			return fmt.Errorf("%w (%w)", ErrNoLinks, err)
+			return fmt.Errorf("%w (%w)", ErrNoSymlinks, err)
 		}
 	}
 	return err

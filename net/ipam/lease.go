@@ -13,61 +13,62 @@ import (
 )
 
 const (
-	// maxFile bounds a lease's file, in bytes; without details it has about
-	// 200.
+	// maxFile is the maximum size of a lease's file in bytes. A file without a detail has
+	// about 200.
 	maxFile = 64 << 10
-	// maxAddresses bounds the addresses of one lease.
+	// maxAddresses is the maximum number of addresses of a lease.
 	maxAddresses = 16
-	// nameLen is the length of an owner's file's name, in hex digits. With
-	// 160 bits a link's target is 50 bytes long: ext4 and f2fs keep up to
-	// 59 in the inode, so that a link takes no block.
+	// nameLen is the length of the name of an owner's file, in hexadecimal digits. With
+	// 160 bits the target of a link has 50 bytes. ext4 and f2fs store up to 59 bytes in
+	// the inode, so that a link takes no block.
 	nameLen = 40
 )
 
-// Lease is what one owner has.
+// Lease is the lease of one owner.
 type Lease struct {
-	// Owner is whose it is, such as a container's ID and interface.
+	// Owner identifies the owner, such as a container ID with an interface name.
 	Owner string `json:"owner"`
 	// Key and Pod are those of the request.
 	Key string `json:"key,omitempty"`
 	Pod string `json:"pod,omitempty"`
-	// Addresses are one for each range of the request, in their order, or
-	// those that were wanted.
+	// Addresses has one address for each range of the request, in the order of the
+	// ranges, or the requested addresses.
 	Addresses []netip.Addr `json:"addresses"`
-	// Boot is the boot ID of the boot that it was made in.
+	// Boot is the ID of the boot in which the lease was created.
 	Boot string `json:"boot"`
-	// Time is when it was made, by a clock that may have been wrong.
+	// Time is the time of creation. The clock may have been wrong.
 	Time time.Time `json:"time"`
-	// Detail is the caller's.
+	// Detail is data of the caller.
 	Detail []byte `json:"detail,omitempty"`
 }
 
-// encode is the lease's file.
+// encode returns the content of the lease's file.
 func (l Lease) encode() ([]byte, error) {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return nil, err
 	}
 	if len(data) >= maxFile {
-		return nil, fmt.Errorf("lease of %.80q would have %d bytes, and no more than %d are allowed: store less detail", l.Owner, len(data), maxFile)
+		return nil, fmt.Errorf("lease of %.80q has %d bytes, more than %d: store less detail", l.Owner, len(data), maxFile)
 	}
 	return append(data, '\n'), nil
 }
 
-var errTorn = errors.New("file is no lease")
+// errInvalid means that a file contains no lease.
+var errInvalid = errors.New("file contains no lease")
 
-// decode reads the file that a name is of. What is torn, empty or of another
-// boot or owner is no lease.
+// decode parses the file with a name. The error wraps errInvalid if the file is partial
+// or empty, or if its lease has another boot or owner.
 func decode(data []byte, name, boot string) (Lease, error) {
 	var l Lease
 	if len(data) > maxFile {
-		return Lease{}, errTorn
+		return Lease{}, errInvalid
 	}
 	if err := json.Unmarshal(data, &l); err != nil {
-		return Lease{}, fmt.Errorf("%w: %w", errTorn, err)
+		return Lease{}, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if l.Boot != boot || nameOf(l.Owner) != name || checkAddresses(l.Addresses) != nil {
-		return Lease{}, errTorn
+	if l.Boot != boot || fileName(l.Owner) != name || checkAddresses(l.Addresses) != nil {
+		return Lease{}, errInvalid
 	}
 	return l, nil
 }
@@ -78,25 +79,25 @@ func checkAddresses(list []netip.Addr) error {
 	}
 	for i, a := range list {
 		if !a.IsValid() || a.Zone() != "" || a.Is4In6() || slices.Contains(list[:i], a) {
-			return fmt.Errorf("address %q is not a plain one that is named once", a)
+			return fmt.Errorf("address %q is invalid, has a zone, is IPv4-mapped or is repeated", a)
 		}
 	}
 	return nil
 }
 
-// same says whether two are one lease, whatever became of its detail.
+// same reports whether two leases are equal except for their details.
 func (l Lease) same(m Lease) bool {
 	return l.Owner == m.Owner && l.Time.Equal(m.Time) && slices.Equal(l.Addresses, m.Addresses)
 }
 
-// nameOf is the name of an owner's file. An owner is hostile text; its hash is
-// a name.
-func nameOf(owner string) string {
+// fileName returns the name of an owner's file. It is a hash, because an owner may be any
+// text, also a malicious one.
+func fileName(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:nameLen/2])
 }
 
-func isName(s string) bool {
+func isFileName(s string) bool {
 	if len(s) != nameLen {
 		return false
 	}
@@ -108,8 +109,8 @@ func isName(s string) bool {
 	return true
 }
 
-// checkText refuses what JSON would change.
-func checkText(what, s string) error {
+// checkUTF8 rejects text that encoding to JSON would change.
+func checkUTF8(what, s string) error {
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("%s %.80q is not UTF-8", what, s)
 	}

@@ -9,46 +9,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unknown is whose an address is that no Store linked.
-const unknown = "?"
+// foreign is the result of holder for a name that is not a link of a Store.
+const foreign = "?"
 
-// target is what the links of an owner contain.
-func target(name string) string { return "../" + ownersDir + "/" + name }
+// linkTarget returns the target of an owner's links. name is that of the owner's file.
+func linkTarget(name string) string { return "../" + ownersDir + "/" + name }
 
-// holds says whether all addresses of a lease are its owner's.
+// holds reports whether the owner with the file name has all addresses of a lease.
 func (s *Store) holds(name string, l Lease) (bool, error) {
 	for _, a := range l.Addresses {
-		who, err := s.holder(a.String())
-		if err != nil || who != name {
+		holder, err := s.holder(a.String())
+		if err != nil || holder != name {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// holder is the name of the file of who has an address: "" where nobody has
-// it, unknown where the name is taken by what no Store made.
+// holder returns the file name of the owner that has an address. It is "" if no owner has
+// it, and foreign if the directory has another file with that name.
 func (s *Store) holder(address string) (name string, err error) {
 	to, err := s.links.Readlink(address)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	case errors.Is(err, unix.EINVAL):
-		return unknown, nil
+		return foreign, nil
 	case err != nil:
 		return "", err
 	}
 	const dir = len("../" + ownersDir + "/")
-	if len(to) != dir+nameLen || !isName(to[dir:]) || to != target(to[dir:]) {
-		return unknown, nil
+	if len(to) != dir+nameLen || !isFileName(to[dir:]) || to != linkTarget(to[dir:]) {
+		return foreign, nil
 	}
 	return to[dir:], nil
 }
 
-// claims are all links, by the names of their owners' files. The error tells of
-// what is in the way and is no link; the others are returned all the same.
-func (s *Store) claims() (map[string][]netip.Addr, error) {
-	names, err := list(s.links)
+// reservations returns the addresses of all links by the file names of their owners. The
+// error names the files that are no links of a Store. The links are returned also with an
+// error, except if the directory cannot be read.
+func (s *Store) reservations() (map[string][]netip.Addr, error) {
+	names, err := readNames(s.links)
 	if err != nil {
 		return nil, err
 	}
@@ -56,17 +57,17 @@ func (s *Store) claims() (map[string][]netip.Addr, error) {
 	all := make(map[string][]netip.Addr)
 	for _, name := range names {
 		a, err := netip.ParseAddr(name)
-		who := unknown
+		holder := foreign
 		if err == nil && a.String() == name {
-			who, err = s.holder(name)
+			holder, err = s.holder(name)
 		}
 		switch {
-		case who == unknown:
-			errs = append(errs, fmt.Errorf("%s/%s is no link of a lease: remove it", s.links.Name(), name))
+		case holder == foreign:
+			errs = append(errs, fmt.Errorf("%s/%s is not the link of a lease: remove it", s.links.Name(), name))
 		case err != nil:
 			errs = append(errs, err)
-		case who != "":
-			all[who] = append(all[who], a)
+		case holder != "":
+			all[holder] = append(all[holder], a)
 		}
 	}
 	return all, errors.Join(errs...)

@@ -39,11 +39,12 @@ const (
 	rounds     = 40 // of each goroutine: 1,000 leases
 )
 
-// crowded has 29 addresses for 25 goroutines with two each: some find none.
+// crowded has 29 addresses for 25 goroutines with two leases each, so that it is sometimes
+// exhausted.
 var crowded = Range{Prefix: netip.MustParsePrefix("10.42.0.0/27")}
 
-// work is one process: goroutines that take and release, and witness that
-// whatever they have nobody else has.
+// work is one process. Its goroutines allocate and release, and check that no other process
+// has their addresses.
 func work(dir string) error {
 	var (
 		wg   sync.WaitGroup
@@ -63,7 +64,7 @@ func work(dir string) error {
 }
 
 func round(s *Store, dir, owner string) error {
-	l, err := s.Take(Request{Owner: owner, Ranges: []Range{crowded, {Prefix: netip.MustParsePrefix("fd00::/122")}}})
+	l, err := s.Allocate(Request{Owner: owner, Ranges: []Range{crowded, {Prefix: netip.MustParsePrefix("fd00::/122")}}})
 	if errors.As(err, new(ErrExhausted)) {
 		_, err := s.Collect(livingOwners)
 		return err
@@ -76,7 +77,7 @@ func round(s *Store, dir, owner string) error {
 		return err
 	}
 	if rand.IntN(3) == 0 {
-		err = s.Amend(owner, []byte(owner))
+		err = s.SetDetail(owner, []byte(owner))
 	}
 	if got, errGet := s.Get(owner); errGet != nil || !got.same(l) {
 		err = errors.Join(err, errGet, fmt.Errorf("had %+v, got %+v", l, got))
@@ -89,15 +90,15 @@ func round(s *Store, dir, owner string) error {
 	return errors.Join(err, errRelease)
 }
 
-// livingOwners refuses the leases of processes that are gone.
+// livingOwners returns false for the leases of processes that have ended.
 func livingOwners(l Lease) bool {
 	pid, _, _ := strings.Cut(l.Owner, "/")
 	n, err := strconv.Atoi(pid)
 	return err == nil && !errors.Is(unix.Kill(n, 0), unix.ESRCH)
 }
 
-// witness locks a file for each address, which a kill undoes. That it is
-// locked already says that two have the address.
+// witness locks a file for each address; the kernel releases the locks of a killed process.
+// If a file is locked already, two owners have the address.
 func witness(dir string, l Lease) (release func(), err error) {
 	var files []*os.File
 	release = func() {
@@ -130,8 +131,8 @@ func start(t *testing.T, dir string) (*exec.Cmd, *strings.Builder) {
 	return cmd, said
 }
 
-// Several processes with several goroutines each, a thousand leases, in less
-// room than they want: never is an address given twice.
+// Several processes with several goroutines each create a thousand leases in a range that is
+// too small for them. No address is in two leases.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
@@ -150,7 +151,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// The same, while one process after the other is killed at any point.
+// The same, while one process after the other is killed at a random point.
 func TestProcessesKilled(t *testing.T) {
 	dir := t.TempDir()
 	deadline := time.Now().Add(3 * time.Second)
@@ -186,7 +187,7 @@ func TestProcessesKilled(t *testing.T) {
 	}
 }
 
-// Many calls for one owner at once agree on one lease.
+// Concurrent calls for one owner return the same lease.
 func TestOneOwnerManyCalls(t *testing.T) {
 	dir := t.TempDir()
 	var (
@@ -199,7 +200,7 @@ func TestOneOwnerManyCalls(t *testing.T) {
 			s, err := Open(Config{Dir: dir, BootID: "a"})
 			if err == nil {
 				defer s.Close()
-				got[i], err = s.Take(request("me", crowded))
+				got[i], err = s.Allocate(request("me", crowded))
 			}
 			errs[i] = err
 		})
@@ -213,18 +214,18 @@ func TestOneOwnerManyCalls(t *testing.T) {
 	tidy(t, open(t, dir, "a"))
 }
 
-// Whoever takes, moves, amends, releases and collects one owner at once, in
-// any order: what is left is one lease or none, and no litter.
+// Concurrent calls of all methods for one owner leave one lease or none, and no temporary
+// file.
 func TestOneOwnerAllCalls(t *testing.T) {
 	s := open(t, t.TempDir(), "a")
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
 			for n := range 50 {
-				_, errFirst := s.Take(request("me", []Range{small, other}[(i+n)%2], dual))
-				errAmend := s.Amend("me", []byte(fmt.Sprint(i, n)))
+				_, errFirst := s.Allocate(request("me", []Range{small, other}[(i+n)%2], dual))
+				errAmend := s.SetDetail("me", []byte(fmt.Sprint(i, n)))
 				_, errCollect := s.Collect(func(Lease) bool { return n%7 != 0 })
-				_, errAll := s.All()
+				_, errAll := s.List()
 				var errRelease error
 				if n%3 == 0 {
 					_, _, errRelease = s.Release("me")
@@ -246,7 +247,7 @@ func TestOneOwnerAllCalls(t *testing.T) {
 		t.Error(err)
 	}
 	tidy(t, s)
-	if names := files(t, s); slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, newSuffix) }) {
+	if names := files(t, s); slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, tempSuffix) }) {
 		t.Errorf("left %q", names)
 	}
 }

@@ -41,29 +41,29 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-func TestValidateRefuses(t *testing.T) {
+func TestValidateRejects(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                    "no valid prefix",
-		"10.42.0.0/31":                        "too small: it takes a /30",
+		"10.42.0.0/31":                        "too small: use a /30",
 		"10.42.0.0/32":                        "too small",
-		"fd00::/127":                          "too small: it takes a /126",
+		"fd00::/127":                          "too small: use a /126",
 		"fd00::/128":                          "too small",
 		"10.42.0.1/24":                        "write 10.42.0.0/24",
 		"fd00::1/64":                          "write fd00::/64",
 		"::ffff:10.0.0.0/104":                 "write it as IPv4",
-		"0.0.0.0/0":                           "not for hosts",
-		"::/0":                                "not for hosts",
-		"127.0.0.0/8":                         "not for hosts",
-		"224.0.0.0/8":                         "not for hosts",
-		"10.42.0.0/24 10.43.0.1":              "gateway 10.43.0.1 is not one of",
+		"0.0.0.0/0":                           "not usable for hosts",
+		"::/0":                                "not usable for hosts",
+		"127.0.0.0/8":                         "not usable for hosts",
+		"224.0.0.0/8":                         "not usable for hosts",
+		"10.42.0.0/24 10.43.0.1":              "gateway 10.43.0.1 is not between",
 		"10.42.0.0/24 10.42.0.0":              "gateway",
 		"10.42.0.0/24 10.42.0.255":            "gateway",
 		"10.42.0.0/24 fd00::1":                "gateway",
 		"fd00::/64 fd00::1%eth0":              "gateway",
 		"10.42.0.0/24 - 10.42.0.0":            "first address",
 		"10.42.0.0/24 - - 10.42.0.255":        "last address",
-		"10.42.0.0/24 - 10.42.0.9 10.42.0.8":  "behind the last",
-		"10.42.0.0/24 - 10.42.0.1 10.42.0.1":  "only the gateway",
+		"10.42.0.0/24 - 10.42.0.9 10.42.0.8":  "after last address",
+		"10.42.0.0/24 - 10.42.0.1 10.42.0.1":  "the only address, 10.42.0.1, is the gateway",
 		"10.42.0.0/24 ::ffff:10.42.0.1":       "gateway",
 		"10.42.0.0/24 - 10.42.1.1 10.42.1.20": "first address",
 	} {
@@ -73,7 +73,7 @@ func TestValidateRefuses(t *testing.T) {
 	}
 }
 
-// A walk comes by every address once.
+// A walk returns every address once.
 func TestWalk(t *testing.T) {
 	for _, in := range []string{"10.42.0.0/30", "10.42.0.0/29", "10.42.0.0/24", "10.0.0.0/20", "fd00::/120", "10.42.0.0/24 - 10.42.0.9 10.42.0.9", "10.42.0.0/24 - 10.42.0.250 -", "fd00::ffff:ffff:ffff:ff00/120"} {
 		r, err := parseRange(in).Complete()
@@ -89,7 +89,7 @@ func TestWalk(t *testing.T) {
 				}
 				seen[a] = true
 			}
-			if n := span(r.First, r.Last) + 1; uint64(len(seen)) != n {
+			if n := distance(r.First, r.Last) + 1; uint64(len(seen)) != n {
 				t.Errorf("%s, key %d: %d of %d", in, key, len(seen), n)
 			}
 		}
@@ -117,7 +117,8 @@ func TestWalkOfLargeRanges(t *testing.T) {
 	}
 }
 
-// Nine tenths full, a free address is ten steps away, not fifty.
+// In a range of which nine tenths are allocated, a walk finds a free address after about
+// ten steps, not fifty.
 func TestWalkIsShort(t *testing.T) {
 	r, err := parseRange("10.42.0.0/22").Complete()
 	if err != nil {
@@ -156,7 +157,7 @@ func FuzzRange(f *testing.F) {
 		if again, err := r.Complete(); err != nil || again != r {
 			t.Fatalf("%v completed again: %v, %v", r, again, err)
 		}
-		low, high := r.Prefix.Addr(), last(r.Prefix)
+		low, high := r.Prefix.Addr(), lastAddress(r.Prefix)
 		w := newWalk(r, s)
 		for range 300 {
 			a, ok := w.next()

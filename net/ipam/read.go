@@ -12,20 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Get is the owner's lease, or an error that is fs.ErrNotExist. It waits for
-// nobody: of a lease that is being changed it is the one before or after.
+// Get returns the owner's lease, or an error that wraps fs.ErrNotExist. It takes no lock:
+// if the lease is being changed, it returns the lease before or after the change.
 func (s *Store) Get(owner string) (Lease, error) {
-	l, err := s.look(nameOf(owner))
+	l, err := s.get(fileName(owner))
 	if err != nil {
 		return Lease{}, fmt.Errorf("get lease of %.200q: %w", owner, err)
 	}
 	return l, nil
 }
 
-// All are the leases that count, sorted by their first address. With an error
-// of one lease's file, the others are returned too. It waits for nobody.
-func (s *Store) All() ([]Lease, error) {
-	names, err := list(s.owners)
+// List returns the valid leases, sorted by their first address. After an error with the
+// file of one lease, it returns the others too. It takes no lock.
+func (s *Store) List() ([]Lease, error) {
+	names, err := readNames(s.owners)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
@@ -34,10 +34,10 @@ func (s *Store) All() ([]Lease, error) {
 		errs []error
 	)
 	for _, name := range names {
-		if !isName(name) {
+		if !isFileName(name) {
 			continue
 		}
-		switch l, err := s.look(name); {
+		switch l, err := s.get(name); {
 		case err == nil:
 			all = append(all, l)
 		case !errors.Is(err, fs.ErrNotExist):
@@ -52,30 +52,30 @@ func byAddress(a, b Lease) int {
 	return cmp.Or(slices.CompareFunc(a.Addresses, b.Addresses, netip.Addr.Compare), cmp.Compare(a.Owner, b.Owner))
 }
 
-// look reads a lease without its lock; fs.ErrNotExist where none counts. Its
-// file and links are two looks, between which Take may have put another lease
-// in its place: whoever sees that looks once more.
-func (s *Store) look(name string) (Lease, error) {
+// get returns the lease in an owner's file without locking it. The error is
+// fs.ErrNotExist if there is no valid lease. get reads the file and then the links, and
+// Allocate may replace the lease in between. If the links do not match, get reads again.
+func (s *Store) get(name string) (Lease, error) {
 	var (
-		l    Lease
-		held bool
-		err  error
+		l     Lease
+		valid bool
+		err   error
 	)
 	for range 2 {
-		if l, err = s.read(name); err != nil {
+		if l, err = s.readFile(name); err != nil {
 			break
 		}
-		if held, err = s.holds(name, l); err != nil || held {
+		if valid, err = s.holds(name, l); err != nil || valid {
 			return l, err
 		}
 	}
-	if err == nil || errors.Is(err, errTorn) {
+	if err == nil || errors.Is(err, errInvalid) {
 		return Lease{}, fs.ErrNotExist
 	}
 	return Lease{}, err
 }
 
-func (s *Store) read(name string) (Lease, error) {
+func (s *Store) readFile(name string) (Lease, error) {
 	f, err := s.owners.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return Lease{}, err
@@ -88,21 +88,21 @@ func (s *Store) read(name string) (Lease, error) {
 	return decode(data, name, s.boot)
 }
 
-// ownerOf is who has an address, "" if that cannot be told.
+// ownerOf returns the owner of an address, "" if it is unknown.
 func (s *Store) ownerOf(a netip.Addr) string {
 	name, err := s.holder(a.String())
-	if err != nil || name == "" || name == unknown {
+	if err != nil || name == "" || name == foreign {
 		return ""
 	}
-	l, err := s.look(name)
+	l, err := s.get(name)
 	if err != nil {
 		return ""
 	}
 	return l.Owner
 }
 
-// list is the names in a folder.
-func list(root *os.Root) ([]string, error) {
+// readNames returns the names in a directory.
+func readNames(root *os.Root) ([]string, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err

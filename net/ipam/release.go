@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Release frees what the owner has and returns it; false says that there was
-// nothing. Where an earlier Release was killed, the lease has only those
-// addresses that it had left: the others may be somebody else's by now. An
-// address may be given to another before Release returns, so tear down what
-// hangs on it first, by Get.
-func (s *Store) Release(owner string) (Lease, bool, error) {
-	l, held, err := s.release(owner)
+// Release frees the lease of the owner and returns it. ok is false if there was none. If
+// an earlier Release was killed, the returned lease has only the addresses that were still
+// reserved; the others may belong to another owner. An address may be allocated to another
+// owner before Release returns. So the caller must first remove what uses the lease that
+// Get returns.
+func (s *Store) Release(owner string) (l Lease, ok bool, err error) {
+	l, ok, err = s.release(owner)
 	if err != nil {
-		return Lease{}, false, fmt.Errorf("release the lease of %.200q: %w", owner, err)
+		return Lease{}, false, fmt.Errorf("release lease of %.200q: %w", owner, err)
 	}
-	return l, held, nil
+	return l, ok, nil
 }
 
 func (s *Store) release(owner string) (Lease, bool, error) {
-	o, err := s.lock(nameOf(owner), 0, unix.LOCK_EX)
+	o, err := s.lock(fileName(owner), 0, unix.LOCK_EX)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Lease{}, false, nil
 	}
@@ -32,44 +32,45 @@ func (s *Store) release(owner string) (Lease, bool, error) {
 	}
 	defer o.close()
 	l, err := o.lease()
-	if errors.Is(err, errTorn) {
-		return o.releaseHalf(owner)
+	if errors.Is(err, errInvalid) {
+		return o.releaseIncomplete(owner)
 	}
 	if err != nil {
 		return Lease{}, false, err
 	}
-	l.Addresses, err = o.clear(l.Addresses)
+	l.Addresses, err = o.remove(l.Addresses)
 	return l, true, err
 }
 
-// releaseHalf frees what a killed Take claimed. Only the links tell.
-func (o *owner) releaseHalf(owner string) (Lease, bool, error) {
-	// What is in the way there is Collect's to tell of.
-	claims, _ := o.store.claims()
-	freed, err := o.clear(claims[o.name])
+// releaseIncomplete frees the addresses that a killed Allocate has reserved. Only the links
+// record them.
+func (o *ownerFile) releaseIncomplete(owner string) (Lease, bool, error) {
+	// Collect reports foreign files in the directory of the links.
+	all, _ := o.store.reservations()
+	freed, err := o.remove(all[o.name])
 	return Lease{Owner: owner, Boot: o.store.boot, Addresses: freed}, len(freed) > 0, err
 }
 
-// Amend replaces the detail of the owner's lease, at once or not at all. The
-// error is fs.ErrNotExist where the owner has none.
-func (s *Store) Amend(owner string, detail []byte) error {
-	if err := s.amend(owner, detail); err != nil {
-		return fmt.Errorf("amend the lease of %.200q: %w", owner, err)
+// SetDetail replaces the detail of the owner's lease atomically. The error wraps
+// fs.ErrNotExist if the owner has no lease.
+func (s *Store) SetDetail(owner string, detail []byte) error {
+	if err := s.setDetail(owner, detail); err != nil {
+		return fmt.Errorf("set detail of lease of %.200q: %w", owner, err)
 	}
 	return nil
 }
 
-func (s *Store) amend(owner string, detail []byte) error {
-	o, err := s.lock(nameOf(owner), 0, unix.LOCK_EX)
+func (s *Store) setDetail(owner string, detail []byte) error {
+	o, err := s.lock(fileName(owner), 0, unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	l, living, err := o.held()
+	l, valid, err := o.current()
 	switch {
 	case err != nil:
 		return err
-	case !living:
+	case !valid:
 		return fs.ErrNotExist
 	case bytes.Equal(l.Detail, detail):
 		return nil

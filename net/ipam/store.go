@@ -10,46 +10,47 @@ import (
 )
 
 const (
-	bootIDFile = "/proc/sys/kernel/random/boot_id"
-	bootPrefix = "boot-"
-	ownersDir  = "owners"
-	linksDir   = "addresses"
+	bootIDFile   = "/proc/sys/kernel/random/boot_id"
+	bootPrefix   = "boot-"
+	ownersDir    = "owners"
+	addressesDir = "addresses"
 
 	modeDir  fs.FileMode = 0o700
 	modeFile fs.FileMode = 0o600
 )
 
-// Config says where leases are.
+// Config is the configuration of a Store.
 type Config struct {
-	// Dir is the folder; it is made, and is this package's alone. It needs
-	// symbolic links and flock. In a tmpfs it costs no writes to flash.
+	// Dir is the directory of the leases. Open creates it, and only this package may use
+	// it. Its file system must have symbolic links and flock. A tmpfs avoids writes to
+	// flash.
 	Dir string
-	// BootID names the boot; "" asks the kernel.
+	// BootID identifies the boot; "" is the kernel's boot ID.
 	BootID string
 }
 
-// Store is the leases of one boot. It is safe for concurrent use, also by
-// several processes; it starts nothing and holds two folders open. Its methods
-// block on the file system, and those that name an owner on other calls for
-// the same owner; all are idempotent.
+// Store holds the leases of one boot. It is safe for concurrent use, also by several
+// processes. It starts no goroutine and keeps two directories open. Its methods are
+// idempotent. They block on the file system; methods for one owner also block on other
+// calls for the same owner.
 type Store struct {
 	dir    string
 	boot   string
 	owners *os.Root
 	links  *os.Root
 
-	// step is told of every step that is done; tests die in it.
+	// step is called after each step. Tests end the process in it.
 	step func(name string)
 }
 
-// Open opens the folder of this boot, or makes it.
+// Open opens the directory of this boot, and creates it if it does not exist.
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
-		return nil, errors.New("open leases: no folder is configured")
+		return nil, errors.New("open lease store: Dir is required")
 	}
 	boot, err := bootID(c.BootID)
 	if err != nil {
-		return nil, fmt.Errorf("open leases in %s: %w", c.Dir, err)
+		return nil, fmt.Errorf("open lease store %s: %w", c.Dir, err)
 	}
 	s, err := openBoot(c.Dir, boot)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,12 +59,12 @@ func Open(c Config) (*Store, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open leases in %s: %w", c.Dir, err)
+		return nil, fmt.Errorf("open lease store %s: %w", c.Dir, err)
 	}
 	return s, nil
 }
 
-// Close lets go of the folders. Leases stay.
+// Close closes the directories. The leases stay.
 func (s *Store) Close() error {
 	return errors.Join(s.owners.Close(), s.links.Close())
 }
@@ -73,7 +74,7 @@ func openBoot(dir, boot string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	links, err := os.OpenRoot(filepath.Join(dir, bootPrefix+boot, linksDir))
+	links, err := os.OpenRoot(filepath.Join(dir, bootPrefix+boot, addressesDir))
 	if err != nil {
 		owners.Close()
 		return nil, err
@@ -82,7 +83,7 @@ func openBoot(dir, boot string) (*Store, error) {
 }
 
 func makeBoot(dir, boot string) error {
-	for _, sub := range []string{ownersDir, linksDir} {
+	for _, sub := range []string{ownersDir, addressesDir} {
 		if err := os.MkdirAll(filepath.Join(dir, bootPrefix+boot, sub), modeDir); err != nil {
 			return err
 		}
@@ -94,12 +95,12 @@ func bootID(id string) (string, error) {
 	if id == "" {
 		data, err := os.ReadFile(bootIDFile)
 		if err != nil {
-			return "", fmt.Errorf("read the boot ID: %w", err)
+			return "", fmt.Errorf("read boot ID: %w", err)
 		}
 		id = strings.TrimSpace(string(data))
 	}
 	if !isBootID(id) {
-		return "", fmt.Errorf("boot ID %.80q is not made of 1 to 64 letters, digits and dashes", id)
+		return "", fmt.Errorf("boot ID %.80q must consist of 1 to 64 letters, digits and dashes", id)
 	}
 	return id, nil
 }

@@ -58,7 +58,7 @@ func (n *Network) sweep() error {
 	if err := absent(err); err != nil && !errors.Is(err, nft.ErrNoTable) {
 		return err
 	}
-	leases, err := n.leases.All()
+	leases, err := n.leases.List()
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 // what was created, so that a later call can remove or complete what an interrupted
 // call has left.
 //
-// The lease is taken before anything is created, and released after everything is
+// The lease is allocated before anything is created, and released after everything is
 // removed. What the kernel has without a lease is an orphan, and Collect removes it.
 //
 // It knows no Kubernetes: a pod is an ID, a network namespace and names for people.

@@ -181,9 +181,9 @@ func TestMendedBesideTeardown(t *testing.T) {
 func TestMendedBesideDead(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Ranges = c.Ranges[:1] })
 	port := []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}}
-	lives := l.start(func(p *Pod) { p.Ports, p.Wanted = port, addrs("10.88.0.200") })
+	lives := l.start(func(p *Pod) { p.Ports, p.Addresses = port, addrs("10.88.0.200") })
 	dead := l.newPod()
-	dead.Ports, dead.Wanted = port, addrs("10.88.0.100")
+	dead.Ports, dead.Addresses = port, addrs("10.88.0.100")
 	l.kill(dead.Pod, "attached")
 	l.run("nft", "delete", "table", "inet", "tinylet")
 	l.start(nil)
@@ -212,11 +212,11 @@ func TestRefused(t *testing.T) {
 		{"a port on an address of another family", func(p *Pod) {
 			p.Ports = []nft.Port{{Protocol: nft.TCP, Host: 8081, Target: 1, HostIP: addrs("fd00::1")[0]}}
 		}, func(err error) bool { return strings.Contains(fmt.Sprint(err), "no address of that family") }},
-		{"an address of another pod", func(p *Pod) { p.Wanted = addrs(first.address(false)) }, func(err error) bool {
-			var taken ipam.ErrTaken
+		{"an address of another pod", func(p *Pod) { p.Addresses = addrs(first.address(false)) }, func(err error) bool {
+			var taken ipam.ErrAllocated
 			return errors.As(err, &taken) && taken.Owner == first.Owner()
 		}},
-		{"an address of elsewhere", func(p *Pod) { p.Wanted = addrs("10.1.1.1") }, func(err error) bool { return err != nil }},
+		{"an address of elsewhere", func(p *Pod) { p.Addresses = addrs("10.1.1.1") }, func(err error) bool { return err != nil }},
 		{"no namespace", func(p *Pod) { p.NetNS = "/proc/self/none" }, func(err error) bool { return err != nil }},
 		{"what is no namespace", func(p *Pod) { p.NetNS = "/etc/passwd" }, func(err error) bool { return err != nil }},
 		{"no name of an interface", func(p *Pod) { p.Interface = "../x" }, func(err error) bool { return err != nil }},

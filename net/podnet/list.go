@@ -12,7 +12,7 @@ import (
 
 // Uses reports whether a pod has an address in a network.
 func (n *Network) Uses(network netip.Prefix) (bool, error) {
-	leases, err := n.leases.All()
+	leases, err := n.leases.List()
 	if err != nil {
 		return false, err
 	}
@@ -31,7 +31,7 @@ type Entry struct {
 
 // List returns the networks of all pods, in the order of their addresses.
 func (n *Network) List() ([]Entry, error) {
-	leases, err := n.leases.All()
+	leases, err := n.leases.List()
 	if err != nil {
 		return nil, fmt.Errorf("list networks of pods: %w", err)
 	}

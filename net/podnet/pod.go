@@ -24,8 +24,8 @@ type Pod struct {
 	Ports []nft.Port
 	// Ingress and Egress limit what the pod receives and sends; zero is no limit.
 	Ingress, Egress link.Rate
-	// Wanted are the requested addresses; nil are any.
-	Wanted []netip.Addr
+	// Addresses are the requested addresses; nil are any.
+	Addresses []netip.Addr
 	// MAC is the requested MAC address; nil is any.
 	MAC net.HardwareAddr
 }

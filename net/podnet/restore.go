@@ -19,7 +19,7 @@ type holder struct {
 // holders returns all holders, the oldest first: if two have the same port, the older
 // one most likely had it.
 func (n *Network) holders() ([]holder, error) {
-	leases, err := n.leases.All()
+	leases, err := n.leases.List()
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (d detail) mac(l ipam.Lease) net.HardwareAddr {
 
 // senders returns the senders of all leases.
 func (n *Network) senders() ([]nft.Sender, error) {
-	leases, err := n.leases.All()
+	leases, err := n.leases.List()
 	if err != nil {
 		return nil, err
 	}

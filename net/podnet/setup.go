@@ -72,7 +72,7 @@ func (n *Network) lease(p *Pod) (ipam.Lease, []nft.Port, error) {
 	if _, not := n.cfg.allowed(p.Ports); not != nil {
 		return ipam.Lease{}, nil, &PortReserved{Port: not[0]}
 	}
-	l, err := n.leases.Take(ipam.Request{Owner: p.Owner(), Key: p.key(), Pod: p.label(), Ranges: n.cfg.Ranges, Wanted: p.Wanted})
+	l, err := n.leases.Allocate(ipam.Request{Owner: p.Owner(), Key: p.key(), Pod: p.label(), Ranges: n.cfg.Ranges, Addresses: p.Addresses})
 	if err != nil {
 		return l, nil, err
 	}
@@ -85,7 +85,7 @@ func (n *Network) lease(p *Pod) (ipam.Lease, []nft.Port, error) {
 		return l, nil, err
 	}
 	l.Detail = data
-	return l, ports, n.leases.Amend(p.Owner(), data)
+	return l, ports, n.leases.SetDetail(p.Owner(), data)
 }
 
 // ready returns the bridge, and creates what is missing of the shared state.

@@ -305,9 +305,9 @@ func TestSpoofingOfOlderPods(t *testing.T) {
 func TestSpoofingOfNext(t *testing.T) {
 	l := newLab(t, nil)
 	l.bridgeFamily()
-	first := l.start(func(p *Pod) { p.Wanted = addrs("10.88.0.77") })
+	first := l.start(func(p *Pod) { p.Addresses = addrs("10.88.0.77") })
 	l.must(func() error { return l.net.Teardown(first.ID) })
-	second := l.start(func(p *Pod) { p.Wanted = addrs("10.88.0.77") })
+	second := l.start(func(p *Pod) { p.Addresses = addrs("10.88.0.77") })
 	judge(t, l.wireEnd(second), l.wireEnd(l.start(nil)))
 	l.must(func() error { return l.net.Teardown(second.ID) })
 }

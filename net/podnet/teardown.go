@@ -43,7 +43,7 @@ func (n *Network) leave(lease ipam.Lease) error {
 	if err != nil {
 		return err
 	}
-	if err := n.leases.Amend(lease.Owner, data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := n.leases.SetDetail(lease.Owner, data); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -91,7 +91,7 @@ func TestTraffic(t *testing.T) {
 func TestResult(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.MTU = 1400 })
 	p := l.start(func(p *Pod) {
-		p.Wanted = addrs("10.88.0.77", "fd00:88::77")
+		p.Addresses = addrs("10.88.0.77", "fd00:88::77")
 		p.Ingress, p.Egress = link.Rate{BitsPerSecond: 10e6}, link.Rate{BitsPerSecond: 20e6}
 	})
 	if got := p.result; got.Inside.Name != "eth0" || got.Inside.MTU != 1400 || got.Inside.MAC.String() != "0a:58:0a:58:00:4d" ||

@@ -235,7 +235,7 @@ func TestNetOfTheKernel(t *testing.T) {
 	}
 	var made podnet.Result
 	if err := netns.Do(host, func() error {
-		pods, err := podnet.New(plugin.Pods(c))
+		pods, err := podnet.New(plugin.NetworkConfig(c))
 		if err != nil {
 			return err
 		}

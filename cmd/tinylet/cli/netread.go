@@ -135,7 +135,7 @@ func netConfigNames(folder string) (names []string, err error) {
 
 // own sets the fields for tinylet's own configuration.
 func (d *NetDocument) own(c cni.Config) {
-	pods := plugin.Pods(c)
+	pods := plugin.NetworkConfig(c)
 	switch {
 	case c.Refuse != "":
 		d.Mode, d.Refuse = config.NetworkHost, c.Refuse
@@ -247,7 +247,7 @@ func (d *NetDocument) pods(c cni.Config, links []link.Link, table *nft.Table) er
 	if _, err := os.Stat(c.StateDir); errors.Is(err, fs.ErrNotExist) {
 		return nil // opening the leases would create their directory
 	}
-	n, err := podnet.New(plugin.Pods(c))
+	n, err := podnet.New(plugin.NetworkConfig(c))
 	if err != nil {
 		return err
 	}

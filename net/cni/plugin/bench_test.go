@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRun is ADD and DEL of a container with two ports of the host, beside
-// another, without what it takes to start a process. They take turns, and each
-// tells its own time of the CPU; allocations are those of both.
+// BenchmarkRun measures ADD and DEL of a container with two host ports next to another
+// container, without the start of a process. It reports the CPU time of each. The
+// allocations are those of both.
 func BenchmarkRun(b *testing.B) {
 	for _, protocol := range []string{"tcp", "udp"} {
 		b.Run(protocol, func(b *testing.B) {
@@ -46,7 +46,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// processor is what this process has used of the CPU.
+// processor returns the CPU time of this process.
 func processor() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
-// TestKernelWithoutNFTables has a kernel lack nf_tables, before a container was
-// set up and after. ADD says what is missing and leaves nothing. Containers can
-// be taken down.
+// TestKernelWithoutNFTables calls the plugin on a kernel without nf_tables, before and after
+// a container was set up. ADD reports what is missing and leaves nothing. DEL and GC
+// succeed.
 func TestKernelWithoutNFTables(t *testing.T) {
 	n := newNode(t)
 	config := n.config("1.1.0", killedPorts)
@@ -64,7 +64,7 @@ func TestKernelWithoutNFTables(t *testing.T) {
 	if a := call("GC", nil); a.Code != 0 {
 		t.Errorf("GC answers %s", a.text)
 	}
-	// Rules that are there in truth are seen by this process alone.
+	// Only this process can still read the rules, which do exist.
 	if left := n.left(); strings.Contains(left, "lease") || strings.Contains(left, "link") {
 		t.Errorf("left is\n%s", left)
 	}

@@ -24,9 +24,9 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// What is asked for: the first by who is killed, and either of the others may be
-// there beside the last. Of UDP there is little, since the kernel is slow to
-// tell its connections.
+// Configurations of the test. The killed call has killedPorts. Either of the other two may
+// exist together with it. Only one port is UDP, because the kernel is slow to list UDP
+// connections.
 const (
 	killedPorts = `"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":5353,"containerPort":53,"protocol":"udp"}]}`
 	freedPorts  = `"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":8443,"containerPort":443,"protocol":"tcp"}]}`
@@ -34,8 +34,7 @@ const (
 	noneValid   = `"cni.dev/valid-attachments":[]`
 )
 
-// sequels are what a runtime may do when an ADD was killed: take the container
-// down, have collected what is left, or nothing and go on.
+// sequels are the calls of a runtime after an ADD was killed: DEL, GC, or none.
 var sequels = []struct {
 	name  string
 	clean func(*node, *container)
@@ -45,11 +44,11 @@ var sequels = []struct {
 	{"nothing", nil},
 }
 
-var every = flag.Bool("every", false, "TestKilled: have each sequel follow each system call, and not take turns")
+var every = flag.Bool("every", false, "TestKilled: try each sequel after each system call, not one of them in turn")
 
-// TestKilled kills the process of an ADD, the first on its node, before each
-// system call by which it may change something. Most of the time is waiting, so
-// several are at it at once.
+// TestKilled kills the process of the first ADD on a node before each system call that may
+// change something beyond the process. Most of the time is waiting, so that several nodes
+// run concurrently.
 func TestKilled(t *testing.T) {
 	n := newNode(t)
 	acts, text := n.addKilled(n.newContainer(), n.config("1.1.0", killedPorts), 0)
@@ -70,7 +69,7 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d killed, before each of %d calls: %v", killed.Load(), len(acts), acts)
 }
 
-// several does something many times, several at once.
+// several calls do for each i, in several goroutines.
 func several(times int, do func(i int)) {
 	var (
 		wg   sync.WaitGroup
@@ -86,9 +85,8 @@ func several(times int, do func(i int)) {
 	wg.Wait()
 }
 
-// TestKilledMending kills the process of an ADD that finds the rules gone while
-// another container lives. Whoever comes next finds them gone as well, or all
-// there.
+// TestKilledMending kills the process of an ADD that creates the rules again while another
+// container exists. The next call finds either no rules or all of them.
 func TestKilledMending(t *testing.T) {
 	n := newNode(t)
 	n.robbed()
@@ -109,7 +107,7 @@ func TestKilledMending(t *testing.T) {
 	t.Logf("%d killed, before each of %d calls: %v", killed.Load(), len(acts), acts)
 }
 
-// robbed has a container with ports of the host, and no rules any more.
+// robbed adds a container with host ports, and deletes the rules.
 func (n *node) robbed() (lives *container, added answer) {
 	n.Helper()
 	lives = n.newContainer()
@@ -126,11 +124,10 @@ func (n *node) robbed() (lives *container, added answer) {
 	return lives, added
 }
 
-// killed kills an ADD where it is about to act for the nth time, and looks at
-// what follows.
+// killed kills an ADD before its nth system call of acts, and checks the calls after it.
 func (n *node) killed(nth int, clean func(*node, *container)) {
 	n.Helper()
-	// Where the host has it, the kernel may have given it to the namespace.
+	// A new namespace may inherit the setting of the host.
 	if err := n.on(func() error { return link.SetSysctl("net.ipv4.ip_forward", "0") }); err != nil {
 		n.Fatal(err)
 	}
@@ -158,7 +155,7 @@ func (n *node) killed(nth int, clean func(*node, *container)) {
 	n.nothing(dead, other)
 }
 
-// parsed is a result that a process has written.
+// parsed returns the parsed output of a process.
 func (n *node) parsed(text string) (a answer) {
 	n.Helper()
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
@@ -168,7 +165,7 @@ func (n *node) parsed(text string) (a answer) {
 	return a
 }
 
-// nothing sees that nothing is left of containers.
+// nothing checks that nothing of the containers' networks exists.
 func (n *node) nothing(gone ...*container) {
 	n.Helper()
 	left := n.left()
@@ -193,8 +190,8 @@ func (n *node) nothing(gone ...*container) {
 	}
 }
 
-// whole sees that a container has its network, and what all share is there. It
-// returns the addresses.
+// whole checks the network of a container and the shared state, and returns the
+// container's addresses.
 func (n *node) whole(c *container, added answer, config string) (addresses []netip.Addr) {
 	n.Helper()
 	for _, ip := range added.IPs {
@@ -209,7 +206,7 @@ func (n *node) whole(c *container, added answer, config string) (addresses []net
 	return addresses
 }
 
-// addresses are those in a container, nil if it has no interface.
+// addresses returns the addresses in a container, nil if it has no interface.
 func (n *node) addresses(c *container) (all []netip.Addr) {
 	n.Helper()
 	h, err := link.OpenIn(c.ns)
@@ -237,7 +234,7 @@ func (n *node) addresses(c *container) (all []netip.Addr) {
 	return all
 }
 
-// shared sees that the kernel passes on what containers send and get.
+// shared checks the kernel parameters for forwarding.
 func (n *node) shared() {
 	n.Helper()
 	want := map[string]string{
@@ -260,7 +257,7 @@ func (n *node) shared() {
 	}
 }
 
-// answers has the node open a connection to a container.
+// answers opens a connection from the node to a container.
 func (n *node) answers(c *container, address netip.Addr) {
 	n.Helper()
 	at := netip.AddrPortFrom(address, 80)

@@ -8,8 +8,8 @@ import (
 	"github.com/tinylet/tinylet/net/netns"
 )
 
-// RunLoopback handles one call of a runtime for the plugin loopback and returns the
-// exit code.
+// RunLoopback executes one call of the loopback plugin and returns the exit code of the
+// process.
 func RunLoopback(env func(string) string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
 	return cni.Call{Env: env, Stdin: stdin, Stdout: stdout, Stderr: stderr}.RunLoopback(bringUpLoopback, loopbackUp)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/net/link"
 )
 
-// loopbackConfig is what containerd's library for CNI calls the plugin with.
+// loopbackConfig returns the configuration with which containerd's go-cni calls the plugin.
 func loopbackConfig(version string, more ...string) string {
 	return "{" + strings.Join(append([]string{`"cniVersion":"` + version + `","name":"cni-loopback","type":"loopback"`}, more...), ",") + "}"
 }
@@ -84,7 +84,7 @@ func TestLoopback(t *testing.T) {
 				t.Errorf("a previous result is not passed on: %s", again.text)
 			}
 			check := n.callLoopback("CHECK", c, loopbackConfig(version, `"prevResult":`+added.text))
-			if want := map[bool]cni.Code{true: cni.CodeVersion}[version < "0.4.0"]; check.Code != want {
+			if want := map[bool]cni.Code{true: cni.CodeIncompatibleVersion}[version < "0.4.0"]; check.Code != want {
 				t.Errorf("CHECK: %s", check.text)
 			}
 			for range 2 {
@@ -103,10 +103,10 @@ func TestLoopbackRefuses(t *testing.T) {
 		verb, config string
 		code         cni.Code
 	}{
-		"no JSON":            {"ADD", "{", cni.CodeDecode},
-		"no version":         {"ADD", `{"name":"cni-loopback","type":"loopback"}`, cni.CodeVersion},
-		"an unknown version": {"ADD", loopbackConfig("9.0.0"), cni.CodeVersion},
-		"an unknown verb":    {"ERASE", loopbackConfig("1.0.0"), cni.CodeEnvironment},
+		"no JSON":            {"ADD", "{", cni.CodeDecodingFailure},
+		"no version":         {"ADD", `{"name":"cni-loopback","type":"loopback"}`, cni.CodeIncompatibleVersion},
+		"an unknown version": {"ADD", loopbackConfig("9.0.0"), cni.CodeIncompatibleVersion},
+		"an unknown verb":    {"ERASE", loopbackConfig("1.0.0"), cni.CodeInvalidEnvironment},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if a := n.callLoopback(tt.verb, c, tt.config); a.Code != tt.code {

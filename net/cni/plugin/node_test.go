@@ -21,11 +21,11 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// node is a node in a network namespace of its own, with a /run of its own.
+// node is a node with its own network namespace and /run.
 type node struct {
 	testing.TB
 	host       *os.File
-	run, state string // folders
+	run, state string // directories
 	containers int
 }
 
@@ -39,7 +39,7 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// on runs something in the node. Its thread is not used again.
+// on calls do in the namespaces of the node. Its thread is not used again.
 func (n *node) on(do func() error) error {
 	done := make(chan error)
 	go func() {
@@ -62,7 +62,7 @@ func (n *node) enter() error {
 	return unix.Setns(int(n.host.Fd()), unix.CLONE_NEWNET)
 }
 
-// container is one, as a runtime names it.
+// container is a container with its network namespace.
 type container struct {
 	id string
 	ns *os.File
@@ -74,10 +74,10 @@ func (n *node) newContainer() *container {
 	return &container{id: fmt.Sprintf("%064x", n.containers), ns: nstest.New(n)}
 }
 
-// path leads there from other processes, too.
+// path returns the path of the namespace, also for other processes.
 func (c *container) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), c.ns.Fd()) }
 
-// environment is what a runtime says of it.
+// environment returns the environment variables of the runtime.
 func (c *container) environment() map[string]string {
 	return map[string]string{
 		"CNI_CONTAINERID": c.id, "CNI_IFNAME": "eth0", "CNI_NETNS": c.path(), "CNI_PATH": "/opt/cni/bin",
@@ -85,7 +85,7 @@ func (c *container) environment() map[string]string {
 	}
 }
 
-// config is a network's, with these members more, which come last.
+// config returns the configuration of a network, with the members of more at its end.
 func (n *node) config(version string, more ...string) string {
 	members := append([]string{
 		`"cniVersion":"` + version + `","name":"pods","type":"` + cni.Type + `"`,
@@ -96,7 +96,7 @@ func (n *node) config(version string, more ...string) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// answer is a result or an error.
+// answer is the output of the plugin: a result or an error.
 type answer struct {
 	CNIVersion        string
 	SupportedVersions []string
@@ -147,7 +147,7 @@ func (n *node) callWith(env map[string]string, config string) (a answer) {
 	return a
 }
 
-// must is a call that succeeds.
+// must is call that fails the test after an error.
 func (n *node) must(verb string, c *container, config string) answer {
 	n.Helper()
 	a := n.call(verb, c, config)
@@ -157,7 +157,7 @@ func (n *node) must(verb string, c *container, config string) answer {
 	return a
 }
 
-// left is all that there is of containers' networks.
+// left returns the links, ports and leases of containers.
 func (n *node) left() string {
 	n.Helper()
 	var b strings.Builder
@@ -205,7 +205,7 @@ func (n *node) links(b *strings.Builder) error {
 	return err
 }
 
-// ports writes down those of the node that lead to containers.
+// ports writes the host ports of containers.
 func ports(b *strings.Builder) error {
 	table, err := nft.Open()
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package plugin is the CNI plugin as a process: net/cni's verbs over
-// net/podnet, in the network namespace that it is called in. It starts nothing
-// and keeps nothing open; the bridge, the rules and the leases are where the
-// next call finds them.
+// Package plugin owns the CNI plugin process: it executes the verbs of net/cni with
+// net/podnet, in the network namespace of the process. It keeps nothing open after a call:
+// the state is the bridge, the rules and the leases.
 package plugin
 
 import (
@@ -18,22 +17,22 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// Run answers one call of a runtime and gives the exit code.
+// Run executes one call of a runtime and returns the exit code of the process.
 func Run(env func(string) string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
 	return cni.Call{Env: env, Stdin: stdin, Stdout: stdout, Stderr: stderr}.Run(open)
 }
 
-// open is the network of a configuration.
+// open opens the network of a configuration.
 func open(c cni.Config) (cni.Network, error) {
-	n, err := podnet.New(Pods(c))
+	n, err := podnet.New(NetworkConfig(c))
 	if err != nil {
 		return nil, err
 	}
 	return &network{pods: n, config: c}, nil
 }
 
-// Pods is the pods' network that a configuration asks for.
-func Pods(c cni.Config) podnet.Config {
+// NetworkConfig returns the configuration of the pod network for a CNI configuration.
+func NetworkConfig(c cni.Config) podnet.Config {
 	return podnet.Config{
 		Bridge: c.Bridge, MTU: c.MTU, Ranges: ranges(c.Ranges), Kept: ranges(c.Kept),
 		Masquerade: c.Masquerade, Direct: c.Direct, Hairpin: c.Hairpin, Promiscuous: c.Promiscuous, StateDir: c.StateDir, Reserved: c.Reserved,
@@ -48,7 +47,7 @@ func ranges(all []cni.Range) []ipam.Range {
 	return out
 }
 
-// network is podnet in the words of CNI.
+// network implements cni.Network with podnet.
 type network struct {
 	pods   *podnet.Network
 	config cni.Config
@@ -58,7 +57,7 @@ type network struct {
 func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	r, err := n.pods.Setup(podOf(&a))
 	if err != nil {
-		return cni.Result{}, coded(err)
+		return cni.Result{}, withCode(err)
 	}
 	out := cni.Result{Interfaces: []cni.Interface{
 		{Name: r.Bridge.Name, MAC: r.Bridge.MAC, MTU: r.Bridge.MTU},
@@ -67,16 +66,16 @@ func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	}}
 	for i, address := range r.Addresses {
 		out.IPs = append(out.IPs, cni.IP{Interface: 2, Address: address, Gateway: r.Gateways[i]})
-		out.Routes = append(out.Routes, cni.Route{Dst: everywhere(address.Addr()), Gateway: r.Gateways[i]})
+		out.Routes = append(out.Routes, cni.Route{Dst: defaultDestination(address.Addr()), Gateway: r.Gateways[i]})
 	}
 	return out, nil
 }
 
-// Check implements cni.Network. Addresses that the result has and the pod is
-// not known to have are a difference, too.
+// Check implements cni.Network. It also compares the addresses of the result with those of
+// the pod's lease.
 func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	if err := n.pods.Check(podOf(&a)); err != nil {
-		return coded(err)
+		return withCode(err)
 	}
 	entry, err := n.pods.Entry(podnet.ID{Container: a.ContainerID, Interface: a.Interface})
 	if err != nil {
@@ -84,7 +83,7 @@ func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	}
 	for _, ip := range prev.IPs {
 		if i := ip.Interface; i >= 0 && prev.Interfaces[i].Name == a.Interface && !slices.Contains(entry.Addresses, ip.Address.Addr()) {
-			return fmt.Errorf("check the network of %s: its address was %v, and is not any more", a.ContainerID, ip.Address.Addr())
+			return fmt.Errorf("check network of %s: address %v is not in its lease", a.ContainerID, ip.Address.Addr())
 		}
 	}
 	return nil
@@ -106,8 +105,8 @@ func (n *network) Collect(_ string, valid []cni.ID) error {
 // Status implements cni.Network.
 func (n *network) Status() error { return n.pods.Ready() }
 
-// everywhere is the destination of a default route of an address's family.
-func everywhere(a netip.Addr) netip.Prefix {
+// defaultDestination returns the destination of the default route of an address's family.
+func defaultDestination(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
@@ -118,9 +117,9 @@ func podOf(a *cni.Attachment) podnet.Pod {
 	p := podnet.Pod{
 		ID: podnet.ID{Container: a.ContainerID, Interface: a.Interface}, NetNS: a.NetNS,
 		Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID,
-		Ingress: link.Rate{BitsPerSecond: a.Bandwidth.IngressRate, BurstBits: a.Bandwidth.IngressBurst},
-		Egress:  link.Rate{BitsPerSecond: a.Bandwidth.EgressRate, BurstBits: a.Bandwidth.EgressBurst},
-		Wanted:  a.IPs, MAC: a.MAC,
+		Ingress:   link.Rate{BitsPerSecond: a.Bandwidth.IngressRate, BurstBits: a.Bandwidth.IngressBurst},
+		Egress:    link.Rate{BitsPerSecond: a.Bandwidth.EgressRate, BurstBits: a.Bandwidth.EgressBurst},
+		Addresses: a.IPs, MAC: a.MAC,
 	}
 	for _, port := range a.Ports {
 		p.Ports = append(p.Ports, nft.Port{HostIP: port.HostIP, Protocol: protocols[port.Protocol], Host: port.HostPort, Target: port.ContainerPort})
@@ -130,11 +129,12 @@ func podOf(a *cni.Attachment) podnet.Pod {
 
 var protocols = map[string]nft.Protocol{"tcp": nft.TCP, "udp": nft.UDP, "sctp": nft.SCTP}
 
-// coded gives an error the code by which a runtime decides.
-func coded(err error) error {
+// withCode returns the error with a code for the runtime: CodeTryAgainLater if the range is
+// exhausted.
+func withCode(err error) error {
 	var exhausted ipam.ErrExhausted
 	if errors.As(err, &exhausted) {
-		return &cni.Error{Code: cni.CodeTryAgain, Msg: "no address is free", Err: err}
+		return &cni.Error{Code: cni.CodeTryAgainLater, Msg: "no free address", Err: err}
 	}
 	return err
 }

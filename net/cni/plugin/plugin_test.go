@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// What containerd and CRI-O say of the same ports and limits.
+// The configurations of containerd and CRI-O for the same ports and limits.
 const (
 	containerd = `"runtimeConfig":{"portMappings":[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":""},` +
 		`{"HostPort":5353,"ContainerPort":53,"Protocol":"udp","HostIP":"192.0.2.1"}],` +
@@ -27,10 +27,10 @@ const (
 		`"bandwidth":{"ingressRate":8000000,"ingressBurst":4294967295,"egressRate":4000000,"egressBurst":4294967295}}`
 )
 
-// fixed asks for the addresses that would else be any of the ranges.
+// fixed requests addresses, which would otherwise be any of the ranges.
 const fixed = `"args":{"cni":{"ips":["10.88.0.2","fd00:88::2"]}}`
 
-// TestLife has one container attached, checked and detached, in each version.
+// TestLife attaches, checks and detaches a container in each version.
 func TestLife(t *testing.T) {
 	for version, spelling := range map[string]string{"0.3.0": crio, "0.3.1": containerd, "0.4.0": crio, "1.0.0": containerd, "1.1.0": crio} {
 		t.Run(version, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestLife(t *testing.T) {
 			c := n.newContainer()
 			config := n.config(version, spelling, fixed)
 			added := n.must("ADD", c, config)
-			if diff := cmp.Diff(wanted(version, c), added.lines()); diff != "" {
+			if diff := cmp.Diff(expectedLines(version, c), added.lines()); diff != "" {
 				t.Errorf("the result (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(furnished, n.inside(c)); diff != "" {
@@ -52,10 +52,10 @@ func TestLife(t *testing.T) {
 				t.Errorf("ingress is limited to %d bit/s", got)
 			}
 			check := n.call("CHECK", c, n.config(version, spelling, `"prevResult":`+added.text))
-			if want := map[bool]cni.Code{true: cni.CodeVersion}[version < "0.4.0"]; check.Code != want {
+			if want := map[bool]cni.Code{true: cni.CodeIncompatibleVersion}[version < "0.4.0"]; check.Code != want {
 				t.Errorf("CHECK: %s", check.text)
 			}
-			if again := n.must("ADD", c, config); !cmp.Equal(wanted(version, c), again.lines()) {
+			if again := n.must("ADD", c, config); !cmp.Equal(expectedLines(version, c), again.lines()) {
 				t.Errorf("a second ADD says %s", again.text)
 			}
 			for range 2 {
@@ -70,8 +70,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// wanted is a result, as lines writes it.
-func wanted(version string, c *container) []string {
+// expectedLines returns the expected result in the format of lines.
+func expectedLines(version string, c *container) []string {
 	mtu, family := [2]string{"0", "0"}, [2]string{"", ""}
 	if version == "1.1.0" {
 		mtu = [2]string{"1400", "1400"}
@@ -91,7 +91,7 @@ func wanted(version string, c *container) []string {
 	}
 }
 
-// lines is a result with what chance there is in it left out.
+// lines returns a result without its random parts.
 func (a *answer) lines() []string {
 	lines := []string{"version " + a.CNIVersion}
 	for _, i := range a.Interfaces {
@@ -115,7 +115,7 @@ func (a *answer) lines() []string {
 	return lines
 }
 
-// furnished is what a container has in it, as inside writes it.
+// furnished is the expected output of inside.
 var furnished = []string{
 	"lo up true",
 	"eth0 up true mtu 1400 with 0a:58:0a:58:00:02",
@@ -124,7 +124,7 @@ var furnished = []string{
 	"egress 4000000",
 }
 
-// inside is what is in a container.
+// inside returns the interfaces, addresses and routes in a container.
 func (n *node) inside(c *container) (lines []string) {
 	n.Helper()
 	h, err := link.OpenIn(c.ns)
@@ -162,7 +162,7 @@ func (n *node) inside(c *container) (lines []string) {
 	return append(lines, fmt.Sprintf("egress %d", rate.BitsPerSecond))
 }
 
-// ingress is what a link of the node is limited to, in bit/s.
+// ingress returns the limit of a link of the node, in bit/s.
 func (n *node) ingress(name string) uint64 {
 	n.Helper()
 	h, err := link.OpenIn(n.host)
@@ -181,7 +181,7 @@ func (n *node) ingress(name string) uint64 {
 	return rate.BitsPerSecond
 }
 
-// TestAsked has addresses and a MAC address asked for, wherever that may stand.
+// TestAsked requests addresses and a MAC address in each place for them.
 func TestAsked(t *testing.T) {
 	const ips, mac = `["10.88.0.77/24","fd00:88::77"]`, `"0a:00:00:00:00:07"`
 	for name, row := range map[string]struct{ more, args string }{
@@ -209,7 +209,7 @@ func TestAsked(t *testing.T) {
 			}
 			// It is another's now.
 			env["CNI_CONTAINERID"], env["CNI_NETNS"] = "other", n.newContainer().path()
-			if a := n.callWith(env, config); !strings.Contains(a.Msg, "10.88.0.77 is taken by") {
+			if a := n.callWith(env, config); !strings.Contains(a.Msg, "10.88.0.77 is already allocated to") {
 				t.Errorf("somebody else gets %s", a.text)
 			}
 		})
@@ -229,15 +229,15 @@ func TestStatus(t *testing.T) {
 	if a := n.must("STATUS", nil, n.config("1.1.0")); a.text != "" {
 		t.Errorf("got %s", a.text)
 	}
-	if a := n.call("STATUS", nil, n.config("1.1.0", `"bridge":"a/b"`)); a.Code != cni.CodeConfig {
+	if a := n.call("STATUS", nil, n.config("1.1.0", `"bridge":"a/b"`)); a.Code != cni.CodeInvalidConfig {
 		t.Errorf("got %s", a.text)
 	}
-	if a := n.call("STATUS", nil, n.config("1.1.0", `"stateDir":"/proc/nowhere"`)); a.Code != cni.CodeUnavailable || !strings.Contains(a.Details, "/proc/nowhere") {
+	if a := n.call("STATUS", nil, n.config("1.1.0", `"stateDir":"/proc/nowhere"`)); a.Code != cni.CodePluginNotAvailable || !strings.Contains(a.Details, "/proc/nowhere") {
 		t.Errorf("got %s", a.text)
 	}
 }
 
-// TestCheck has a container's network changed behind the plugin's back.
+// TestCheck checks a container whose network was changed without the plugin.
 func TestCheck(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(n *node, c *container, a *answer) error
@@ -263,7 +263,7 @@ func TestCheck(t *testing.T) {
 		"another has the address": {func(_ *node, _ *container, a *answer) error {
 			a.text = strings.Replace(a.text, `"10.88.0.2/24"`, `"10.88.0.3/24"`, 1)
 			return nil
-		}, "its address was 10.88.0.3"},
+		}, "address 10.88.0.3 is not in its lease"},
 		"the ports are gone": {func(n *node, _ *container, _ *answer) error {
 			return n.on(func() error {
 				table, err := nft.Open()
@@ -298,9 +298,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestPods(t *testing.T) {
+func TestNetworkConfig(t *testing.T) {
 	range4 := netip.MustParsePrefix("10.88.0.0/24")
-	got := Pods(cni.Config{
+	got := NetworkConfig(cni.Config{
 		CNIVersion: "1.0.0", Name: "pods", Type: cni.Type, Bridge: "pods0", MTU: 1400, Masquerade: true, Hairpin: true, Promiscuous: true,
 		Ranges:   []cni.Range{{Subnet: range4, Gateway: netip.MustParseAddr("10.88.0.9")}},
 		Kept:     []cni.Range{{Subnet: netip.MustParsePrefix("10.7.0.0/24")}},

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/net/netns"
 )
 
-// broken are configurations that nothing can be learnt from.
+// broken are configurations without a usable field.
 var broken = map[string]string{
 	"empty":       ``,
 	"cut":         `{"cniVersion":"1.0.0","name":"po`,
@@ -20,12 +20,12 @@ var broken = map[string]string{
 	"not a range": `{"cniVersion":"1.0.0","name":"pods","type":"tinylet-cni","ranges":[]}`,
 }
 
-// TestDelOfBroken takes down by what the environment says alone.
+// TestDelOfBroken tears down with the environment alone.
 func TestDelOfBroken(t *testing.T) {
 	for name, config := range broken {
 		for _, netns := range []string{"there", "gone", "unsaid", "the host's"} {
 			if config != "" && netns != "gone" {
-				continue // what is said of the namespace is not read in the configuration
+				continue // the namespace is not in the configuration
 			}
 			t.Run(name+" and the namespace "+netns, func(t *testing.T) {
 				n := newNode(t)
@@ -54,8 +54,8 @@ func TestDelOfBroken(t *testing.T) {
 	}
 }
 
-// TestDelWithoutState is where it is not known in which folder the lease is:
-// the kernel is rid of the container, and GC of the lease.
+// TestDelWithoutState calls DEL without the directory of the lease. DEL removes the
+// container's network from the kernel, and GC removes the lease.
 func TestDelWithoutState(t *testing.T) {
 	n := newNode(t)
 	gone, kept := n.newContainer(), n.newContainer()
@@ -71,7 +71,7 @@ func TestDelWithoutState(t *testing.T) {
 	}
 }
 
-// TestCollection keeps what is valid, and is told so in both spellings.
+// TestCollection collects with the keys of the specification and of its draft.
 func TestCollection(t *testing.T) {
 	n := newNode(t)
 	var all []*container
@@ -84,10 +84,10 @@ func TestCollection(t *testing.T) {
 	n.must("ADD", all[0], more)
 	n.must("ADD", all[1], strings.NewReplacer("8080", "8081", "5353", "5354").Replace(more))
 	before := n.left()
-	if a := n.call("GC", nil, n.config("1.1.0")); a.Code != cni.CodeConfig || n.left() != before {
+	if a := n.call("GC", nil, n.config("1.1.0")); a.Code != cni.CodeInvalidConfig || n.left() != before {
 		t.Errorf("without a list: %s, and there is\n%s", a.text, n.left())
 	}
-	if a := n.call("GC", nil, n.config("1.0.0", `"cni.dev/valid-attachments":[]`)); a.Code != cni.CodeVersion || n.left() != before {
+	if a := n.call("GC", nil, n.config("1.0.0", `"cni.dev/valid-attachments":[]`)); a.Code != cni.CodeIncompatibleVersion || n.left() != before {
 		t.Errorf("in a version that has none: %s, and there is\n%s", a.text, n.left())
 	}
 	valid := func(some ...*container) string {
@@ -113,8 +113,7 @@ func TestCollection(t *testing.T) {
 	}
 }
 
-// TestRefused is what ADD must refuse, so that a runtime knows why; it leaves
-// nothing.
+// TestRefused checks the errors of ADD, and that they leave nothing.
 func TestRefused(t *testing.T) {
 	const third = `"ranges":[{"subnet":"10.88.0.0/30"}]` // the gateway and one container
 	n := newNode(t)
@@ -136,15 +135,15 @@ func TestRefused(t *testing.T) {
 		code    cni.Code
 		message string // in either text
 	}{
-		"exhausted":           {n.config("1.0.0", third), cni.CodeTryAgain, "no address is left of 10.88.0.0/30"},
+		"exhausted":           {n.config("1.0.0", third), cni.CodeTryAgainLater, "no free address in 10.88.0.0/30"},
 		"a port of a pod's":   {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":81}]}`), cni.CodeInternal, "host port *:8080/TCP is taken by " + first.id},
 		"a port of the host":  {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":7070,"containerPort":81}]}`), cni.CodeInternal, "port 7070/TCP of the host is in use by a process"},
 		"a port of no family": {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":9090,"containerPort":81,"hostIP":"::1"}]}`), cni.CodeInternal, "no address of that family"},
-		"no network":          {n.config("1.0.0", `"refuse":"give the node a network"`), cni.CodeConfig, "give the node a network"},
-		"no range and no why": {n.config("1.0.0", `"ranges":[]`), cni.CodeConfig, "ranges: are missing"},
+		"no network":          {n.config("1.0.0", `"refuse":"give the node a network"`), cni.CodeInvalidConfig, "give the node a network"},
+		"no range and no why": {n.config("1.0.0", `"ranges":[]`), cni.CodeInvalidConfig, "ranges: is missing"},
 		"two of a family":     {n.config("1.0.0", `"ranges":[{"subnet":"10.88.0.0/24"},{"subnet":"10.89.0.0/24"}]`), cni.CodeInternal, "of the same family"},
 		"out of range":        {n.config("1.0.0", wide, `"runtimeConfig":{"ips":["10.99.0.1"]}`), cni.CodeInternal, "10.99.0.1"},
-		"another plugin's":    {n.config("1.0.0", wide, `"ipam":{"type":"host-local"}`), cni.CodeUnsupported, "ipam"},
+		"another plugin's":    {n.config("1.0.0", wide, `"ipam":{"type":"host-local"}`), cni.CodeUnsupportedField, "ipam"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n.TB = t
@@ -172,7 +171,7 @@ func TestRefused(t *testing.T) {
 		}
 	})
 	n.TB = t
-	// What a network refuses, it takes down all the same.
+	// DEL succeeds for a configuration with refuse.
 	n.must("DEL", first, n.config("1.0.0", `"refuse":"give the node a network"`))
 	if left := n.left(); left != "" {
 		t.Errorf("left:\n%s", left)

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 // renameat is not in every table of unix.
 var renameat = map[string]uint64{"amd64": 264, "arm64": 38}[runtime.GOARCH]
 
-// acts are the system calls by which a process can change what is not its own.
-// Some of them only ask, as a datagram to netlink may.
+// acts are the system calls that can change something beyond the process. Some only read,
+// such as a netlink request.
 var acts = map[uint64]string{
 	unix.SYS_BIND: "bind", unix.SYS_FCHMOD: "fchmod", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FLOCK: "flock", unix.SYS_FSYNC: "fsync",
 	unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_IOCTL: "ioctl", unix.SYS_LINKAT: "linkat", unix.SYS_MKDIRAT: "mkdirat", unix.SYS_MOUNT: "mount",
@@ -39,18 +39,17 @@ var acts = map[uint64]string{
 	unix.SYS_UMOUNT2: "umount2", unix.SYS_UNLINKAT: "unlinkat", unix.SYS_UNSHARE: "unshare", unix.SYS_WRITE: "write", unix.SYS_WRITEV: "writev",
 }
 
-// traced is a process whose system calls are watched, on the thread that has
-// started it.
+// traced is a process that is traced by the thread that has started it.
 type traced struct {
 	pid    int
-	nth    int          // it is killed at
-	acts   []string     // that it has done, the one it is killed at included
-	again  map[int]bool // of threads: the kernel lets their call begin anew
+	nth    int          // index of the call at which it is killed, from 1
+	acts   []string     // calls so far, including the one at which it is killed
+	again  map[int]bool // threads whose call the kernel restarts
 	status unix.WaitStatus
 }
 
-// trace starts the plugin, and kills it where it is about to act for the nth
-// time, never if that is 0. The answer is what it has written until then.
+// trace starts the plugin, and kills it before its nth call of acts; 0 is never. The
+// string is its output.
 func trace(env []string, config string, nth int) (*traced, string, error) {
 	in, err := pipe(config)
 	if err != nil {
@@ -77,7 +76,7 @@ func trace(env []string, config string, nth int) (*traced, string, error) {
 	return p, string(data), err
 }
 
-// pipe is one with a text in it that is shorter than the kernel's buffer.
+// pipe returns a pipe with a text that is shorter than the kernel's buffer.
 func pipe(text string) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -87,8 +86,8 @@ func pipe(text string) (*os.File, error) {
 	return r, errors.Join(err, w.Close())
 }
 
-// follow lets it run to its end, and sees each of its threads off: until then
-// the process has not ended.
+// follow runs the process to its end. The process ends only when all its threads are
+// waited for.
 func (p *traced) follow() error {
 	for started := false; ; {
 		var status unix.WaitStatus
@@ -117,7 +116,7 @@ func (p *traced) follow() error {
 	}
 }
 
-// goOn has a thread run to its next stop, or kills the process.
+// goOn runs a thread to its next stop, or kills the process.
 func (p *traced) goOn(tid int, stopped unix.Signal) error {
 	if stopped == unix.SIGTRAP|0x80 { // PTRACE_O_TRACESYSGOOD
 		name, err := p.acting(tid)
@@ -138,8 +137,8 @@ func (p *traced) goOn(tid int, stopped unix.Signal) error {
 	return unix.PtraceSyscall(tid, int(stopped))
 }
 
-// acting is which call that acts a thread is about to do, or "". One that the
-// kernel has begin anew, since a lock was held, is the same call.
+// acting returns the name of the call of acts before which a thread has stopped, or "". A
+// call that the kernel restarts, because a lock was held, is not counted again.
 func (p *traced) acting(tid int) (string, error) {
 	info, err := stoppedAt(tid)
 	switch {
@@ -181,9 +180,8 @@ func stoppedAt(tid int) (info syscallInfo, err error) {
 	return info, nil
 }
 
-// addKilled has a process ADD a container, and kills it where it is about to
-// act for the nth time, never if that is 0. It returns what the process has
-// done to others, in the end what it was killed at, and its answer.
+// addKilled runs an ADD in a process, and kills it before its nth call of acts; 0 is never.
+// It returns the calls, of which the last is the one at which it was killed, and its output.
 func (n *node) addKilled(c *container, config string, nth int) (acts []string, answer string) {
 	n.Helper()
 	if renameat == 0 {

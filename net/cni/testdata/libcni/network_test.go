@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := r.GetStatusNetworkList(t.Context(), list(t, "1.1.0"))
-	if e := coded(t, err); e.Code != uint(cni.CodeUnavailable) || !strings.Contains(e.Details, "the network is down") {
+	if e := coded(t, err); e.Code != uint(cni.CodePluginNotAvailable) || !strings.Contains(e.Details, "the network is down") {
 		t.Errorf("got %+v", e)
 	}
 	if err := r.GetStatusNetworkList(t.Context(), list(t, "1.0.0")); err != nil {
@@ -86,7 +86,7 @@ func TestErrors(t *testing.T) {
 	}{
 		"version": {`{"cniVersion":"0.2.0","name":"pods","plugins":[{"type":"tinylet-cni"}]}`, types.ErrIncompatibleCNIVersion, "0.2.0"},
 		"chained": {`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"tinylet-cni","ranges":[{"subnet":"10.42.0.0/24"}]},{"type":"tinylet-cni","ranges":[{"subnet":"10.42.0.0/24"}]}]}`,
-			types.ErrUnsupportedField, "write it first"},
+			types.ErrUnsupportedField, "must be the first plugin"},
 		"value": {`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"tinylet-cni","ranges":[{"subnet":"x"}]}]}`, types.ErrInvalidNetworkConfig, "ranges[0].subnet"},
 		"type":  {`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"tinylet-cni","mtu":"x"}]}`, types.ErrDecodingFailure, "mtu"},
 	} {

@@ -264,8 +264,8 @@ func TestCodes(t *testing.T) {
 		code cni.Code
 		want string
 	}{
-		"exhausted": {`"ranges":[{"subnet":"10.88.0.0/30"}]`, cni.CodeTryAgain, "no address is left"},
-		"refused":   {`"refuse":"give the node a network"`, cni.CodeConfig, "give the node a network"},
+		"exhausted": {`"ranges":[{"subnet":"10.88.0.0/30"}]`, cni.CodeTryAgainLater, "no free address"},
+		"refused":   {`"refuse":"give the node a network"`, cni.CodeInvalidConfig, "give the node a network"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, ownFolder(t), func(dir string) []byte {
@@ -276,7 +276,7 @@ func TestCodes(t *testing.T) {
 				n.on(func() error { _, err = n.AddNetworkList(t.Context(), n.list, c.RuntimeConf); return nil })
 				return err
 			}
-			if row.code == cni.CodeTryAgain {
+			if row.code == cni.CodeTryAgainLater {
 				if err := add(); err != nil {
 					t.Fatal(err)
 				}
