@@ -91,7 +91,6 @@ type Network struct {
 	files   watcher       // nil where files are not watched
 
 	mu           sync.Mutex
-	watched      []string       // folders of the files that are maintained
 	written      []byte         // desired content of the file
 	assigned     []netip.Prefix // podCIDRs from the API server
 	podCIDRError error          // why the podCIDRs are unusable
@@ -124,7 +123,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, errors.New("network: Pods, Containers, Events and Log are required")
 	}
 	return &Network{
-		cfg: cfg, trigger: make(chan struct{}, 1), files: &inotify{},
+		cfg: cfg, trigger: make(chan struct{}, 1), files: newWatcher(),
 		backoff: wait.Backoff{Max: resyncInterval},
 	}, nil
 }
@@ -171,9 +170,8 @@ func (n *Network) Run(ctx context.Context) error {
 		beside.Go(func() { n.watch(ctx, watch, n.hostChanged) })
 	}
 	if n.files != nil {
-		beside.Go(func() {
-			n.watch(ctx, func(ctx context.Context, _ func()) error { return n.watchFiles(ctx) }, n.Trigger)
-		})
+		defer n.files.Close()
+		beside.Go(func() { n.watchFiles(ctx) })
 	}
 	defer n.close()
 	defer n.flush()

@@ -9,12 +9,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // TestDeletedFilesAreRestored deletes the files that the runtime needs for a pod's
@@ -35,7 +38,7 @@ func TestDeletedFilesAreRestored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugins := filepath.Join(t.TempDir(), "bin")
-			kernel := &inotify{}
+			kernel := &counting{watcher: newWatcher()}
 			l := newLab(t, func(c *Config) {
 				c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 				c.Settings.PluginFolder = plugins
@@ -47,9 +50,7 @@ func TestDeletedFilesAreRestored(t *testing.T) {
 			go func() { ended <- l.Run(ctx) }()
 			defer func() { cancel(); <-ended }()
 			await(t, "both folders are watched", func() bool {
-				kernel.mu.Lock()
-				defer kernel.mu.Unlock()
-				return kernel.open != nil && len(kernel.open.WatchList()) == 2
+				return kernel.placed.Load() == 2
 			})
 			gone, back := victim(l, plugins)
 			if err := os.RemoveAll(gone); err != nil {
@@ -73,42 +74,65 @@ func await(t *testing.T, what string, holds func() bool) {
 	t.Fatalf("it does not come true that %s", what)
 }
 
+// counting is a watcher that counts the folders that it watches.
+type counting struct {
+	watcher
+	placed atomic.Int32
+}
+
+func (c *counting) Set(folders ...string) (bool, error) {
+	fresh, err := c.watcher.Set(folders...)
+	if err == nil {
+		c.placed.Store(int32(len(folders)))
+	}
+	return fresh, err
+}
+
 // teller is a watcher with changes from the test.
 type teller struct {
-	events chan string
+	changed wait.Wakeup
 
-	mu     sync.Mutex
-	placed []string
-	fail   error
+	mu      sync.Mutex
+	changes filewatch.Changes
+	placed  []string
+	fail    error
 }
 
-func (w *teller) run(ctx context.Context, _ func(), changed chan<- string) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case path := <-w.events:
-			select {
-			case <-ctx.Done():
-				return nil
-			case changed <- path:
-			}
-		}
+func newTeller(fail error) *teller { return &teller{changed: wait.NewWakeup(), fail: fail} }
+
+func (w *teller) change(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.changes.Names == nil {
+		w.changes = filewatch.Changes{Any: true, Names: make(map[string]struct{})}
 	}
+	w.changes.Names[path] = struct{}{}
+	w.changed.Set()
 }
 
-func (w *teller) place(folders []string) (bool, error) {
+func (w *teller) Changed() <-chan struct{} { return w.changed }
+
+func (w *teller) Take() (changes filewatch.Changes, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changes, w.changes = w.changes, filewatch.Changes{}
+	return changes, nil
+}
+
+func (w *teller) Set(folders ...string) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.placed = slices.Clone(folders)
 	return false, w.fail
 }
 
+func (w *teller) Close() {}
+
 // TestRestoreSparesTheDisk deletes the configuration whenever it exists, for an
 // hour.
 func TestRestoreSparesTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &teller{events: make(chan string)}
+		w := newTeller(nil)
 		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
 		l.files = w
 		path := filepath.Join(l.folder, FileName)
@@ -116,7 +140,7 @@ func TestRestoreSparesTheDisk(t *testing.T) {
 			if err := os.Remove(path); err != nil {
 				return false
 			}
-			w.events <- path
+			w.change(path)
 			return true
 		}
 		l.run(t, func() {
@@ -131,8 +155,8 @@ func TestRestoreSparesTheDisk(t *testing.T) {
 			}
 			time.Sleep(2 * resyncInterval)
 			looks := l.shelf.looks()
-			w.events <- path // as it should be
-			w.events <- filepath.Join(l.folder, "10-other.conflist")
+			w.change(path) // as it should be
+			w.change(filepath.Join(l.folder, "10-other.conflist"))
 			time.Sleep(minSyncInterval)
 			if synctest.Wait(); l.shelf.looks() != looks {
 				t.Error("a file that is as it should be is looked at")
@@ -181,7 +205,7 @@ func TestDeletedFileKeepsNetworks(t *testing.T) {
 func TestFilesOfOthersAreNotWatched(t *testing.T) {
 	for mode, want := range map[string]int{config.NetworkBridge: 2, config.NetworkHost: 2, config.NetworkCNI: 0} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &teller{events: make(chan string), fail: errors.New("no inotify")}
+			w := newTeller(errors.New("no inotify"))
 			l := newLab(t, func(c *Config) {
 				c.Settings.Mode, c.Networks = mode, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 			})

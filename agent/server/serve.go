@@ -43,7 +43,7 @@ const (
 	shutdownTimeout = 2 * time.Second
 	snapshotTime    = 5 * time.Minute
 	maxRequests     = 128
-	maxFollowed     = 48 // each uses one of the user's 128 inotify instances
+	maxFollowed     = 48 // each has a goroutine, an open log and watches of its directories
 	maxSnapshots    = 4
 	snapshotQueue   = 10 * time.Second
 )

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source/manifest"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // entry is one file of the directory. Its states are:
@@ -30,7 +31,7 @@ import (
 // An entry is dropped when two scans in a row do not find it.
 type entry struct {
 	name, path string
-	cpath      cpath
+	cpath      filewatch.Path
 
 	listed   uint64 // the last scan that found it
 	missing  bool   // not found by the last scan
@@ -39,7 +40,7 @@ type entry struct {
 	pending  bool   // the current version has not been read
 	doubted  bool   // the current version is bad, perhaps half-written
 
-	sig       signature
+	sig       filewatch.Signature
 	since     time.Time         // when sig last changed
 	sum       [sha256.Size]byte // of the content parsed last
 	parsed    bool              // sum is valid
@@ -59,7 +60,7 @@ const (
 
 // next returns the next action for a file whose stat is sig. With calm, a
 // changed file need not settle before it is read.
-func (e *entry) next(sig signature, calm bool) step {
+func (e *entry) next(sig filewatch.Signature, calm bool) step {
 	changed := e.touched || sig != e.sig
 	e.sig, e.touched = sig, false
 	if changed {
@@ -111,10 +112,10 @@ func (e *entry) readFrom(file *os.File) ([]byte, error) {
 	if err := e.same(file); err != nil {
 		return nil, err
 	}
-	if e.sig.size > manifest.MaxSize {
+	if e.sig.Size > manifest.MaxSize {
 		return nil, errTooLarge
 	}
-	data := make([]byte, 0, e.sig.size+1)
+	data := make([]byte, 0, e.sig.Size+1)
 	data, err := readAtMost(file, data, manifest.MaxSize)
 	if err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func (e *entry) readFrom(file *os.File) ([]byte, error) {
 }
 
 func (e *entry) same(file *os.File) error {
-	sig, err := statFD(int(file.Fd()))
+	sig, err := filewatch.StatFile(file)
 	if err != nil {
 		return &fs.PathError{Op: "stat", Path: e.path, Err: err}
 	}

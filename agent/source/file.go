@@ -15,6 +15,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/source/manifest"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
@@ -51,7 +52,7 @@ type FileConfig struct {
 	// Rescan is the period of full scans without an inotify event, plus up to
 	// 10% of jitter; zero means 2 min. It is a safety net for changes that
 	// inotify does not report (network file systems, writes through a mapping,
-	// the target of a symbolic link); all other changes take effect by inotify.
+	// mounts); all other changes take effect by inotify.
 	// One rescan calls stat on each file.
 	Rescan time.Duration
 	Log    *slog.Logger
@@ -69,22 +70,24 @@ type FileConfig struct {
 // precedence; at start, the one with the lower name.
 type File struct {
 	path   string
-	cpath  cpath
+	cpath  filewatch.Path
 	origin manifest.Origin
 	rescan time.Duration
 	log    *slog.Logger
 	events *event.Recorder
 
-	entries []*entry // in order of appearance
-	byName  map[string]*entry
-	root    signature // of path at the last scan
-	rootErr string    // last reported error
-	relist  bool      // the last scan was incomplete
-	scans   uint64
-	started time.Time
-	sent    bool // the first set was handed over
-	partial bool // the last set was partial; never true again once false
-	retries int  // consecutive failures since then
+	entries    []*entry // in order of appearance
+	byName     map[string]*entry
+	root       filewatch.Signature // of path at the last scan
+	rootErr    string              // last reported error
+	relist     bool                // the last scan was incomplete
+	links      []string            // symbolic links to files, sorted
+	watchError string              // why changes may be missed; "" if none is
+	scans      uint64
+	started    time.Time
+	sent       bool // the first set was handed over
+	partial    bool // the last set was partial; never true again once false
+	retries    int  // consecutive failures since then
 
 	refused map[string]struct{} // conflicts already reported by an event
 }
@@ -106,7 +109,7 @@ func NewFile(config FileConfig) (*File, error) {
 	}
 	return &File{
 		path:   path,
-		cpath:  newCPath(path),
+		cpath:  filewatch.NewPath(path),
 		origin: manifest.Origin{Source: pod.SourceFile, NodeName: config.NodeName},
 		rescan: config.Rescan,
 		log:    config.Log,
@@ -121,8 +124,8 @@ func NewFile(config FileConfig) (*File, error) {
 // set. At most one Run may be active at a time.
 func (f *File) Run(ctx context.Context, set func(context.Context, PodSet)) error {
 	f.started = time.Now()
-	w := newWatcher(f.path, f.log)
-	defer w.close()
+	w := f.newWatch()
+	defer w.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	soon := true // the timer fires within settleTime
@@ -130,7 +133,7 @@ func (f *File) Run(ctx context.Context, set func(context.Context, PodSet)) error
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-w.wake:
+		case <-w.Changed():
 			if !soon {
 				soon = true
 				timer.Reset(settleTime)

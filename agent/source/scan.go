@@ -14,6 +14,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source/manifest"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // result is the outcome of one scan of all files.
@@ -25,24 +26,29 @@ type result struct {
 	watched   bool // inotify reports changes
 }
 
-// scan scans all files once. It allocates next to nothing if nothing changed.
-func (f *File) scan(w *watcher) result {
+// scan scans all files once. It allocates nothing if nothing changed.
+func (f *File) scan(w *filewatch.Watch) result {
 	f.scans++
-	root, changes, err := f.watch(w)
+	changes, err := w.Take()
+	f.setWatchError(err)
+	root, err := f.cpath.Stat()
 	gone := errors.Is(err, unix.ENOENT)
 	if err != nil && !gone {
 		f.reportRootError(fmt.Errorf("stat %s: %w", f.path, err))
 		return result{failed: true}
 	}
+	if !root.SameFile(&f.root) {
+		f.place(w) // mounts cause no event
+	}
 	f.mark(changes)
-	r := result{watched: changes.watched, unsettled: changes.rewatched}
-	relist := f.relist || changes.any || !changes.watched || root != f.root || f.rootErr != ""
+	relist := f.relist || changes.Any || f.watchError != "" || root != f.root || f.rootErr != ""
 	if relist && !gone {
 		if err := f.list(root, w); err != nil {
 			f.reportRootError(err)
-			return result{failed: true, watched: changes.watched}
+			return result{failed: true, watched: f.watchError == ""}
 		}
 	}
+	r := result{watched: f.watchError == ""}
 	f.root, f.rootErr = root, ""
 	for _, e := range f.entries {
 		if gone || (relist && e.listed != f.scans) {
@@ -56,25 +62,6 @@ func (f *File) scan(w *watcher) result {
 	return r
 }
 
-// watch places the watches and returns the stat of the path once they are in
-// place. Later changes are reported by the watches.
-func (f *File) watch(w *watcher) (root signature, changes events, err error) {
-	const attempts = 3
-	var all events
-	for range attempts {
-		root, err = f.cpath.stat()
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return root, all, err
-		}
-		changes = w.drain(&root)
-		all.join(changes)
-		if !changes.rewatched {
-			break
-		}
-	}
-	return root, all, err
-}
-
 // reportRootError reports once that the directory cannot be read.
 func (f *File) reportRootError(err error) {
 	if text := err.Error(); text != f.rootErr {
@@ -84,25 +71,28 @@ func (f *File) reportRootError(err error) {
 }
 
 // mark marks the files for which inotify reported a change.
-func (f *File) mark(changes events) {
-	if !changes.any {
+func (f *File) mark(changes filewatch.Changes) {
+	if !changes.Any {
 		return
 	}
+	for name := range changes.Names {
+		changes.All = changes.All || isVolumeData(filepath.Base(name))
+	}
 	for _, e := range f.entries {
-		if _, named := changes.names[e.path]; named || changes.all {
+		if _, named := changes.Names[e.path]; named || changes.All {
 			e.touched = true
 		}
 	}
 }
 
 // list updates the entries to the current content of the directory.
-func (f *File) list(root signature, w *watcher) error {
+func (f *File) list(root filewatch.Signature, w *filewatch.Watch) error {
 	switch {
-	case root.regular():
+	case root.IsRegular():
 		f.found(filepath.Base(f.path), f.path)
-		w.follow(linkTargets(f.path))
+		f.follow(w, nil)
 		return nil
-	case !root.folder():
+	case !root.IsDir():
 		return fmt.Errorf("read %s: neither a directory nor a regular file", f.path)
 	}
 	entries, err := os.ReadDir(f.path)
@@ -116,31 +106,25 @@ func (f *File) list(root signature, w *watcher) error {
 		}
 		path := filepath.Join(f.path, d.Name())
 		f.found(d.Name(), path)
-		if d.Type()&fs.ModeSymlink != 0 {
-			links = append(links, linkTargets(path)...)
+		if d.Type()&fs.ModeSymlink != 0 && leadsToFile(path) {
+			links = append(links, path)
 		}
 	}
-	w.follow(links)
+	f.follow(w, links)
 	return nil
 }
 
-// linkTargets returns the real path behind a symbolic link to a regular file,
-// and nil otherwise: no manifest needs a watch on /dev.
-func linkTargets(path string) []string {
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil || target == path {
-		return nil
-	}
-	if info, err := os.Stat(target); err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	return []string{target}
+// leadsToFile reports whether a symbolic link leads to a regular file. No manifest
+// needs a watch on /dev.
+func leadsToFile(link string) bool {
+	info, err := os.Stat(link)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func (f *File) found(name, path string) {
 	e := f.byName[name]
 	if e == nil {
-		e = &entry{name: name, path: path, cpath: newCPath(path)}
+		e = &entry{name: name, path: path, cpath: filewatch.NewPath(path)}
 		f.byName[name] = e
 		f.entries = append(f.entries, e)
 	}
@@ -170,7 +154,7 @@ func (f *File) forget(r *result) {
 
 // checkFile reads one file if it is new and settled.
 func (f *File) checkFile(e *entry, r *result) {
-	sig, err := e.cpath.stat()
+	sig, err := e.cpath.Stat()
 	if err != nil {
 		e.pending = true
 		if errors.Is(err, unix.ENOENT) && !e.vanished {
@@ -186,15 +170,15 @@ func (f *File) checkFile(e *entry, r *result) {
 	}
 	e.vanished = false
 	switch {
-	case sig.folder():
+	case sig.IsDir():
 		f.skipFolder(e, sig, r)
 		return
-	case !sig.regular():
+	case !sig.IsRegular():
 		e.sig, e.whole = sig, true
 		f.reportError(e, errors.New("not a regular file"))
 		return
 	}
-	calm := !f.sent && f.scans == 1 && f.started.Sub(sig.modified()) > settledAge
+	calm := !f.sent && f.scans == 1 && f.started.Sub(sig.Modified()) > settledAge
 	switch e.next(sig, calm) {
 	case stepNothing:
 	case stepWait:
@@ -206,8 +190,8 @@ func (f *File) checkFile(e *entry, r *result) {
 
 // skipFolder skips a subdirectory. If it replaced a file, the file's pods are
 // removed.
-func (f *File) skipFolder(e *entry, sig signature, r *result) {
-	if !e.sig.folder() {
+func (f *File) skipFolder(e *entry, sig filewatch.Signature, r *result) {
+	if !e.sig.IsDir() {
 		f.log.Info("skip subdirectory of static pod path", "path", e.path)
 	}
 	e.sig, e.whole = sig, true

@@ -5,15 +5,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // idle is a File that has read 30 manifests, and its watcher.
-func idle(tb testing.TB) (*File, *watcher) {
+func idle(tb testing.TB) (*File, *filewatch.Watch) {
 	tb.Helper()
 	folder := tb.TempDir()
 	for i := range 30 {
@@ -27,8 +27,8 @@ func idle(tb testing.TB) (*File, *watcher) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := newWatcher(f.path, log)
-	tb.Cleanup(w.close)
+	w := f.newWatch()
+	tb.Cleanup(w.Close)
 	f.started = time.Now().Add(time.Hour) // the files are old
 	if r := f.scan(w); !r.changed || !r.watched {
 		tb.Fatalf("first look: %+v", r)
@@ -41,25 +41,24 @@ func idle(tb testing.TB) (*File, *watcher) {
 }
 
 // told waits until inotify has told of all that was written so far: it tells
-// in order, of the last manifest's mode at last. That one counts as changed.
-func told(t *testing.T, f *File, w *watcher) {
+// in order, of the last manifest's mode at last, and all Watches at the same time.
+// That manifest counts as changed.
+func told(t *testing.T, f *File) {
 	t.Helper()
 	path := f.entries[29].path
-	w.mu.Lock()
-	delete(w.notes.names, path)
-	w.mu.Unlock()
+	w := filewatch.New(filewatch.Config{Events: filewatch.Attributes})
+	defer w.Close()
+	if _, err := w.Set(path); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		w.mu.Lock()
-		_, noted := w.notes.names[path]
-		w.mu.Unlock()
-		if noted {
-			return
-		}
+	select {
+	case <-w.Changed():
+	case <-time.After(20 * time.Second):
+		t.Fatal("inotify tells nothing")
 	}
-	t.Fatal("inotify tells nothing")
 }
 
 // TestLookWaitsForAWriter scans a directory in which one file grows and another
@@ -72,7 +71,7 @@ func TestLookWaitsForAWriter(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		told(t, f, w)
+		told(t, f)
 	}
 	look := func() (result, int) {
 		r := f.scan(w)
@@ -113,7 +112,7 @@ func TestLookDoubtsBadContent(t *testing.T) {
 		if err := os.WriteFile(e.path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		told(t, f, w)
+		told(t, f)
 	}
 	settle := func() result {
 		f.scan(w)
@@ -186,7 +185,7 @@ func TestNextLook(t *testing.T) {
 	}
 }
 
-func TestLinkTargets(t *testing.T) {
+func TestLeadsToFile(t *testing.T) {
 	folder := t.TempDir()
 	link := func(name, target string) string {
 		t.Helper()
@@ -202,19 +201,18 @@ func TestLinkTargets(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, path string
-		want       []string
+		want       bool
 	}{
-		{"a file", file, nil},
-		{"a link", link("one", "file"), []string{file}},
-		{"a link to a link", link("two", "one"), []string{file}},
-		{"a link to a device", link("null", "/dev/null"), nil},
-		{"a link to a folder", link("root", "/"), nil},
-		{"a link to nowhere", link("lost", "nowhere"), nil},
-		{"a link to itself", link("self", "self"), nil},
+		{"a link", link("one", "file"), true},
+		{"a link to a link", link("two", "one"), true},
+		{"a link to a device", link("null", "/dev/null"), false},
+		{"a link to a folder", link("root", "/"), false},
+		{"a link to nowhere", link("lost", "nowhere"), false},
+		{"a link to itself", link("self", "self"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := linkTargets(tt.path); !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
+			if got := leadsToFile(tt.path); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
 	}

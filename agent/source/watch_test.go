@@ -1,39 +1,41 @@
 package source
 
 import (
-	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
-func TestRelevance(t *testing.T) {
-	const folder = "/etc/kubernetes/manifests"
-	links := []string{"/data/pods/a.yaml"}
-	for _, tt := range []struct {
-		name string
-		want kind
-	}{
-		{folder + "/a.yaml", aFile},
-		{folder + "/.a.yaml.swp", ignored},
-		{folder + "/..data", aTarget},
-		{folder, thePath},
-		{"/etc/kubernetes", thePath},
-		{"/etc", thePath},
-		{"/", thePath},
-		{"/etc/kubernetes/kubelet.conf", ignored},
-		{"/etc/kubernetes/manifests.old", ignored},
-		{"/etc/kube", ignored},
-		{"/data/pods/a.yaml", aTarget},
-		{"/data/pods", aTarget},
-		{"/data/pods/b.yaml", ignored},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := relevance(tt.name, folder, links); got != tt.want {
-				t.Errorf("got %d, want %d", got, tt.want)
+// TestNamesThatCount changes entries of the directory. Only a manifest and the
+// directories of a volume count.
+func TestNamesThatCount(t *testing.T) {
+	for name, want := range map[string]int{"pod3.yaml": 2, ".pod3.yaml.swp": 1, "..data": 30, "new.yaml": 1} {
+		t.Run(name, func(t *testing.T) {
+			f, w := idle(t)
+			if err := os.WriteFile(filepath.Join(f.path, name), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			told(t, f) // of another manifest
+			changes, err := w.Take()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, named := changes.Names[filepath.Join(f.path, name)]; named != (name[:2] != ".p") {
+				t.Errorf("changes %+v", changes)
+			}
+			f.mark(changes)
+			got := 0
+			for _, e := range f.entries {
+				if e.touched {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("%d manifests count as changed, want %d", got, want)
 			}
 		})
 	}
@@ -58,22 +60,11 @@ func TestClip(t *testing.T) {
 	}
 }
 
-func TestWatcherNotesAreBounded(t *testing.T) {
-	w := newWatcher("/x", slog.New(slog.DiscardHandler))
-	for i := range 10 * maxNames {
-		w.record(fsnotify.Event{Name: "/x/" + string(rune('a'+i)), Op: fsnotify.Write})
-	}
-	if len(w.notes.names) != maxNames || !w.notes.all || !w.notes.any {
-		t.Errorf("%d names, all %v, any %v", len(w.notes.names), w.notes.all, w.notes.any)
-	}
-}
-
-// TestOverflow covers an overflow of the inotify queue, after which any file
+// TestLostEvents covers an overflow of the inotify queue, after which any file
 // may have changed.
-func TestOverflow(t *testing.T) {
+func TestLostEvents(t *testing.T) {
 	f, w := idle(t)
-	w.inotify.Errors <- fsnotify.ErrEventOverflow
-	<-w.wake
+	f.mark(filewatch.Changes{Any: true, All: true})
 	path := f.entries[0].path
 	before := f.pods()[0].UID
 	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: PodList\nitems: []\n"), 0o644); err != nil {

@@ -64,7 +64,7 @@ func goList(t *testing.T, args ...string) []listed {
 var order = []string{
 	"wait",      // pause, jitter, backoff, one-slot wakeup
 	"health",    // what a watchdog depends on, sd_notify
-	"store",     // journal, sealed keys, secret files
+	"store",     // journal, sealed keys, secret files, file watches
 	"metrics",   // counters, Prometheus text
 	"pod",       // a pod's identity, QoS, requests; events
 	"config",    // configuration, flags, eviction thresholds, version

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
-	"github.com/tinylet/tinylet/agent/wait"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 var errDone = errors.New("done")
@@ -159,8 +159,8 @@ func (b *board) start() (id *Identity, stop func()) {
 	id.client.disk.before, id.serving.store.disk.before = b.before, nil
 	if b.virtual {
 		id.now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
-		id.watch = func(ctx context.Context, _ *slog.Logger, _ func() []string, _ <-chan struct{}, changed chan<- struct{}) {
-			wait.Notify(changed)
+		id.watch = func(ctx context.Context, f filewatch.Following) {
+			f.Changed()
 			<-ctx.Done()
 		}
 		id.connect = func(c apiclient.Config) (server, *apiclient.Client, error) {

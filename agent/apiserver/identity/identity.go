@@ -19,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
@@ -87,7 +88,7 @@ type Identity struct {
 	// Tests replace these.
 	now     func() time.Time
 	connect func(apiclient.Config) (server, *apiclient.Client, error)
-	watch   func(ctx context.Context, log *slog.Logger, paths func() []string, moved <-chan struct{}, changed chan<- struct{})
+	watch   func(context.Context, filewatch.Following)
 
 	pair    atomic.Pointer[tls.Certificate]
 	again   chan struct{} // one slot: read the files again
@@ -112,7 +113,7 @@ func New(c Config) (*Identity, error) {
 	case (c.ServingCert == "") != (c.ServingKey == ""):
 		return nil, errors.New("identity: ServingCert and ServingKey must be set together")
 	}
-	// Symbolic links and the comparison of events with paths need absolute paths.
+	// Symbolic links need absolute paths.
 	for _, path := range []*string{&c.PKI, &c.Kubeconfig, &c.BootstrapKubeconfig, &c.EnrolKubeconfig} {
 		if *path == "" {
 			continue
@@ -134,7 +135,7 @@ func New(c Config) (*Identity, error) {
 	}
 	id := &Identity{
 		config: c, client: store{dir: c.PKI, prefix: "kubelet-client"},
-		now: time.Now, share: rand.Float64(), watch: watchFiles,
+		now: time.Now, share: rand.Float64(), watch: filewatch.Follow,
 		again: make(chan struct{}, 1), moved: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
 	id.issuer = issuer{store: &id.client, log: c.Log, now: func() time.Time { return id.now() }, waits: id.setTrouble}
@@ -213,11 +214,22 @@ func (id *Identity) AddressesChanged() { wait.Notify(id.serving.again) }
 // Run manages the credentials until ctx ends. It returns the cause of ctx.
 func (id *Identity) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { id.watch(ctx, id.config.Log, id.paths, id.moved, id.again) })
+	wg.Go(func() { id.watchFiles(ctx) })
 	wg.Go(func() { id.serving.run(ctx) })
 	id.syncLoop(ctx)
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// watchFiles has the files read when they are watched and after each change, until ctx
+// ends. The files and their directories need not exist.
+func (id *Identity) watchFiles(ctx context.Context) {
+	id.watch(ctx, filewatch.Following{
+		Paths: id.paths, Moved: id.moved, Changed: func() { wait.Notify(id.again) },
+		Failed: func(err error) {
+			id.config.Log.Warn("cannot watch credential files, polling instead", "interval", filewatch.PollInterval, "error", err)
+		},
+	})
 }
 
 // paths returns the files to watch.

@@ -4,9 +4,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // servingFiles is a serving certificate in files that someone else maintains.
@@ -17,14 +18,8 @@ type servingFiles struct {
 	mu        sync.Mutex
 	pair      *tls.Certificate
 	checkedAt time.Time
-	seen      [2]stamp
+	seen      [2]filewatch.Signature
 	err       error
-}
-
-// stamp identifies a state of a file.
-type stamp struct {
-	modified time.Time
-	size     int64
 }
 
 // current returns the certificate. It checks at most once a second whether the
@@ -44,11 +39,9 @@ func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
 
 // reload reads the files if they have changed.
 func (f *servingFiles) reload() {
-	var now [2]stamp
+	var now [2]filewatch.Signature
 	for i, path := range []string{f.cert, f.key} {
-		if at, err := os.Stat(path); err == nil {
-			now[i] = stamp{at.ModTime(), at.Size()}
-		}
+		now[i], _ = filewatch.NewPath(path).Stat() // without a file, that of no file
 	}
 	if now == f.seen && (f.pair != nil || f.err != nil) {
 		return

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // socketWatcher detects at once that an absent runtime listens. gRPC alone retries
 // after up to a second, which a booting board would spend idle. While there is
-// a connection, arrival holds no resources.
+// a connection, it holds no resources.
 type socketWatcher struct {
 	path  string // the socket's
 	retry func() // makes gRPC retry at once
@@ -63,58 +62,25 @@ func (a *socketWatcher) stopWatch() {
 	}
 }
 
-// watch calls retry whenever the socket is created, until ctx ends. If inotify
-// does not work, only gRPC's own retries remain.
+// watch calls retry whenever the socket is created, until ctx ends. If it cannot be
+// watched, only gRPC's own retries remain.
 func (a *socketWatcher) watch(ctx context.Context) {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
+	w := filewatch.New(filewatch.Config{})
+	defer w.Close()
+	if _, err := w.Set(a.path); err != nil {
 		return
 	}
-	defer w.Close()
-	watched := ""
 	for {
-		if dir := nearestExisting(filepath.Dir(a.path)); dir != watched {
-			if watched != "" {
-				_ = w.Remove(watched) // it may be gone
-			}
-			if watched = dir; w.Add(dir) != nil && nearestExisting(dir) == dir {
-				return
-			}
-			if nearestExisting(filepath.Dir(a.path)) != dir {
-				continue // a directory was created or removed meanwhile
-			}
-			if _, err := os.Lstat(a.path); err == nil {
-				a.retry() // the socket was created meanwhile, or its process is dead
-			}
+		if _, err := os.Lstat(a.path); err == nil {
+			a.retry() // the socket was created, or its process is dead
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case e, ok := <-w.Events:
-			if !ok {
+		case <-w.Changed():
+			if _, err := w.Take(); err != nil {
 				return
 			}
-			if e.Name == a.path && e.Has(fsnotify.Create) {
-				a.retry()
-			}
-			if e.Name == watched && e.Has(fsnotify.Remove|fsnotify.Rename) {
-				watched = "" // another directory may get its name
-			}
-		case _, ok := <-w.Errors:
-			if !ok {
-				return
-			}
-			a.retry() // events were lost
 		}
-	}
-}
-
-// nearestExisting returns dir, or its nearest ancestor that exists.
-func nearestExisting(dir string) string {
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == "/" || dir == "." {
-			return dir
-		}
-		dir = filepath.Dir(dir)
 	}
 }

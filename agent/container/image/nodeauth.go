@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"time"
+
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // NodeAuth is the node's docker config: credentials for every pod. It is read
@@ -24,7 +25,7 @@ type NodeAuth struct {
 	log   *slog.Logger
 
 	mu         sync.Mutex
-	signatures []fileSignature
+	signatures []filewatch.Signature
 	valid      bool // seen and ring are set
 	ring       keyring
 }
@@ -32,14 +33,6 @@ type NodeAuth struct {
 type nodeFile struct {
 	path   string
 	legacy bool
-}
-
-// fileSignature identifies a version of a file, to detect changes. The zero
-// value is an absent file.
-type fileSignature struct {
-	size  int64
-	mtime time.Time
-	inode uint64
 }
 
 // NewNodeAuth returns a NodeAuth for the kubelet's root directory rootDir and
@@ -80,16 +73,10 @@ func (a *NodeAuth) lookup(n Name) []credential {
 func (a *NodeAuth) checkChanged() (changed bool) {
 	changed = !a.valid
 	if a.signatures == nil {
-		a.signatures = make([]fileSignature, len(a.files))
+		a.signatures = make([]filewatch.Signature, len(a.files))
 	}
 	for i, f := range a.files {
-		var now fileSignature
-		if info, err := os.Stat(f.path); err == nil {
-			now = fileSignature{size: info.Size(), mtime: info.ModTime()}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				now.inode = st.Ino
-			}
-		}
+		now, _ := filewatch.NewPath(f.path).Stat() // without a file, that of no file
 		if now != a.signatures[i] {
 			a.signatures[i], changed = now, true
 		}

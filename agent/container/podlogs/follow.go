@@ -5,41 +5,48 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"syscall"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // follow prints the log and everything that is appended to it. It waits for
 // file system events and does not poll.
 func (r *reader) follow(ctx context.Context) error {
 	dir := filepath.Dir(r.src.Path)
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch for changes: %w", err)
-	}
+	w := filewatch.New(filewatch.Config{Events: filewatch.Writes})
 	defer w.Close()
 	// The watch starts before the first read, so that no change is missed.
-	if r.src.WaitForDir {
-		err = r.await(ctx, w, dir)
-	} else {
-		err = w.Add(dir)
+	_, err := w.Set(dir)
+	if err != nil {
+		return err
+	}
+	at := filewatch.NewPath(dir)
+	first, err := at.Stat()
+	for errors.Is(err, fs.ErrNotExist) && r.src.WaitForDir {
+		if _, err := r.wait(ctx, w); err != nil {
+			return err
+		}
+		first, err = at.Stat()
 	}
 	if err != nil {
-		return fmt.Errorf("watch %q: %w", dir, err)
+		return fmt.Errorf("stat %q: %w", dir, err)
 	}
 	if err := r.openFirst(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	woken := wakeup{entriesChanged: true}
+	changes := filewatch.Changes{All: true}
 	for {
 		ended := r.ended()
-		if err := r.catchUp(ctx, woken.entriesChanged); err != nil {
+		if changes.All {
+			now, err := at.Stat()
+			ended = ended || errors.Is(err, fs.ErrNotExist) || err == nil && !now.SameFile(&first)
+		}
+		if err := r.catchUp(ctx, changes.All || changes.Entries); err != nil {
 			return err
 		}
-		if ended || woken.dirRemoved {
+		if ended {
 			if r.file == nil {
 				return nil
 			}
@@ -48,53 +55,10 @@ func (r *reader) follow(ctx context.Context) error {
 		if err := r.print.flush(); err != nil {
 			return err
 		}
-		if woken, err = r.wait(ctx, w, dir); err != nil {
+		if changes, err = r.wait(ctx, w); err != nil {
 			return err
 		}
 	}
-}
-
-// await watches dir as soon as it exists. Until then it watches the nearest
-// existing directory above.
-func (r *reader) await(ctx context.Context, w *fsnotify.Watcher, dir string) error {
-	above := ""
-	for {
-		err := w.Add(dir)
-		found := dir
-		if errors.Is(err, fs.ErrNotExist) {
-			if found = existing(dir); found == dir {
-				continue // it was created in between
-			}
-		}
-		if above != "" && above != found {
-			_ = w.Remove(above) // it may be removed already
-		}
-		if found == dir {
-			return err
-		}
-		above = found
-		// Added again each time, in case it was replaced.
-		if err := w.Add(above); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if existing(dir) != above {
-			continue // it changed before it was watched
-		}
-		if _, err := r.wait(ctx, w, above); err != nil {
-			return err
-		}
-	}
-}
-
-// existing returns the nearest existing directory, from dir upwards.
-func existing(dir string) string {
-	for dir != filepath.Dir(dir) {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	return dir
 }
 
 // catchUp prints up to the current end of the log. names means that files may
@@ -143,9 +107,7 @@ func (r *reader) finishFile(ctx context.Context, nextContainer bool) error {
 	return r.print.endUnfinished()
 }
 
-// closeDeleted closes a file that was deleted. An open file keeps its directory
-// alive in the kernel, which would suppress the event of the directory's
-// removal.
+// closeDeleted closes a file that was deleted, so that the kernel frees its space.
 func (r *reader) closeDeleted(ctx context.Context) error {
 	if r.file == nil {
 		return nil
@@ -185,62 +147,19 @@ func (r *reader) nextPath() string {
 	return nextPathAfter(filepath.Dir(r.src.Path), number)
 }
 
-// wakeup is what must be checked after a change.
-type wakeup struct {
-	entriesChanged bool // files were created or removed
-	dirRemoved     bool // the directory was removed
-}
-
-// wait blocks until a change, and merges all pending changes.
-func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wakeup, error) {
-	var out wakeup
+// wait blocks until a change, or the end of the container, and merges all pending
+// changes.
+func (r *reader) wait(ctx context.Context, w *filewatch.Watch) (filewatch.Changes, error) {
 	ended := r.src.Ended
 	if r.src.FollowRestarts {
 		ended = nil
 	}
-	for first := true; ; first = false {
-		if !first {
-			select {
-			case e, ok := <-w.Events:
-				if !ok {
-					return out, errWatchClosed
-				}
-				out.note(e, dir)
-				continue
-			default:
-				return out, nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return out, context.Cause(ctx)
-		case <-ended:
-			out.entriesChanged = true
-		case e, ok := <-w.Events:
-			if !ok {
-				return out, errWatchClosed
-			}
-			out.note(e, dir)
-		case err, ok := <-w.Errors:
-			if !ok {
-				return out, errWatchClosed
-			}
-			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				return out, fmt.Errorf("watch %q: %w", dir, err)
-			}
-			out.entriesChanged = true
-		}
+	select {
+	case <-ctx.Done():
+		return filewatch.Changes{}, context.Cause(ctx)
+	case <-ended:
+		return filewatch.Changes{All: true}, nil
+	case <-w.Changed():
+		return w.Take()
 	}
 }
-
-// note merges an event into k.
-func (k *wakeup) note(e fsnotify.Event, dir string) {
-	if e.Has(fsnotify.Create) || e.Has(fsnotify.Rename) || e.Has(fsnotify.Remove) {
-		k.entriesChanged = true
-	}
-	if e.Name == dir && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)) {
-		k.dirRemoved = true
-	}
-}
-
-var errWatchClosed = errors.New("file watcher closed")

@@ -2,13 +2,14 @@ package preload
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/containerd/platforms"
+
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // minFileAge is the minimum time since the last write to a file before it is
@@ -71,9 +72,6 @@ func (p *Preloader) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// errMoved means that the folder is not the one that is watched.
-var errMoved = errors.New("folder was moved or removed")
-
 // watchFolder imports archives from the folder until ctx ends, the folder is moved
 // or removed (nil), or it cannot be read or watched.
 func (p *Preloader) watchFolder(ctx context.Context) error {
@@ -85,24 +83,27 @@ func (p *Preloader) watchFolder(ctx context.Context) error {
 		return fmt.Errorf("open image archive folder: %w", err)
 	}
 	defer root.Close()
-	w, err := watch(p.cfg.Dir)
-	if err != nil {
+	w := filewatch.New(filewatch.Config{Events: filewatch.Closes}) // not each write of a copy
+	defer w.Close()
+	if _, err := w.Set(p.cfg.Dir); err != nil {
 		return err
 	}
-	defer w.close()
 	for {
+		if _, err := w.Take(); err != nil {
+			return err
+		}
+		if moved(root, p.cfg.Dir) {
+			p.cfg.Log.Info("reopen replaced image archive folder", "folder", p.cfg.Dir)
+			return nil
+		}
 		if err := p.list(root); err != nil {
 			return err
 		}
 		if err := p.cleanup(ctx); err != nil {
 			return err
 		}
-		if err := p.workAll(ctx, root, w.changed); err != nil {
+		if err := p.workAll(ctx, root, w.Changed()); err != nil {
 			return err
-		}
-		if moved(root, p.cfg.Dir) {
-			p.cfg.Log.Info("reopen replaced image archive folder", "folder", p.cfg.Dir)
-			return nil
 		}
 	}
 }

@@ -2,6 +2,7 @@ package authn
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // maxBundle limits the client CA file; a CA certificate has 1 to 2 kB.
@@ -27,6 +30,17 @@ type bundle struct {
 	mu      sync.Mutex
 	data    []byte // the content that pool was parsed from
 	trouble string // last logged error
+}
+
+// follow loads the file at its start and after each change, until ctx ends.
+func (b *bundle) follow(ctx context.Context) {
+	filewatch.Follow(ctx, filewatch.Following{
+		Paths:   func() []string { return []string{b.path} },
+		Changed: func() { _ = b.load() }, // has logged the error
+		Failed: func(err error) {
+			b.log.Warn("cannot watch client CA file, polling it", "path", b.path, "interval", filewatch.PollInterval, "error", err)
+		},
+	})
 }
 
 // user returns the user of a client's certificate chain. If no bundle was loaded yet,

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
@@ -77,9 +78,10 @@ type Folder struct {
 	lastProblem string // last reported problem of the directory
 	changed     []key  // to be reported by Run
 
-	watched bool // set by Run: inotify reports changes
-	dirty   bool // inotify reported a change
-	wake    chan struct{}
+	watch   *filewatch.Watch
+	watched bool          // Run is active, and watch reports changes
+	warned  bool          // watch does not work, which was logged
+	wake    chan struct{} // Run has changes to report
 }
 
 // NewFolder validates the configuration and returns a Folder. It reads nothing.
@@ -103,6 +105,7 @@ func NewFolder(config Config) (*Folder, error) {
 		now:     time.Now,
 		files:   make(map[string]*file),
 		objects: make(map[key]any),
+		watch:   filewatch.New(filewatch.Config{Events: filewatch.Writes | filewatch.Attributes}),
 		wake:    make(chan struct{}, 1),
 	}, nil
 }
@@ -148,7 +151,12 @@ func (f *Folder) TrustBundle(context.Context, *v1.ClusterTrustBundleProjection) 
 func get[T any](f *Folder, k key) (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.watched || f.dirty || !f.scanned {
+	pending := f.watched && f.watch.Pending()
+	if pending {
+		f.take()
+		f.notify() // Run reports the changes, and scans again when they have settled
+	}
+	if !f.watched || pending || !f.scanned {
 		f.scan()
 	}
 	if o, ok := f.objects[k].(T); ok {
@@ -167,8 +175,7 @@ func get[T any](f *Folder, k key) (T, error) {
 // Run watches the directory and reports changes until ctx ends, and returns
 // ctx's cause. At most one Run may be active at a time.
 func (f *Folder) Run(ctx context.Context) error {
-	w := newWatch(f)
-	defer w.close()
+	defer f.unwatch()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	soon := true // the timer fires within settleTime
@@ -176,28 +183,49 @@ func (f *Folder) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-f.wake:
-			if !soon {
-				soon = true
-				timer.Reset(settleTime)
-			}
 		case <-timer.C:
 			var again time.Duration
-			again, soon = f.round(w)
+			again, soon = f.round()
 			timer.Reset(again)
+			continue
+		case <-f.watch.Changed():
+		case <-f.wake:
+		}
+		if !soon {
+			soon = true
+			timer.Reset(settleTime)
 		}
 	}
+}
+
+// unwatch ends the watch. From then on the Folder's methods check the files
+// themselves.
+func (f *Folder) unwatch() {
+	f.mu.Lock()
+	f.watched = false
+	f.mu.Unlock()
+	f.watch.Close()
+}
+
+// take clears the changes that inotify reported, before a scan. The caller holds the
+// lock.
+func (f *Folder) take() {
+	_, err := f.watch.Take()
+	f.watched = err == nil
+	if err != nil && !f.warned {
+		f.config.Log.Warn("fall back to polling local objects", "path", f.config.Path, "error", err)
+	}
+	f.warned = err != nil
 }
 
 // round places the watches, scans the files, and reports the changes since the
 // last round, including those that a Reader's call found. It returns the delay
 // until the next round, and whether that is within settleTime.
-func (f *Folder) round(w *watch) (again time.Duration, soon bool) {
-	watched := w.place()
+func (f *Folder) round() (again time.Duration, soon bool) {
 	f.mu.Lock()
-	f.watched = watched
-	unsettled := f.scan()
-	changed := f.changed
+	_, _ = f.watch.Set(f.config.Path) // also finds mounts; take returns the error
+	f.take()
+	unsettled, watched, changed := f.scan(), f.watched, f.changed
 	f.changed = nil
 	f.mu.Unlock()
 	if f.config.Changed != nil {

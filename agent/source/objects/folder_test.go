@@ -410,8 +410,17 @@ func TestWatchedReadsCostNothing(t *testing.T) {
 	if got := valueOf(t, f, "a"); got != "1" {
 		t.Errorf("got %q", got)
 	}
-	f.dirty = true
-	if got := valueOf(t, f, "a"); got != "2" {
+	if _, err := f.watch.Set(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer f.watch.Close()
+	put(t, dir+"/a.yaml", configMap("a", "3"))
+	for deadline := time.Now().Add(20 * time.Second); !f.watch.Pending(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no change is reported")
+		}
+	}
+	if got := valueOf(t, f, "a"); got != "3" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
@@ -22,8 +23,8 @@ const maxFiles = 4096
 
 // file is one file of the directory.
 type file struct {
-	sig       signature // of the content that objects came from, or of bad content
-	done      bool      // the content of sig was read
+	sig       filewatch.Signature // of the content that objects came from, or of bad content
+	done      bool                // the content of sig was read
 	objects   map[key]any
 	lastError string    // last reported error
 	double    string    // last reported duplicate of an object in another file
@@ -35,7 +36,6 @@ type file struct {
 // scan updates the objects to the current content of the files. It reports
 // whether another scan is needed soon. The caller holds the lock.
 func (f *Folder) scan() (unsettled bool) {
-	f.dirty = false
 	names, folder, err := f.list()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		f.failed = err
@@ -119,7 +119,7 @@ func (f *Folder) checkFile(folder *os.Root, name string, e *file) (changed, unse
 	}
 	d, err := decode(data)
 	if err != nil {
-		if age := f.now().Sub(sig.modified()); age >= 0 && age < doubtTime {
+		if age := f.now().Sub(sig.Modified()); age >= 0 && age < doubtTime {
 			return false, true
 		}
 		e.sig, e.done = sig, true
@@ -138,7 +138,7 @@ func (f *Folder) checkFile(folder *os.Root, name string, e *file) (changed, unse
 // them, and emits a message once. It reports whether that changed.
 func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool) {
 	info, err := folder.Stat(".")
-	reached := err == nil && secretfile.ExposedIn(info.Mode(), fs.FileMode(e.sig.mode))
+	reached := err == nil && secretfile.ExposedIn(info.Mode(), fs.FileMode(e.sig.Mode))
 	secret := false
 	for k := range e.objects {
 		secret = secret || k.kind == KindSecret

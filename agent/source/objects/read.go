@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 var (
@@ -17,56 +18,35 @@ var (
 	errUnsettled = errors.New("being written")
 )
 
-// signature changes whenever a file's content changes, as far as stat shows it.
-type signature struct {
-	major, minor uint32
-	inode, size  uint64
-	mode         uint16
-	mtime, ctime unix.StatxTimestamp
-}
-
-func (s *signature) modified() time.Time { return time.Unix(s.mtime.Sec, int64(s.mtime.Nsec)) }
-
-func signatureOf(f *os.File) (signature, error) {
-	var st unix.Statx_t
-	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
-		return signature{}, err
-	}
-	return signature{
-		major: st.Dev_major, minor: st.Dev_minor, inode: st.Ino, size: st.Size,
-		mode: st.Mode, mtime: st.Mtime, ctime: st.Ctime,
-	}, nil
-}
-
 // read returns the whole content of a file that changed and is settled. It
 // rejects a symbolic link out of the directory. Opening never blocks, whatever
 // the file is.
-func (f *Folder) read(folder *os.Root, name string, e *file) (signature, []byte, error) {
+func (f *Folder) read(folder *os.Root, name string, e *file) (filewatch.Signature, []byte, error) {
 	info, err := folder.Stat(name)
 	switch {
 	case err != nil:
-		return signature{}, nil, err
+		return filewatch.Signature{}, nil, err
 	case info.IsDir():
-		return signature{}, nil, errSkipped
+		return filewatch.Signature{}, nil, errSkipped
 	case !info.Mode().IsRegular(): // opening it could have side effects
-		return signature{}, nil, errIrregular
+		return filewatch.Signature{}, nil, errIrregular
 	}
 	file, err := folder.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return signature{}, nil, err
+		return filewatch.Signature{}, nil, err
 	}
 	defer file.Close()
-	sig, err := signatureOf(file)
+	sig, err := filewatch.StatFile(file)
 	if err != nil {
 		return sig, nil, err
 	}
-	age := f.now().Sub(sig.modified())
+	age := f.now().Sub(sig.Modified())
 	switch {
 	case e.done && sig == e.sig:
 		return sig, nil, errUnchanged
-	case sig.mode&unix.S_IFMT != unix.S_IFREG:
+	case !sig.IsRegular():
 		return sig, nil, errIrregular
-	case sig.size > maxFile:
+	case sig.Size > maxFile:
 		return sig, nil, fmt.Errorf("larger than %d bytes", maxFile)
 	case age >= 0 && age < settleTime:
 		return sig, nil, errUnsettled
@@ -76,17 +56,17 @@ func (f *Folder) read(folder *os.Root, name string, e *file) (signature, []byte,
 }
 
 // readWhole returns the content that the signature describes, or errUnsettled.
-func readWhole(file *os.File, sig signature) ([]byte, error) {
-	data := make([]byte, sig.size)
+func readWhole(file *os.File, sig filewatch.Signature) ([]byte, error) {
+	data := make([]byte, sig.Size)
 	n, err := io.ReadFull(file, data)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
 	}
-	after, err := signatureOf(file)
+	after, err := filewatch.StatFile(file)
 	if err != nil {
 		return nil, err
 	}
-	if after != sig || uint64(n) != sig.size {
+	if after != sig || uint64(n) != sig.Size {
 		return nil, errUnsettled
 	}
 	return data, nil
