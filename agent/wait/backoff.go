@@ -1,9 +1,13 @@
 package wait
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Backoff computes the waits between attempts. The wait doubles each time up to a
@@ -15,28 +19,21 @@ type Backoff struct {
 	// 1 s and 30 s.
 	First, Max time.Duration
 
-	next time.Duration
+	state wait.Backoff
 }
 
 // Next returns the wait before the next attempt.
 func (b *Backoff) Next() time.Duration {
-	first, most := b.First, b.Max
-	if first == 0 {
-		first = time.Second
+	if b.state.Duration == 0 {
+		// The library adds jitter to the wait; here the limits include it.
+		most := cmp.Or(b.Max, 30*time.Second) / 2
+		b.state = wait.Backoff{Duration: min(cmp.Or(b.First, time.Second)/2, most), Cap: most, Factor: 2, Jitter: 1, Steps: math.MaxInt}
 	}
-	if most == 0 {
-		most = 30 * time.Second
-	}
-	if b.next == 0 {
-		b.next = first
-	}
-	d := min(b.next, most)
-	b.next = min(2*d, most)
-	return d/2 + rand.N(d/2+1)
+	return b.state.Step()
 }
 
 // Reset starts again with the first wait. Call it after a success.
-func (b *Backoff) Reset() { b.next = 0 }
+func (b *Backoff) Reset() { b.state = wait.Backoff{} }
 
 // spread is the interval over which Backoff.Wait returns in several waiting
 // components that the same event wakes.

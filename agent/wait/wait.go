@@ -1,15 +1,15 @@
 // Package wait owns how the agent waits: pauses that a context ends, backoff with
 // jitter, and wakeups. It knows neither pods nor the network.
 //
-// k8s.io/apimachinery/pkg/util/wait has jitter and backoff too. Its backoff adds
-// jitter on top of the limit, ends after a number of steps and has no reset, and it
-// has neither a pause nor a wakeup.
+// Jitter and the steps of a backoff are those of k8s.io/apimachinery/pkg/util/wait.
 package wait
 
 import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Pause waits for d. It reports whether d has passed, and false as soon as ctx ends.
@@ -26,7 +26,7 @@ func Pause(ctx context.Context, d time.Duration) bool {
 
 // Longer returns d and up to a tenth more, at random, so that many nodes do not act
 // at the same time.
-func Longer(d time.Duration) time.Duration { return d + rand.N(d/10+1) }
+func Longer(d time.Duration) time.Duration { return wait.Jitter(d, 0.1) }
 
 // Around returns d, at random by up to d/part less or more.
 func Around(d time.Duration, part int) time.Duration {
