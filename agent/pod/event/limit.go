@@ -3,6 +3,8 @@ package event
 import (
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -19,7 +21,7 @@ const maxBuckets = 256
 // rateLimiter is a rate limiter of new events, with a token bucket for each pod and
 // event type.
 type rateLimiter struct {
-	buckets map[bucketKey]bucket
+	buckets map[bucketKey]*rate.Limiter
 }
 
 type bucketKey struct {
@@ -27,61 +29,37 @@ type bucketKey struct {
 	kind string
 }
 
-type bucket struct {
-	tokens int
-	since  time.Time // when the bucket had that many tokens
-}
-
-// at returns the bucket, refilled up to now.
-func (b bucket) at(now time.Time) bucket {
-	n := int64(now.Sub(b.since) / refill)
-	if n >= int64(burst-b.tokens) {
-		return bucket{burst, now}
-	}
-	if n > 0 {
-		b.tokens += int(n)
-		b.since = b.since.Add(time.Duration(n) * refill)
-	}
-	return b
-}
-
 // allow takes a token from a bucket, and reports whether there was one.
 func (l *rateLimiter) allow(ref pod.Ref, kind string, now time.Time) bool {
 	key := bucketKey{ref, kind}
-	b, ok := l.buckets[key]
-	if !ok {
+	b := l.buckets[key]
+	if b == nil {
 		if l.buckets == nil {
-			l.buckets = make(map[bucketKey]bucket)
+			l.buckets = make(map[bucketKey]*rate.Limiter)
 		}
 		if len(l.buckets) >= maxBuckets {
 			l.prune(now)
 		}
-		b = bucket{burst, now}
-	}
-	b = b.at(now)
-	if b.tokens == 0 {
+		b = rate.NewLimiter(rate.Every(refill), burst)
 		l.buckets[key] = b
-		return false
 	}
-	b.tokens--
-	l.buckets[key] = b
-	return true
+	return b.AllowN(now, 1)
 }
 
 // prune removes the buckets that are full again. If there is none, it removes the
-// oldest one.
+// fullest one.
 func (l *rateLimiter) prune(now time.Time) {
-	var oldest bucketKey
+	var fullest bucketKey
+	most := -1.0
 	for key, b := range l.buckets {
-		if b.at(now).tokens == burst {
+		switch n := b.TokensAt(now); {
+		case n >= burst:
 			delete(l.buckets, key)
-			continue
-		}
-		if since := l.buckets[oldest].since; since.IsZero() || b.since.Before(since) {
-			oldest = key
+		case n > most:
+			fullest, most = key, n
 		}
 	}
 	if len(l.buckets) >= maxBuckets {
-		delete(l.buckets, oldest)
+		delete(l.buckets, fullest)
 	}
 }
