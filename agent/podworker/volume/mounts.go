@@ -1,15 +1,16 @@
 package volume
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,65 +26,27 @@ func (v *Manager) mountsBelow(dir string) ([]mountPoint, error) {
 	return readMounts(v.mountinfo, dir)
 }
 
-func readMounts(mountinfo, dir string) ([]mountPoint, error) {
-	raw, err := os.ReadFile(mountinfo)
+func readMounts(path, dir string) ([]mountPoint, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read mount table: %w", err)
 	}
-	return parseMounts(raw, dir), nil
+	defer f.Close()
+	return parseMounts(f, dir)
 }
 
-// parseMounts parses /proc/PID/mountinfo (proc_pid_mountinfo(5)): the third
-// field is the device, the fifth the mount point, the first after a separate dash
-// the type. It skips malformed lines, and mounts that are not at or below dir.
-func parseMounts(raw []byte, dir string) []mountPoint {
-	var out []mountPoint
-	for line := range bytes.Lines(raw) {
-		before, after, ok := bytes.Cut(line, []byte(" - "))
-		fields := bytes.Fields(before)
-		if !ok || len(fields) < 5 {
-			continue
-		}
-		path := unescape(fields[4])
-		if path != dir && !strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
-			continue
-		}
-		fstype, _, _ := bytes.Cut(after, []byte(" "))
-		out = append(out, mountPoint{path: path, fstype: string(bytes.TrimSpace(fstype)), device: string(fields[2])})
+// parseMounts parses a mount table (proc_pid_mountinfo(5)). It fails at a line that
+// the kernel does not write: a mount that is not seen is one whose data could be removed.
+func parseMounts(table io.Reader, dir string) ([]mountPoint, error) {
+	found, err := mountinfo.GetMountsFromReader(table, mountinfo.PrefixFilter(strings.TrimSuffix(dir, "/")))
+	if err != nil {
+		return nil, fmt.Errorf("read mount table: %w", err)
 	}
-	return out
-}
-
-// unescape decodes the kernel's octal escapes (such as \040) of space, tab,
-// newline and backslash.
-func unescape(field []byte) string {
-	if bytes.IndexByte(field, '\\') < 0 {
-		return string(field)
+	out := make([]mountPoint, 0, len(found))
+	for _, m := range found {
+		out = append(out, mountPoint{path: m.Mountpoint, fstype: m.FSType, device: fmt.Sprintf("%d:%d", m.Major, m.Minor)})
 	}
-	var out strings.Builder
-	for i := 0; i < len(field); i++ {
-		if c, ok := octal(field[i:]); ok {
-			out.WriteByte(c)
-			i += 3
-			continue
-		}
-		out.WriteByte(field[i])
-	}
-	return out.String()
-}
-
-func octal(s []byte) (byte, bool) {
-	if len(s) < 4 || s[0] != '\\' || s[1] > '3' {
-		return 0, false
-	}
-	var n byte
-	for _, c := range s[1:4] {
-		if c < '0' || c > '7' {
-			return 0, false
-		}
-		n = n<<3 | (c - '0')
-	}
-	return n, true
+	return out, nil
 }
 
 // mounted reports whether path itself is a mount point. It uses statx(2) (Linux

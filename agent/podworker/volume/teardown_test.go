@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -229,21 +230,27 @@ func TestParseMounts(t *testing.T) {
 		"31 30 0:31 / /a/b\\040c\\134d rw - tmpfs tmpfs rw,size=10k\n" +
 		"32 30 0:31 / /ab rw - tmpfs tmpfs rw\n" +
 		"33 30 0:31 /x /a/last rw - fuse.x none rw\n" +
-		"broken\n34 - \n\n35 30 0:31 / /a/\\9z rw - t"
-	got := parseMounts([]byte(raw), "/a")
-	want := []mountPoint{{"/a", "ext4", "0:30"}, {"/a/b c\\d", "tmpfs", "0:31"}, {"/a/last", "fuse.x", "0:31"}, {"/a/\\9z", "t", "0:31"}}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", got, want)
+		"34 30 0:32 / /a/none rw - tmpfs  rw\n"
+	got, err := parseMounts(strings.NewReader(raw), "/a")
+	want := []mountPoint{{"/a", "ext4", "0:30"}, {"/a/b c\\d", "tmpfs", "0:31"}, {"/a/last", "fuse.x", "0:31"}, {"/a/none", "tmpfs", "0:32"}}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	if all := parseMounts([]byte(raw), "/"); len(all) != 6 {
-		t.Errorf("below /: %v", all)
+	if all, err := parseMounts(strings.NewReader(raw), "/"); err != nil || len(all) != 6 {
+		t.Errorf("below /: %v, %v", all, err)
+	}
+	for _, line := range []string{"broken", "34 - ", "", "35 30 0:31 / /a/\\9z rw - t t rw"} {
+		if got, err := parseMounts(strings.NewReader(raw+line+"\n"+raw), "/a"); err == nil {
+			t.Errorf("a table with %q: %v", line, got)
+		}
 	}
 }
 
 func FuzzParseMounts(f *testing.F) {
 	f.Add([]byte("31 30 0:31 / /a/b\\040c rw - tmpfs tmpfs rw\n"), "/a")
 	f.Fuzz(func(t *testing.T, raw []byte, dir string) {
-		for _, m := range parseMounts(raw, dir) {
+		found, _ := parseMounts(bytes.NewReader(raw), dir)
+		for _, m := range found {
 			if !strings.HasPrefix(m.path, strings.TrimSuffix(dir, "/")) {
 				t.Errorf("%q is not below %q", m.path, dir)
 			}
