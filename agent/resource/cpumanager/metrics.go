@@ -17,9 +17,9 @@ func (m *Manager) WriteMetrics(out *metrics.Stream) {
 	if m.policy == nil {
 		return
 	}
-	free := m.policy.Free().Len()
+	free := m.policy.Free().Size()
 	out.Family(metrics.KindGauge, "kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that can still be assigned exclusively, in millicores.")
 	out.Sample(float64(1000 * free))
 	out.Family(metrics.KindGauge, "kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that are assigned exclusively.")
-	out.Sample(float64(m.settings.topology.CPUs.Len() - m.policy.SharedPool().Len()))
+	out.Sample(float64(m.settings.topology.CPUs.Size() - m.policy.SharedPool().Size()))
 }

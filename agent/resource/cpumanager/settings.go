@@ -30,7 +30,7 @@ func Reserve(k *kubelet.KubeletConfiguration) error {
 	if k.SystemReserved == nil {
 		k.SystemReserved = make(map[string]string)
 	}
-	k.SystemReserved[cpu] = strconv.Itoa(reserved.Len())
+	k.SystemReserved[cpu] = strconv.Itoa(reserved.Size())
 	return nil
 }
 

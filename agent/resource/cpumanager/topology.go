@@ -23,7 +23,7 @@ func ReadTopology(root string) (policy.Topology, error) {
 		return policy.Topology{}, fmt.Errorf("read online CPUs: %w", err)
 	}
 	t := policy.Topology{CPUs: online, Core: make(map[int]int)}
-	for cpu := range online.All() {
+	for _, cpu := range online.List() {
 		t.Core[cpu] = cpu
 		siblings, err := readList(filepath.Join(root, "cpu"+strconv.Itoa(cpu), "topology", "thread_siblings_list"))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -32,7 +32,7 @@ func ReadTopology(root string) (policy.Topology, error) {
 		if err != nil {
 			return policy.Topology{}, fmt.Errorf("read core of CPU %d: %w", cpu, err)
 		}
-		for first := range siblings.Intersect(online).All() {
+		for _, first := range siblings.Intersection(online).List() {
 			t.Core[cpu] = first
 			break
 		}

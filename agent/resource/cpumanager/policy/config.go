@@ -57,8 +57,8 @@ func Reserve(t Topology, reservedSystemCPUs Set, kube, system resource.Quantity)
 	if sum.Sign() <= 0 {
 		return Set{}, fmt.Errorf("cpuManagerPolicy static requires CPUs reserved for non-exclusive workloads: set reservedSystemCPUs, or cpu in kubeReserved or systemReserved")
 	}
-	if sum.CmpInt64(int64(t.CPUs.Len())) > 0 {
-		return Set{}, fmt.Errorf("kubeReserved and systemReserved sum to %s CPUs, more than the %d online CPUs (%s): reserve less", sum.String(), t.CPUs.Len(), t.CPUs)
+	if sum.CmpInt64(int64(t.CPUs.Size())) > 0 {
+		return Set{}, fmt.Errorf("kubeReserved and systemReserved sum to %s CPUs, more than the %d online CPUs (%s): reserve less", sum.String(), t.CPUs.Size(), t.CPUs)
 	}
 	// Value rounds up.
 	return pickCPUs(cores, t.CPUs, int(sum.Value())), nil

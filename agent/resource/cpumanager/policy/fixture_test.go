@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"k8s.io/utils/cpuset"
 )
 
 func list(t testing.TB, text string) Set {
@@ -25,7 +27,7 @@ func board(t testing.TB, cpus string) Topology { return Topology{CPUs: list(t, c
 func paired(n int) Topology {
 	top := Topology{Core: map[int]int{}}
 	for i := range n {
-		top.CPUs = top.CPUs.Union(setOf(i, i+n))
+		top.CPUs = top.CPUs.Union(cpuset.New(i, i+n))
 		top.Core[i], top.Core[i+n] = i, i
 	}
 	return top
@@ -94,17 +96,17 @@ func noneMeet(t *testing.T, p *Policy, pods map[string]*v1.Pod) {
 	var held Set
 	for i, a := range all {
 		held = held.Union(a.cpus)
-		if a.cpus.IsEmpty() || !a.cpus.Intersect(p.Reserved()).IsEmpty() || !a.cpus.Intersect(p.SharedPool()).IsEmpty() {
+		if a.cpus.IsEmpty() || !a.cpus.Intersection(p.Reserved()).IsEmpty() || !a.cpus.Intersection(p.SharedPool()).IsEmpty() {
 			t.Fatalf("%s/%s has %s: reserved %s, pool %s", a.uid, a.name, a.cpus, p.Reserved(), p.SharedPool())
 		}
 		for _, b := range all[:i] {
 			together := a.uid != b.uid || canOverlap(&pods[string(a.uid)].Spec, a.name, b.name)
-			if both := a.cpus.Intersect(b.cpus); together && !both.IsEmpty() {
+			if both := a.cpus.Intersection(b.cpus); together && !both.IsEmpty() {
 				t.Fatalf("%s/%s and %s/%s both have %s", a.uid, a.name, b.uid, b.name, both)
 			}
 		}
 	}
-	if p.SharedPool().Union(held) != p.cpus || !p.Reserved().IsSubsetOf(p.SharedPool()) || p.Free().Union(p.Reserved()) != p.SharedPool() {
+	if !Equal(p.SharedPool().Union(held), p.cpus) || !p.Reserved().IsSubsetOf(p.SharedPool()) || !Equal(p.Free().Union(p.Reserved()), p.SharedPool()) {
 		t.Fatalf("pool %s, held %s, reserved %s, all %s", p.SharedPool(), held, p.Reserved(), p.cpus)
 	}
 }

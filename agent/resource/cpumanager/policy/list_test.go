@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"testing"
+
+	"k8s.io/utils/cpuset"
 )
 
 func TestParse(t *testing.T) {
@@ -29,20 +31,21 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, row := range []struct{ text, says string }{
-		{",", "missing"},
-		{"1,", "missing"},
-		{"-", "missing"},
-		{"1-", "missing"},
-		{"-1", "missing"},
-		{"3-1", "is reversed"},
-		{"1-2-3", "not a CPU number"},
-		{"+1", "not a CPU number"},
-		{" 1", "not a CPU number"},
-		{"1\n\n", "not a CPU number"},
-		{"0-31:2/4", "not a CPU number"},
-		{"all", "not a CPU number"},
+		{",", "not a list"},
+		{"1,", "not a list"},
+		{"-", "not a list"},
+		{"1-", "not a list"},
+		{"-1", "not a list"},
+		{"3-1", "invalid range"},
+		{"1-2-3", "not a list"},
+		{"+1", "not a list"},
+		{" 1", "not a list"},
+		{"1\n\n", "not a list"},
+		{"0-31:2/4", "not a list"},
+		{"all", "not a list"},
 		{"1024", "highest is 1023"},
-		{"0-99999999999999999999999", "highest is 1023"},
+		{"0-9999", "highest is 1023"},
+		{"0-99999999999999999999999", "not a list"},
 		{strings.Repeat("1,", maxList), "at most"},
 	} {
 		s, err := Parse(row.text)
@@ -68,8 +71,24 @@ func FuzzParse(f *testing.F) {
 		if len(shortest) > maxList {
 			t.Fatalf("%q has %d bytes", shortest, len(shortest))
 		}
-		if again, err := Parse(shortest); err != nil || again != s {
+		if again, err := Parse(shortest); err != nil || !Equal(again, s) {
 			t.Fatalf("%q is %q, which is %q (%v)", text, shortest, again, err)
 		}
 	})
+}
+
+// Equal does not distinguish the forms of the empty set.
+func TestEqual(t *testing.T) {
+	one := cpuset.New(1)
+	for _, row := range []struct {
+		a, b Set
+		want bool
+	}{
+		{Set{}, cpuset.New(), true}, {one.Difference(one), Set{}, true}, {one, cpuset.New(1), true},
+		{one, Set{}, false}, {Set{}, one, false}, {one, cpuset.New(2), false}, {one, cpuset.New(1, 2), false},
+	} {
+		if Equal(row.a, row.b) != row.want {
+			t.Errorf("%q and %q: want %v", row.a, row.b, row.want)
+		}
+	}
 }

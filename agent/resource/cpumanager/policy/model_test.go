@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"k8s.io/utils/cpuset"
 )
 
 func randomPod(r *rand.Rand, uid string) *v1.Pod {
@@ -36,9 +38,9 @@ func TestNothingIsEverHeldTwice(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		top := tops[r.IntN(len(tops))]
 		var reserved Set
-		for cpu := range top.CPUs.All() {
+		for _, cpu := range top.CPUs.List() {
 			if reserved.IsEmpty() || r.IntN(6) == 0 {
-				reserved = reserved.Union(setOf(cpu))
+				reserved = reserved.Union(cpuset.New(cpu))
 			}
 		}
 		o := Options{FullPhysicalCPUs: r.IntN(3) == 0}
@@ -77,7 +79,7 @@ func wants(t *testing.T, p *Policy, in *v1.Pod) {
 	t.Helper()
 	for _, c := range slices.Concat(in.Spec.InitContainers, in.Spec.Containers) {
 		s, has := p.Exclusive(in.UID, c.Name)
-		if asked := RequestedCPUs(in, &c); int64(s.Len()) != asked || has != (asked > 0) {
+		if asked := RequestedCPUs(in, &c); int64(s.Size()) != asked || has != (asked > 0) {
 			t.Fatalf("%s/%s asks for %d and has %s", in.UID, c.Name, asked, s)
 		}
 	}

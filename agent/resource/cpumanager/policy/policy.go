@@ -76,7 +76,7 @@ func (p *Policy) Allocate(in *v1.Pod, c *v1.Container) error {
 			return refused
 		}
 	}
-	if asked > int64(free.Len()) {
+	if asked > int64(free.Size()) {
 		return &AdmissionError{Reason: ReasonUnexpected, Message: fmt.Sprintf(
 			"container %q requests %d exclusive CPUs, and %s free: of CPUs %s, %s reserved, and other containers hold %s; request fewer, or a fraction of a CPU to run in the shared pool, or delete a pod with exclusive CPUs",
 			c.Name, asked, countWithVerb(free), p.cpus, withVerb(p.reserved), orNone(p.exclusive()))}
@@ -136,7 +136,7 @@ func (p *Policy) reusable(in *v1.Pod, container string) Set {
 // request that does not fit into them or is not a whole number of cores
 // (enforceSMTAlignment in pkg/kubelet/cm/cpumanager/policy_static.go).
 func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *AdmissionError) {
-	perCore := int64(p.cpus.Len() / len(p.cores))
+	perCore := int64(p.cpus.Size() / len(p.cores))
 	if asked%perCore != 0 {
 		return Set{}, &AdmissionError{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
 			"container %q requests %d exclusive CPUs, which is not a whole number of cores: %s assigns the %d CPUs of a core together; request a multiple of %d",
@@ -148,7 +148,7 @@ func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *Admi
 			whole = whole.Union(core)
 		}
 	}
-	if asked > int64(whole.Len()) {
+	if asked > int64(whole.Size()) {
 		return Set{}, &AdmissionError{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
 			"container %q requests %d exclusive CPUs, and %s free as whole cores: of CPUs %s, %s reserved, and other containers hold %s; request fewer, or delete a pod with exclusive CPUs",
 			container, asked, countWithVerb(whole), p.cpus, withVerb(p.reserved), orNone(p.exclusive()))}
@@ -191,7 +191,7 @@ func orNone(s Set) string {
 
 // withVerb formats a set as the subject of a sentence, with its verb.
 func withVerb(s Set) string {
-	if s.Len() == 1 {
+	if s.Size() == 1 {
 		return s.String() + " is"
 	}
 	return s.String() + " are"
@@ -199,7 +199,7 @@ func withVerb(s Set) string {
 
 // countWithVerb formats the number and the members of a set, with its verb.
 func countWithVerb(s Set) string {
-	switch n := s.Len(); n {
+	switch n := s.Size(); n {
 	case 0:
 		return "none is"
 	case 1:
@@ -233,9 +233,9 @@ func (p *Policy) Changes(running []Container) []Container {
 	for _, c := range running {
 		own, has := p.Exclusive(c.PodUID, c.Name)
 		switch {
-		case has && own != c.CPUs:
+		case has && !Equal(own, c.CPUs):
 			alone = append(alone, Container{c.PodUID, c.Name, own})
-		case !has && pool != c.CPUs:
+		case !has && !Equal(pool, c.CPUs):
 			shared = append(shared, Container{c.PodUID, c.Name, pool})
 		}
 	}

@@ -67,7 +67,7 @@ func Restore(saved Saved, t Topology, reserved Set, o Options, live []LivePod) (
 	r := Restored{Policy: p, Changed: saved.changed(p)}
 	claims := claimsOf(saved, live)
 	for _, c := range claims {
-		if c.isSaved && c.isRunning && c.saved == c.running {
+		if c.isSaved && c.isRunning && Equal(c.saved, c.running) {
 			c.assignIfFits(p, c.saved)
 		}
 	}
@@ -82,7 +82,7 @@ func Restore(saved Saved, t Topology, reserved Set, o Options, live []LivePod) (
 		}
 	}
 	for _, c := range claims {
-		if has, ok := p.Exclusive(c.uid, c.name); ok && (!c.isSaved || has != c.saved) {
+		if has, ok := p.Exclusive(c.uid, c.name); ok && (!c.isSaved || !Equal(has, c.saved)) {
 			r.Adopted = append(r.Adopted, Container{c.uid, c.name, has})
 		}
 	}
@@ -106,7 +106,7 @@ func (s Saved) changed(p *Policy) []string {
 	if more := p.cpus.Difference(s.CPUs); !more.IsEmpty() {
 		words = append(words, fmt.Sprintf("CPUs %s are online now", more))
 	}
-	if s.Reserved != p.reserved {
+	if !Equal(s.Reserved, p.reserved) {
 		words = append(words, fmt.Sprintf("CPUs %s were reserved, now %s", orNone(s.Reserved), withVerb(p.reserved)))
 	}
 	return words
@@ -120,7 +120,7 @@ func (s Saved) dropped(p *Policy, claims []*claim, live []LivePod) []Dropped {
 		for _, name := range slices.Sorted(maps.Keys(s.Pods[uid])) {
 			set := s.Pods[uid][name]
 			has, ok := p.Exclusive(uid, name)
-			if ok && has == set {
+			if ok && Equal(has, set) {
 				continue
 			}
 			d := Dropped{Container: Container{uid, name, set}}
@@ -166,7 +166,7 @@ func claimsOf(saved Saved, live []LivePod) []*claim {
 		}
 		if l.Pod == nil {
 			for _, name := range slices.Sorted(maps.Keys(had)) {
-				add(name, int64(had[name].Len()))
+				add(name, int64(had[name].Size()))
 			}
 			continue
 		}
@@ -194,15 +194,15 @@ func (c *claim) rejectReason(p *Policy, s Set) string {
 	if gone := s.Difference(p.cpus); !gone.IsEmpty() {
 		return fmt.Sprintf("%s not online", withVerb(gone))
 	}
-	if taken := s.Intersect(p.reserved); !taken.IsEmpty() {
+	if taken := s.Intersection(p.reserved); !taken.IsEmpty() {
 		return fmt.Sprintf("%s reserved", withVerb(taken))
 	}
-	if int64(s.Len()) != c.asked {
+	if int64(s.Size()) != c.asked {
 		return fmt.Sprintf("the container requests %d", c.asked)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(p.assigned)) {
 		for _, name := range slices.Sorted(maps.Keys(p.assigned[uid])) {
-			both := s.Intersect(p.assigned[uid][name])
+			both := s.Intersection(p.assigned[uid][name])
 			if both.IsEmpty() || uid == c.uid && (c.pod == nil || !canOverlap(&c.pod.Spec, name, c.name)) {
 				continue
 			}

@@ -17,12 +17,44 @@ const Static = "static"
 // is that of an agent without state.
 type Saved struct {
 	// Policy is the cpuManagerPolicy that created the state.
-	Policy string `json:"policy"`
+	Policy string
 	// CPUs and Reserved are the online and the reserved CPUs at that time.
-	CPUs     Set `json:"cpus"`
-	Reserved Set `json:"reserved"`
+	CPUs, Reserved Set
 	// Pods maps pods and container names to exclusive CPUs.
-	Pods map[types.UID]map[string]Set `json:"pods"`
+	Pods map[types.UID]map[string]Set
+}
+
+// savedState is the encoded form of Saved.
+type savedState struct {
+	Policy   string                           `json:"policy"`
+	CPUs     cpuList                          `json:"cpus"`
+	Reserved cpuList                          `json:"reserved"`
+	Pods     map[types.UID]map[string]cpuList `json:"pods"`
+}
+
+// cpuList is a Set that is encoded in the kernel's list format.
+type cpuList struct{ Set }
+
+func (l cpuList) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+func (l *cpuList) UnmarshalText(text []byte) (err error) {
+	l.Set, err = Parse(string(text))
+	return err
+}
+
+// convert converts the CPUs of each container.
+func convert[From, To any](pods map[types.UID]map[string]From, to func(From) To) map[types.UID]map[string]To {
+	if pods == nil {
+		return nil
+	}
+	out := make(map[types.UID]map[string]To, len(pods))
+	for uid, containers := range pods {
+		out[uid] = make(map[string]To, len(containers))
+		for name, cpus := range containers {
+			out[uid][name] = to(cpus)
+		}
+	}
+	return out
 }
 
 // Saved returns a copy of the policy's state.
@@ -54,11 +86,11 @@ func sumOf(state []byte) string {
 
 // Encode encodes the state as a document of one line. Equal states give equal bytes.
 func (s Saved) Encode() ([]byte, error) {
-	state, err := json.Marshal(s)
+	text, err := json.Marshal(savedState{s.Policy, cpuList{s.CPUs}, cpuList{s.Reserved}, convert(s.Pods, func(s Set) cpuList { return cpuList{s} })})
 	if err != nil {
 		return nil, fmt.Errorf("encode CPU state: %w", err)
 	}
-	data, err := json.Marshal(document{Version: version, Sum: sumOf(state), State: state})
+	data, err := json.Marshal(document{Version: version, Sum: sumOf(text), State: text})
 	if err != nil {
 		return nil, fmt.Errorf("encode CPU state: %w", err)
 	}
@@ -85,12 +117,12 @@ func Decode(data []byte) (Saved, error) {
 	case d.Sum != sumOf(d.State):
 		return Saved{}, fmt.Errorf("decode CPU state: checksum mismatch: computed %s, stored %q", sumOf(d.State), d.Sum)
 	}
-	var s Saved
+	var s savedState
 	if err := json.Unmarshal(d.State, &s); err != nil {
 		return Saved{}, fmt.Errorf("decode CPU state: %w", err)
 	}
 	if s.Policy == "" {
 		return Saved{}, errors.New("decode CPU state: missing policy")
 	}
-	return s, nil
+	return Saved{s.Policy, s.CPUs.Set, s.Reserved.Set, convert(s.Pods, func(l cpuList) Set { return l.Set })}, nil
 }

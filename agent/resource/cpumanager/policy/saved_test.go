@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"k8s.io/utils/cpuset"
 )
 
 const golden = `{"version":1,"crc32c":"af4f72a7","state":{"policy":"static","cpus":"0-3","reserved":"0","pods":{"p":{"a":"1","b":"2-3"}}}}` + "\n"
@@ -19,7 +21,7 @@ func TestEncode(t *testing.T) {
 	}
 	saved := p.Saved()
 	p.Release("p")
-	if saved.Pods["p"]["a"] != setOf(1) {
+	if !Equal(saved.Pods["p"]["a"], cpuset.New(1)) {
 		t.Error("the state is not a copy")
 	}
 }
@@ -81,17 +83,17 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s, then %s (%v)", one, two, err)
 		}
 		in := withInit(podOf("p", asking("app", "1"), asking("b", "1")), asking("init", "2"))
-		r, err := Restore(saved, board(t, "0-3"), setOf(0), Options{}, []LivePod{{UID: "p", Pod: in}, {UID: "q"}})
+		r, err := Restore(saved, board(t, "0-3"), cpuset.New(0), Options{}, []LivePod{{UID: "p", Pod: in}, {UID: "q"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.Policy.Reserved().IsSubsetOf(r.Policy.SharedPool()) || !r.Policy.exclusive().IsSubsetOf(setOf(1, 2, 3)) {
+		if !r.Policy.Reserved().IsSubsetOf(r.Policy.SharedPool()) || !r.Policy.exclusive().IsSubsetOf(cpuset.New(1, 2, 3)) {
 			t.Fatalf("pool %s, held %v", r.Policy.SharedPool(), holds(r.Policy))
 		}
 		a, b := r.Policy.Saved().Pods["p"], r.Policy.Saved().Pods["q"]
 		for _, x := range a {
 			for _, y := range b {
-				if !x.Intersect(y).IsEmpty() {
+				if !x.Intersection(y).IsEmpty() {
 					t.Fatalf("held twice: %v", holds(r.Policy))
 				}
 			}

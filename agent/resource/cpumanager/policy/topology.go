@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"k8s.io/utils/cpuset"
 )
 
 // Topology describes the machine's CPUs: which are online, and which threads share a
@@ -33,9 +35,9 @@ func (t *Topology) cores() ([]Set, error) {
 	}
 	var cores []Set
 	at := map[int]int{}
-	for cpu := range t.CPUs.All() {
+	for _, cpu := range t.CPUs.List() {
 		if len(t.Core) == 0 {
-			cores = append(cores, setOf(cpu))
+			cores = append(cores, cpuset.New(cpu))
 			continue
 		}
 		core, known := t.Core[cpu]
@@ -48,7 +50,7 @@ func (t *Topology) cores() ([]Set, error) {
 			at[core] = i
 			cores = append(cores, Set{})
 		}
-		cores[i] = cores[i].Union(setOf(cpu))
+		cores[i] = cores[i].Union(cpuset.New(cpu))
 	}
 	return cores, nil
 }
@@ -59,11 +61,11 @@ func (t *Topology) cores() ([]Set, error) {
 // pkg/kubelet/cm/cpumanager/cpu_assignment.go, below one socket).
 func pickCPUs(cores []Set, free Set, n int) Set {
 	byRoom := slices.Clone(cores)
-	order := func(a, b Set) int { return cmp.Compare(a.Intersect(free).Len(), b.Intersect(free).Len()) }
+	order := func(a, b Set) int { return cmp.Compare(a.Intersection(free).Size(), b.Intersection(free).Size()) }
 	slices.SortStableFunc(byRoom, order)
 	var taken Set
 	for _, core := range byRoom {
-		if size := core.Len(); core.IsSubsetOf(free) && size <= n {
+		if size := core.Size(); core.IsSubsetOf(free) && size <= n {
 			taken = taken.Union(core)
 			n -= size
 		}
@@ -71,11 +73,11 @@ func pickCPUs(cores []Set, free Set, n int) Set {
 	free = free.Difference(taken)
 	slices.SortStableFunc(byRoom, order)
 	for _, core := range byRoom {
-		for cpu := range core.Intersect(free).All() {
+		for _, cpu := range core.Intersection(free).List() {
 			if n == 0 {
 				return taken
 			}
-			taken = taken.Union(setOf(cpu))
+			taken = taken.Union(cpuset.New(cpu))
 			n--
 		}
 	}

@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"testing"
+
+	"k8s.io/utils/cpuset"
 )
 
 func TestTake(t *testing.T) {
@@ -42,11 +44,11 @@ func TestTopologyThatContradictsItself(t *testing.T) {
 		says string
 	}{
 		{Topology{}, "not known"},
-		{Topology{CPUs: setOf(0, 1), Core: map[int]int{0: 0}}, "the core of CPU 1"},
-		{Topology{CPUs: setOf(0), Core: map[int]int{0: 0, 7: 3}}, "CPU 7 has a core"},
-		{Topology{CPUs: setOf(0), Core: map[int]int{0: 0, -7: 3}}, "CPU -7 has a core"},
+		{Topology{CPUs: cpuset.New(0, 1), Core: map[int]int{0: 0}}, "the core of CPU 1"},
+		{Topology{CPUs: cpuset.New(0), Core: map[int]int{0: 0, 7: 3}}, "CPU 7 has a core"},
+		{Topology{CPUs: cpuset.New(0), Core: map[int]int{0: 0, -7: 3}}, "CPU -7 has a core"},
 	} {
-		if _, err := New(row.top, setOf(0), Options{}); err == nil || !strings.Contains(err.Error(), row.says) {
+		if _, err := New(row.top, cpuset.New(0), Options{}); err == nil || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%v: %v, want an error with %q", row.top.Core, err, row.says)
 		}
 	}
