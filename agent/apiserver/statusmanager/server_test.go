@@ -19,6 +19,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
+	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch/strategicpatchtest"
 )
 
 var _ statusmanager.API = (*apiclient.Client)(nil)
@@ -197,7 +198,7 @@ func (s *server) Patch(ctx context.Context, r apiclient.Resource, _, name, subre
 		if p == nil {
 			return apierrors.NewNotFound(podsResource, name)
 		}
-		fresh, err := apply(p, patch)
+		fresh, err := strategicpatchtest.Apply(p, kind, patch)
 		if err != nil {
 			return err
 		}
