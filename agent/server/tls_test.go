@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
 func TestTLSSettings(t *testing.T) {
@@ -154,7 +155,7 @@ func TestNoCertificateYet(t *testing.T) {
 func TestCertified(t *testing.T) {
 	b := newBoard(t)
 	s := b.build()
-	stranger := fake.NewAuthority(t, "kubernetes")
+	stranger := apiservertest.NewAuthority(t, "kubernetes")
 	for name, tt := range map[string]struct {
 		shown []tls.Certificate
 		want  bool

@@ -1,7 +1,4 @@
-// Package fake is a cluster for tests of authentication and authorization:
-// certificate authorities, and an API server that serves TokenReviews and
-// SubjectAccessReviews, records them, and can be made to fail.
-package fake
+package apiservertest
 
 import (
 	"crypto/ecdsa"
