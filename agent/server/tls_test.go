@@ -8,9 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
-
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 func TestTLSSettings(t *testing.T) {

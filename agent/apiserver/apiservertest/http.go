@@ -39,6 +39,20 @@ func (s *Server) Serve(t testing.TB, cert tls.Certificate, clients *x509.CertPoo
 	return h
 }
 
+// Dial serves HTTPS until the test ends, and returns a client with a configuration that
+// needs neither a server nor a CA.
+func (s *Server) Dial(t testing.TB, config apiclient.Config) *apiclient.Client {
+	t.Helper()
+	ca := NewAuthority(t, "kubernetes")
+	config.Server, config.CA = s.Serve(t, ca.Server(), nil).URL, ca.PEM()
+	c, err := apiclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Reconnect)
+	return c
+}
+
 // ServeHTTP serves a request of a user, who is the subject of the client certificate
 // or the user of a bearer token (see Grant).
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -42,14 +41,7 @@ func both(t *testing.T, test func(t *testing.T, s *Server, c api)) {
 	})
 	t.Run("HTTP", func(t *testing.T) {
 		s := New()
-		h := httptest.NewServer(s)
-		t.Cleanup(h.Close)
-		c, err := apiclient.New(apiclient.Config{Server: h.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Reconnect)
-		test(t, s, c)
+		test(t, s, s.Dial(t, apiclient.Config{}))
 	})
 }
 

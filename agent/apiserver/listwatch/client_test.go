@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http/httptest"
 	"slices"
 	"testing"
 
@@ -20,14 +19,8 @@ import (
 func TestByTheClient(t *testing.T) {
 	api := apiservertest.New()
 	api.Put(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, AddressType: "IPv4"})
-	s := httptest.NewServer(api)
-	defer s.Close()
 	var meter apiclient.Meter
-	client, err := apiclient.New(apiclient.Config{Server: s.URL, Meter: &meter})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Reconnect()
+	client := api.Dial(t, apiclient.Config{Meter: &meter})
 	changed := make(chan struct{}, 10)
 	f, err := New(Config[string]{
 		API: client, Resource: apiclient.EndpointSlices, List: func() runtime.Object { return &discoveryv1.EndpointSliceList{} }, Labels: "!x",

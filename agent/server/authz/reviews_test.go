@@ -3,7 +3,6 @@ package authz
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -27,13 +26,7 @@ func TestReviewsWithoutCredentials(t *testing.T) {
 func TestReviews(t *testing.T) {
 	api := apiservertest.New()
 	api.Grant("token", "ann")
-	s := httptest.NewServer(api)
-	defer s.Close()
-	client, err := apiclient.New(apiclient.Config{Server: s.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Reconnect()
+	client := api.Dial(t, apiclient.Config{})
 	r := Reviews{Client: func() *apiclient.Client { return client }}
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "token"}}
 	if got, err := r.Token(t.Context(), review); err != nil || got.Status.User.Username != "ann" {
