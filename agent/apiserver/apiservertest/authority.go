@@ -1,6 +1,7 @@
 package apiservertest
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,6 +13,9 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Authority is a certificate authority.
@@ -25,12 +29,29 @@ type Authority struct {
 // for the same name.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
-	a := &Authority{t: t}
-	a.cert = &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	return newAuthority(t, name, nil)
+}
+
+func newAuthority(t testing.TB, name string, by *Authority) *Authority {
+	t.Helper()
+	a := &Authority{t: t, key: newKey(t)}
+	if by == nil {
+		by = a
 	}
-	a.key, a.cert = a.sign(a.cert)
+	a.cert = by.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().AddDate(20, 0, 0),
+	}, &a.key.PublicKey)
 	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 // PEM returns the authority's certificate.
@@ -41,11 +62,7 @@ func (a *Authority) PEM() []byte {
 // Under returns an intermediate authority that a signs.
 func (a *Authority) Under(name string) *Authority {
 	a.t.Helper()
-	below := &Authority{t: a.t}
-	below.key, below.cert = a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	})
-	return below
+	return newAuthority(a.t, name, a)
 }
 
 // Client issues a client certificate that is valid for an hour. change, which may be
@@ -73,30 +90,42 @@ func (a *Authority) issue(leaf *x509.Certificate, change func(*x509.Certificate)
 	if change != nil {
 		change(leaf)
 	}
-	key, leaf := a.sign(leaf)
+	key := newKey(a.t)
+	leaf = a.sign(leaf, &key.PublicKey)
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
-// sign generates a key and a certificate for it. An authority without a key signs its
-// own certificate.
-func (a *Authority) sign(template *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
+// Approve approves a request and issues its certificate.
+func (a *Authority) Approve(r *certificatesv1.CertificateSigningRequest, from, to time.Time) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	block, _ := pem.Decode(r.Spec.Request)
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		a.t.Errorf("request: %v", err)
+		return
+	}
+	usage := x509.ExtKeyUsageClientAuth
+	if r.Spec.SignerName == certificatesv1.KubeletServingSignerName {
+		usage = x509.ExtKeyUsageServerAuth
+	}
+	cert := a.sign(&x509.Certificate{
+		Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses,
+		NotBefore: from, NotAfter: to, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}, request.PublicKey)
+	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue}}
+	r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+}
+
+// sign signs a certificate for a public key. An authority without a certificate signs
+// its own.
+func (a *Authority) sign(template *x509.Certificate, public any) *x509.Certificate {
+	a.t.Helper()
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-24*time.Hour), time.Now().Add(24*time.Hour)
-	}
-	by, with := a.cert, a.key
-	if with == nil {
-		by, with = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by, &key.PublicKey, with)
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, cmp.Or(a.cert, template), public, a.key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -104,5 +133,5 @@ func (a *Authority) sign(template *x509.Certificate) (*ecdsa.PrivateKey, *x509.C
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return key, cert
+	return cert
 }

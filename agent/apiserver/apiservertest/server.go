@@ -15,7 +15,7 @@
 //
 // It has no update, server-side apply, watch of initial events, defaults, validation,
 // admission, garbage collection or controllers, and it authorizes everything.
-// Signing of CertificateSigningRequests is left to the test, with an Authority.
+// The test decides about CertificateSigningRequests, with an Authority.
 package apiservertest
 
 import (
