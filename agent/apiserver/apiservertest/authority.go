@@ -59,6 +59,9 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
+// Certificate returns the authority's certificate.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
 // Under returns an intermediate authority that a signs.
 func (a *Authority) Under(name string) *Authority {
 	a.t.Helper()
