@@ -26,18 +26,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/server/authn"
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
 	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
 // board is a kubelet API with a fake cluster.
 type board struct {
 	t       testing.TB
-	ca      *fake.Authority
-	cluster *fake.Server
+	ca      *apiservertest.Authority
+	cluster *apiservertest.Server
 	serving atomic.Pointer[tls.Certificate]
 	config  Config
 	server  *Server
@@ -103,7 +103,7 @@ func running(namespace, name string, containers ...string) *v1.Pod {
 // newBoard returns a board with one pod, default/web. It does not listen yet.
 func newBoard(t testing.TB) *board {
 	t.Helper()
-	b := &board{t: t, ca: fake.NewAuthority(t, "kubernetes"), cluster: new(fake.Server), logs: map[string]LogFile{}}
+	b := &board{t: t, ca: apiservertest.NewAuthority(t, "kubernetes"), cluster: apiservertest.New(), logs: map[string]LogFile{}}
 	own := b.ca.Server()
 	b.serving.Store(&own)
 	b.pods = []*v1.Pod{running("default", "web", "app", "side")}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
 )
 
 func TestTLSSettings(t *testing.T) {
@@ -154,7 +154,7 @@ func TestNoCertificateYet(t *testing.T) {
 func TestCertified(t *testing.T) {
 	b := newBoard(t)
 	s := b.build()
-	stranger := fake.NewAuthority(t, "kubernetes")
+	stranger := apiservertest.NewAuthority(t, "kubernetes")
 	for name, tt := range map[string]struct {
 		shown []tls.Certificate
 		want  bool

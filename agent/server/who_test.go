@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/server/authn"
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
 	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
@@ -27,14 +27,14 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"PUT", "/debug/flags/v", "update"}, {"POST", "/checkpoint/default/web/app", "create"}, {"GET", "/statusz", "get"}, {"GET", "/flagz", "get"},
 		{"GET", "/nothing", "get"}, {"DELETE", "/pods", "delete"}, {"HEAD", "/metrics", ""},
 	}
-	stranger := fake.NewAuthority(t, "kubernetes")
+	stranger := apiservertest.NewAuthority(t, "kubernetes")
 	masters := []string{"system:masters"}
 	for _, tt := range []struct {
 		name      string
 		anonymous bool
 		token     string
 		shown     func(*board) tls.Certificate
-		grant     func(*fake.Server)
+		grant     func(*apiservertest.Server)
 		known     bool
 		may       map[string][]string // subresources by verb; "*" is every one
 	}{
@@ -42,7 +42,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{name: "anonymous, allowed and without rights", anonymous: true, known: true},
 		{
 			name: "anonymous, who may ask for health", anonymous: true, known: true, may: map[string][]string{"get": {"healthz"}},
-			grant: func(s *fake.Server) { s.Allow(authn.Unauthenticated, "get", "healthz") },
+			grant: func(s *apiservertest.Server) { s.Allow(authn.Unauthenticated, "get", "healthz") },
 		},
 		{
 			name: "another node", known: true,
@@ -50,18 +50,18 @@ func TestWhoMayDoWhat(t *testing.T) {
 		},
 		{
 			name: "service account without rights", known: true, token: "sa",
-			grant: func(s *fake.Server) { s.Grant("sa", "system:serviceaccount:ns:default") },
+			grant: func(s *apiservertest.Server) { s.Grant("sa", "system:serviceaccount:ns:default") },
 		},
 		{
 			name: "metrics-server", known: true, token: "ms", may: map[string][]string{"get": {"metrics"}},
-			grant: func(s *fake.Server) {
+			grant: func(s *apiservertest.Server) {
 				s.Grant("ms", "system:serviceaccount:kube-system:metrics-server")
 				s.Allow("system:serviceaccount:kube-system:metrics-server", "get", "metrics")
 			},
 		},
 		{
 			name: "agent with finer rights", known: true, token: "agent", may: map[string][]string{"get": {"pods", "healthz", "configz", "stats", "log"}},
-			grant: func(s *fake.Server) {
+			grant: func(s *apiservertest.Server) {
 				s.Grant("agent", "agent")
 				s.Allow("agent", "get", "pods", "healthz", "configz", "stats", "log")
 			},
@@ -69,12 +69,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{
 			name: "monitoring that may get proxy", known: true, may: map[string][]string{"get": {"proxy"}},
 			shown: func(b *board) tls.Certificate { return b.ca.Client("monitoring", nil, nil) },
-			grant: func(s *fake.Server) { s.Allow("monitoring", "get", "proxy") },
+			grant: func(s *apiservertest.Server) { s.Allow("monitoring", "get", "proxy") },
 		},
 		{
 			name: "operator who may create proxy", known: true, may: map[string][]string{"create": {"proxy"}},
 			shown: func(b *board) tls.Certificate { return b.ca.Client("operator", nil, nil) },
-			grant: func(s *fake.Server) { s.Allow("operator", "create", "proxy") },
+			grant: func(s *apiservertest.Server) { s.Allow("operator", "create", "proxy") },
 		},
 		{
 			name: "admin", known: true, may: map[string][]string{"*": {"*"}},
@@ -85,7 +85,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			shown: func(b *board) tls.Certificate {
 				return b.ca.Client("kube-apiserver-kubelet-client", []string{"kubeadm:cluster-admins"}, nil)
 			},
-			grant: func(s *fake.Server) { s.Allow("kubeadm:cluster-admins", "*", "*") },
+			grant: func(s *apiservertest.Server) { s.Allow("kubeadm:cluster-admins", "*", "*") },
 		},
 		{
 			name: "admin of another CA", anonymous: true,

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/source"
 )
 
@@ -40,14 +41,14 @@ func TestAPIWordsOfNoMeaning(t *testing.T) {
 			{Type: watch.Added, Object: at(apiPod("b", "2", "1"), "9")},     // deleted since
 			{Type: watch.Deleted, Object: at(apiPod("c", "5", "1"), "11")},  // never known
 		} {
-			f.send(e)
+			f.Send(e)
 			f.expect()
 		}
 		if calls := f.made(); len(calls) != 0 {
 			t.Errorf("calls %q", calls)
 		}
-		f.put(apiPod("a", "1", "2"))
-		f.cut()
+		f.Put(apiPod("a", "1", "2"))
+		f.Cut()
 		time.Sleep(time.Minute)
 		if calls := f.made(); len(calls) != 1 || calls[0] != fmt.Sprint("watch ", 11) {
 			t.Errorf("calls %q", calls)
@@ -75,20 +76,20 @@ func TestAPIDoubt(t *testing.T) {
 		do   func(*followed)
 		want []string
 	}{
-		{"link", func(f *followed) { f.failing(once("watch", io.EOF)); f.cut() }, []string{"watch 8", "watch 8"}},
-		{"overload", func(f *followed) { f.failing(once("watch", status(http.StatusTooManyRequests))); f.cut() }, []string{"watch 8", "watch 8"}},
-		{"no credentials", func(f *followed) { f.failing(once("watch", status(http.StatusUnauthorized))); f.cut() }, []string{"watch 8", "watch 8"}},
-		{"store", func(f *followed) { f.failing(once("watch", status(500))); f.cut() }, []string{"watch 8", "list 8", "watch 8"}},
-		{"bad request", func(f *followed) { f.failing(once("watch", status(400))); f.cut() }, []string{"watch 8", "list ", "watch 8"}},
-		{"expired", func(f *followed) { f.failing(once("watch", expired())); f.cut() }, []string{"watch 8", "list 8", "watch 8"}},
+		{"link", func(f *followed) { f.failing(once("watch", io.EOF)); f.Cut() }, []string{"watch 8", "watch 8"}},
+		{"overload", func(f *followed) { f.failing(once("watch", status(http.StatusTooManyRequests))); f.Cut() }, []string{"watch 8", "watch 8"}},
+		{"no credentials", func(f *followed) { f.failing(once("watch", status(http.StatusUnauthorized))); f.Cut() }, []string{"watch 8", "watch 8"}},
+		{"store", func(f *followed) { f.failing(once("watch", status(500))); f.Cut() }, []string{"watch 8", "list 8", "watch 8"}},
+		{"bad request", func(f *followed) { f.failing(once("watch", status(400))); f.Cut() }, []string{"watch 8", "list ", "watch 8"}},
+		{"expired", func(f *followed) { f.failing(once("watch", expired())); f.Cut() }, []string{"watch 8", "list 8", "watch 8"}},
 		{"list expired", func(f *followed) {
 			f.failing(func(call string) error {
-				if !strings.HasSuffix(call, " 8") || len(f.calls) > 2 {
+				if !strings.HasSuffix(call, " 8") || f.count() > 2 {
 					return nil
 				}
 				return expired()
 			})
-			f.cut()
+			f.Cut()
 		}, []string{"watch 8", "list 8", "list ", "watch 8"}},
 		{"list too new", func(f *followed) {
 			n := 0
@@ -100,36 +101,36 @@ func TestAPIDoubt(t *testing.T) {
 				}
 				return nil
 			})
-			f.cut()
+			f.Cut()
 		}, []string{"watch 8", "list 8", "list ", "watch 8"}},
-		{"torn once", func(f *followed) { f.cut(tear) }, []string{"watch 8"}},
+		{"torn once", func(f *followed) { f.Cut(tear) }, []string{"watch 8"}},
 		{"torn twice", func(f *followed) {
-			f.cut(tear)
+			f.Cut(tear)
 			time.Sleep(2 * time.Second)
-			f.cut(tear)
+			f.Cut(tear)
 		}, []string{"watch 8", "list ", "watch 8"}},
 		{"doubt ends", func(f *followed) {
-			f.send(bookmark(3))
+			f.Send(bookmark(3))
 			time.Sleep(2 * time.Second)
 			f.failing(once("watch", status(500)))
-			f.cut()
+			f.Cut()
 		}, []string{"list ", "watch 8", "watch 8", "list 8", "watch 8"}},
 		{"a watch without end", func(f *followed) {
-			f.opening(func(s *stream) { s.end.Stop() })
-			f.cut()
+			f.SetFaults(apiservertest.Faults{WatchLimit: -1})
+			f.Cut()
 			time.Sleep(2 * time.Second)
-			f.opening(nil)
+			f.SetFaults(apiservertest.Faults{})
 			// The source ends it by itself, some time between 5 and 11 minutes.
 			for begun := time.Now(); f.count() < 2 && time.Since(begun) < 11*time.Minute; {
 				time.Sleep(time.Second)
 			}
 		}, []string{"watch 8", "watch 8"}},
-		{"no object", func(f *followed) { f.send(watch.Event{Type: watch.Modified}) }, []string{"list ", "watch 8"}},
-		{"a nil pod", func(f *followed) { f.send(watch.Event{Type: watch.Modified, Object: (*v1.Pod)(nil)}) }, []string{"list ", "watch 8"}},
-		{"an unknown type", func(f *followed) { f.send(watch.Event{Type: "NEWS", Object: apiPod("a", "1", "1")}) }, []string{"list ", "watch 8"}},
-		{"an error without status", func(f *followed) { f.send(watch.Event{Type: watch.Error}) }, []string{"list ", "watch 8"}},
-		{"a pod as an error", func(f *followed) { f.send(watch.Event{Type: watch.Error, Object: apiPod("a", "1", "1")}) }, []string{"list ", "watch 8"}},
-		{"a bookmark of the past", func(f *followed) { f.send(bookmark(3)) }, []string{"list ", "watch 8"}},
+		{"no object", func(f *followed) { f.Send(watch.Event{Type: watch.Modified}) }, []string{"list ", "watch 8"}},
+		{"a nil pod", func(f *followed) { f.Send(watch.Event{Type: watch.Modified, Object: (*v1.Pod)(nil)}) }, []string{"list ", "watch 8"}},
+		{"an unknown type", func(f *followed) { f.Send(watch.Event{Type: "NEWS", Object: apiPod("a", "1", "1")}) }, []string{"list ", "watch 8"}},
+		{"an error without status", func(f *followed) { f.Send(watch.Event{Type: watch.Error}) }, []string{"list ", "watch 8"}},
+		{"a pod as an error", func(f *followed) { f.Send(watch.Event{Type: watch.Error, Object: apiPod("a", "1", "1")}) }, []string{"list ", "watch 8"}},
+		{"a bookmark of the past", func(f *followed) { f.Send(bookmark(3)) }, []string{"list ", "watch 8"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			following(t, func(t *testing.T) *cluster { return newCluster(t, apiPod("a", "1", "1")) }, func(f *followed) {
@@ -141,7 +142,7 @@ func TestAPIDoubt(t *testing.T) {
 					t.Errorf("calls (-want +got):\n%s", diff)
 				}
 				f.expect("[a/1=1]")
-				if n := f.watched(); n != 1 {
+				if n := f.Watches(); n != 1 {
 					t.Errorf("%d watches are open", n)
 				}
 			})
@@ -154,17 +155,15 @@ func TestAPIDoubt(t *testing.T) {
 func TestAPIServerSetBack(t *testing.T) {
 	following(t, func(t *testing.T) *cluster { return newCluster(t, apiPod("a", "1", "1")) }, func(f *followed) {
 		for i := range 50 {
-			f.put(apiPod("a", "1", fmt.Sprint(i)))
+			f.Put(apiPod("a", "1", fmt.Sprint(i)))
 		}
 		f.taken()
-		f.cluster.mu.Lock()
-		f.revision, f.mute, f.history, f.revisions = 9, true, nil, nil
-		f.pods = map[types.UID]*v1.Pod{"1": with(apiPod("a", "1", "old"), func(p *v1.Pod) { p.ResourceVersion = "9" })}
-		f.cluster.mu.Unlock()
-		f.cut()
+		f.Restore(9, with(apiPod("a", "1", "old"), func(p *v1.Pod) { p.ResourceVersion = "9" }))
+		f.SetFaults(apiservertest.Faults{NoBookmarks: true})
+		f.Cut()
 		time.Sleep(15 * time.Minute)
 		f.expect("[a/1=old]")
-		f.put(apiPod("a", "1", "new"))
+		f.Put(apiPod("a", "1", "new"))
 		f.expect("[a/1=new]")
 	})
 }
@@ -187,29 +186,31 @@ func TestAPIRefusesPods(t *testing.T) {
 			following(t, func(t *testing.T) *cluster { return newCluster(t, apiPod("a", "1", "1")) }, func(f *followed) {
 				f.expect("[a/1=1]")
 				refused.ResourceVersion = "9"
-				f.send(watch.Event{Type: watch.Added, Object: refused.DeepCopy()})
+				f.Send(watch.Event{Type: watch.Added, Object: refused.DeepCopy()})
 				f.expect()
 				f.wantEvent(want)
 				// In a list, too, and not of one that is known.
-				f.cluster.mu.Lock()
-				f.pods[refused.UID] = refused
-				worse := with(apiPod("a", "1", "2"), change)
-				if worse.ResourceVersion = "9"; worse.UID == "1" {
-					f.pods["1"] = worse
-				}
-				f.revision, f.compacted = 10, 10
-				f.cluster.mu.Unlock()
-				f.cut()
+				good := with(apiPod("a", "1", "1"), func(p *v1.Pod) { p.ResourceVersion = "8" })
+				f.Restore(10, good, refused)
+				f.Cut()
 				time.Sleep(time.Minute)
 				f.expect()
-				f.put(apiPod("a", "1", "3"))
+				worse := with(apiPod("a", "1", "2"), change)
+				if worse.ResourceVersion = "9"; worse.UID != "1" {
+					worse = good
+				}
+				f.Restore(11, worse)
+				f.Cut()
+				time.Sleep(time.Minute)
+				f.expect()
+				f.Put(apiPod("a", "1", "3"))
 				f.expect("[a/1=3]")
 			})
 		})
 	}
 	following(t, func(t *testing.T) *cluster { return newCluster(t, apiPod("a", "1", "1")) }, func(f *followed) {
 		f.expect("[a/1=1]")
-		f.send(watch.Event{Type: watch.Modified, Object: with(apiPod("c", "1", "1"), func(p *v1.Pod) { p.ResourceVersion = "9" })})
+		f.Send(watch.Event{Type: watch.Modified, Object: with(apiPod("c", "1", "1"), func(p *v1.Pod) { p.ResourceVersion = "9" })})
 		f.expect()
 		f.wantEvent("pod default/a has the same UID")
 	})
@@ -242,7 +243,7 @@ func FuzzAPI(f *testing.F) {
 				p := apiPod(names[int(b>>3)%len(names)], string(uids[int(b)%len(uids)]), fmt.Sprint(i))
 				p.ResourceVersion = fmt.Sprint(int(b)%7 + i)
 				kind := kinds[int(b>>2)%len(kinds)]
-				f.send(watch.Event{Type: kind, Object: p})
+				f.Send(watch.Event{Type: kind, Object: p})
 				if kind == watch.Deleted {
 					delete(want, p.UID)
 				}
@@ -283,10 +284,10 @@ func TestAPIRecovery(t *testing.T) {
 	}, func(t *testing.T) *cluster { return newCluster(t, apiPod("a", "1", "1")) }, func(f *followed) {
 		f.expect("[a/1=1]")
 		f.failing(func(string) error { return io.EOF })
-		f.cut()
+		f.Cut()
 		time.Sleep(time.Hour)
 		f.failing(nil)
-		f.put(apiPod("a", "1", "2"))
+		f.Put(apiPod("a", "1", "2"))
 		f.made()
 		close(back)
 		time.Sleep(time.Second)

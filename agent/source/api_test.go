@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/source"
 )
@@ -79,7 +80,8 @@ func followingWith(t *testing.T, change func(*source.APIConfig), start func(*tes
 		play(f)
 		cancel(stop)
 		<-ended
-		f.cut()
+		f.Cut()
+		f.check()
 	})
 }
 
@@ -143,30 +145,30 @@ func TestAPIFollowsPods(t *testing.T) {
 	following(t, one, func(f *followed) {
 		f.expect("[a/1=1]")
 		kept := f.last[0]
-		f.put(apiPod("b", "2", "1"))
+		f.Put(apiPod("b", "2", "1"))
 		f.expect("[a/1=1 b/2=1]")
-		f.put(apiPod("b", "2", "2"))
+		f.Put(apiPod("b", "2", "2"))
 		f.expect("[a/1=1 b/2=2]")
 		if !slices.Contains(f.last, kept) {
 			t.Error("a pod that did not change has another pointer")
 		}
 		// One name, another UID.
 		now := metav1.Now()
-		f.put(with(apiPod("b", "2", "2"), func(p *v1.Pod) { p.DeletionTimestamp = &now }))
+		f.Put(with(apiPod("b", "2", "2"), func(p *v1.Pod) { p.DeletionTimestamp = &now }))
 		f.expect("[a/1=1 b/2=2 ending]")
 		f.remove("2")
-		f.put(apiPod("b", "3", "2"))
+		f.Put(apiPod("b", "3", "2"))
 		if sets := f.taken(); sets[len(sets)-1] != "[a/1=1 b/3=2]" {
 			t.Errorf("sets %q", sets)
 		}
 		// A mirror is told to All alone.
 		f.alls = nil
-		f.put(with(apiPod("m", "4", "1"), func(p *v1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.mirror": "x"} }))
+		f.Put(with(apiPod("m", "4", "1"), func(p *v1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.mirror": "x"} }))
 		f.expect()
 		if diff := cmp.Diff([]string{"a b m"}, f.alls); diff != "" {
 			t.Errorf("told to All (-want +got):\n%s", diff)
 		}
-		f.put(with(apiPod("elsewhere", "5", "1"), func(p *v1.Pod) { p.Spec.NodeName = "other" }))
+		f.Send(watch.Event{Type: watch.Added, Object: with(apiPod("elsewhere", "5", "1"), func(p *v1.Pod) { p.Spec.NodeName, p.ResourceVersion = "other", "15" })})
 		f.remove("1")
 		f.remove("3")
 		f.taken()
@@ -209,14 +211,14 @@ func TestAPISlimsPods(t *testing.T) {
 func TestAPICutAnywhere(t *testing.T) {
 	now := metav1.Now()
 	steps := []func(*cluster){
-		func(c *cluster) { c.put(apiPod("a", "1", "1")) },
-		func(c *cluster) { c.put(apiPod("b", "2", "1")) },
-		func(c *cluster) { c.put(apiPod("a", "1", "2")) },
+		func(c *cluster) { c.Put(apiPod("a", "1", "1")) },
+		func(c *cluster) { c.Put(apiPod("b", "2", "1")) },
+		func(c *cluster) { c.Put(apiPod("a", "1", "2")) },
 		func(c *cluster) {
-			c.put(with(apiPod("a", "1", "2"), func(p *v1.Pod) { p.DeletionTimestamp = &now }))
+			c.Put(with(apiPod("a", "1", "2"), func(p *v1.Pod) { p.DeletionTimestamp = &now }))
 		},
 		func(c *cluster) { c.remove("1") },
-		func(c *cluster) { c.put(apiPod("a", "3", "1")) },
+		func(c *cluster) { c.Put(apiPod("a", "3", "1")) },
 		func(c *cluster) { c.remove("2") },
 	}
 	broken := &metav1.Status{Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonInternalError,
@@ -229,15 +231,15 @@ func TestAPICutAnywhere(t *testing.T) {
 		cut   func(*followed)
 		after func(*followed)
 	}{
-		{"closed", func(f *followed) { f.cut() }, nil},
-		{"torn", func(f *followed) { f.cut(failure(broken)) }, nil},
-		{"gone", func(f *followed) { f.cut(failure(&gone)) }, nil},
-		{"error", func(f *followed) { f.cut(failure(&inner)) }, nil},
-		{"another kind", func(f *followed) { f.send(watch.Event{Type: watch.Added, Object: &v1.Secret{}}) }, nil},
-		{"compacted", func(f *followed) { f.cut(); f.put(apiPod("z", "9", "1")); f.compact() }, nil},
+		{"closed", func(f *followed) { f.Cut() }, nil},
+		{"torn", func(f *followed) { f.Cut(failure(broken)) }, nil},
+		{"gone", func(f *followed) { f.Cut(failure(&gone)) }, nil},
+		{"error", func(f *followed) { f.Cut(failure(&inner)) }, nil},
+		{"another kind", func(f *followed) { f.Send(watch.Event{Type: watch.Added, Object: &v1.Secret{}}) }, nil},
+		{"compacted", func(f *followed) { f.Cut(); f.Put(apiPod("z", "9", "1")); f.Compact() }, nil},
 		{"down", func(f *followed) {
 			f.failing(func(string) error { return io.ErrUnexpectedEOF })
-			f.cut()
+			f.Cut()
 		}, func(f *followed) { f.failing(nil) }},
 		{"watches refused", func(f *followed) {
 			f.failing(func(call string) error {
@@ -246,7 +248,7 @@ func TestAPICutAnywhere(t *testing.T) {
 				}
 				return nil
 			})
-			f.cut()
+			f.Cut()
 		}, func(f *followed) { f.failing(nil) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -303,7 +305,7 @@ func TestAPINothingBeforeTheFirstList(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			following(t, func(t *testing.T) *cluster {
 				c := newCluster(t, apiPod("a", "1", "1"))
-				c.fail = fail
+				c.failing(fail)
 				return c
 			}, func(f *followed) {
 				time.Sleep(24 * time.Hour)
@@ -353,7 +355,7 @@ func TestAPIWatchesThatEnd(t *testing.T) {
 		t.Run(tt.after.String(), func(t *testing.T) {
 			following(t, func(t *testing.T) *cluster {
 				c := newCluster(t)
-				c.open = func(s *stream) { s.end.Reset(tt.after) }
+				c.SetFaults(apiservertest.Faults{WatchLimit: max(tt.after, 1)})
 				return c
 			}, func(f *followed) {
 				time.Sleep(time.Hour)
@@ -372,14 +374,14 @@ func TestAPIManyChanges(t *testing.T) {
 	following(t, func(t *testing.T) *cluster { return newCluster(t) }, func(f *followed) {
 		f.expect("[]")
 		for i := range 5000 {
-			f.put(apiPod("a", "1", fmt.Sprint(i)))
+			f.Put(apiPod("a", "1", fmt.Sprint(i)))
 		}
 		if sets := f.taken(); len(sets) > 2 || sets[len(sets)-1] != "[a/1=4999]" {
 			t.Errorf("sets %q", sets)
 		}
 		// For ten seconds, one each millisecond.
 		for i := range 10000 {
-			f.put(apiPod("a", "1", fmt.Sprint(i)))
+			f.Put(apiPod("a", "1", fmt.Sprint(i)))
 			time.Sleep(time.Millisecond)
 		}
 		if sets := f.taken(); len(sets) > 102 || len(sets) < 90 || sets[len(sets)-1] != "[a/1=9999]" {
@@ -395,7 +397,7 @@ func TestAPISetThatHangs(t *testing.T) {
 		f.hold = make(chan struct{})
 		f.mu.Unlock()
 		for i := range 1000 {
-			f.put(apiPod("a", "1", fmt.Sprint(i)))
+			f.Put(apiPod("a", "1", fmt.Sprint(i)))
 			time.Sleep(time.Second)
 		}
 		close(f.hold)
@@ -407,7 +409,7 @@ func TestAPISetThatHangs(t *testing.T) {
 		f.mu.Lock()
 		f.hold = make(chan struct{})
 		f.mu.Unlock()
-		f.put(apiPod("a", "1", "x"))
+		f.Put(apiPod("a", "1", "x"))
 		f.expect("[a/1=x]")
 	})
 }

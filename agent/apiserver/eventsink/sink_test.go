@@ -17,76 +17,61 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 var _ EventAPI = (*apiclient.Client)(nil)
 
-// server stores events like an API server.
+// server is an API server whose requests are texts, such as "create Pulled 3".
 type server struct {
+	*apiservertest.Server
 	t *testing.T
 
-	mu      sync.Mutex
-	objects map[string]*v1.Event // by namespace/name
-	calls   []string
-	// fail may refuse a call, such as "create Pulled 3"; late says that it was
-	// done although.
+	mu    sync.Mutex
+	calls []string
+	// fail may reject a call; late means that only the response is lost.
 	fail func(call string) (err error, late bool)
+	lost error // in place of the current response
 }
 
-func (s *server) Create(_ context.Context, r apiclient.Resource, namespace, name, sub string, object, _ runtime.Object) error {
+func newServer(t *testing.T) *server {
+	s := &server{t: t, Server: apiservertest.New()}
+	s.SetFaults(apiservertest.Faults{Before: s.before, After: func(context.Context, apiservertest.Call) error { return s.lost }})
+	return s
+}
+
+func (s *server) before(_ context.Context, c apiservertest.Call) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := object.(*v1.Event).DeepCopy()
-	if r != apiclient.CoreEvents || name+sub != "" || namespace != e.Namespace {
-		s.t.Errorf("create in %s of namespace %q, %q, %q", r, namespace, name, sub)
+	if c.Resource != apiclient.CoreEvents || c.Verb == "patch" && c.PatchType != types.MergePatchType {
+		s.t.Errorf("%s of type %s", c, c.PatchType)
 	}
-	if errs := validation.IsDNS1123Subdomain(e.Name); len(errs) > 0 {
-		s.t.Errorf("name %q: %v", e.Name, errs)
-	}
-	if about := e.InvolvedObject.Namespace; about != e.Namespace && (about != "" || e.Namespace != "default") {
-		s.t.Errorf("namespace %q, of the object %q", e.Namespace, about)
-	}
-	return s.do(fmt.Sprintf("create %s %d", e.Reason, e.Count), func() error {
-		if s.objects[namespace+"/"+e.Name] != nil {
-			return apierrors.NewAlreadyExists(v1.Resource("events"), e.Name)
+	call := "patch " + c.Patch
+	if e, ok := c.Object.(*v1.Event); ok {
+		call = fmt.Sprintf("create %s %d", e.Reason, e.Count)
+		if errs := validation.IsDNS1123Subdomain(e.Name); len(errs) > 0 {
+			s.t.Errorf("name %q: %v", e.Name, errs)
 		}
-		s.objects[namespace+"/"+e.Name] = e
+		if about := e.InvolvedObject.Namespace; about != e.Namespace && (about != "" || e.Namespace != "default") {
+			s.t.Errorf("namespace %q, of the object %q", e.Namespace, about)
+		}
+	}
+	s.calls, s.lost = append(s.calls, call), nil
+	if s.fail == nil {
 		return nil
-	})
-}
-
-func (s *server) Patch(_ context.Context, _ apiclient.Resource, namespace, name, _ string, kind types.PatchType, patch []byte, _ runtime.Object) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if kind != types.MergePatchType {
-		s.t.Errorf("a patch of kind %s", kind)
 	}
-	return s.do("patch "+string(patch), func() error {
-		if s.objects[namespace+"/"+name] == nil {
-			return apierrors.NewNotFound(v1.Resource("events"), name)
-		}
-		return nil
-	})
-}
-
-func (s *server) do(call string, do func() error) error {
-	s.calls = append(s.calls, call)
-	if s.fail != nil {
-		if err, late := s.fail(call); err != nil {
-			if late {
-				_ = do()
-			}
-			return err
-		}
+	err, late := s.fail(call)
+	if late {
+		s.lost, err = err, nil
 	}
-	return do()
+	return err
 }
 
 // made waits until nothing is in flight and returns the calls since the last call
@@ -121,7 +106,7 @@ func sinking(t *testing.T, change func(*Config), play func(*server, *event.Recor
 	t.Helper()
 	var text bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		api := &server{t: t, objects: map[string]*v1.Event{}}
+		api := newServer(t)
 		events := event.NewRecorder(slog.New(slog.DiscardHandler))
 		config := Config{API: api, Watch: events.Watch, NodeName: "n", Log: slog.New(slog.NewTextHandler(&text, nil))}
 		if change != nil {
@@ -153,7 +138,9 @@ func TestObjects(t *testing.T) {
 		events.Warning(pod.Ref{Namespace: "../x", Name: "y"}, "Broken", "no name")
 		synctest.Wait()
 		var got []v1.Event
-		for _, e := range api.objects {
+		for _, e := range apiservertest.All[*v1.Event](api.Server) {
+			e = e.DeepCopy()
+			e.UID, e.ResourceVersion, e.CreationTimestamp = "", "", metav1.Time{}
 			if !e.FirstTimestamp.Equal(&e.LastTimestamp) || !e.FirstTimestamp.Time.Equal(start) || e.Count != 1 {
 				t.Errorf("times or count of %+v", e)
 			}
@@ -215,7 +202,7 @@ func TestRepetitionIsPatched(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		api.expect()
 		// The server forgets, and learns of it anew.
-		clear(api.objects)
+		api.Restore(1)
 		backOff()
 		if calls := api.made(); len(calls) != 2 || calls[1] != "create BackOff 362" {
 			t.Errorf("calls %q", calls)
@@ -342,11 +329,11 @@ func TestManyRefusalsAreOneWarning(t *testing.T) {
 // again at the same time, and a lost response.
 func TestNameIsTaken(t *testing.T) {
 	sinking(t, nil, func(api *server, events *event.Recorder) {
-		api.objects["shop/"+nameOf("web", time.Now().UnixNano())] = &v1.Event{}
+		api.Put(&v1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: nameOf("web", time.Now().UnixNano())}})
 		events.Normal(web, "Pulled", "x")
 		api.expect("create Pulled 1", "create Pulled 1")
-		if len(api.objects) != 2 {
-			t.Errorf("%d objects", len(api.objects))
+		if n := len(apiservertest.All[*v1.Event](api.Server)); n != 2 {
+			t.Errorf("%d objects", n)
 		}
 		lost := true
 		api.failing(func(string) (error, bool) {
@@ -360,8 +347,8 @@ func TestNameIsTaken(t *testing.T) {
 		events.Normal(web, "Started", "x")
 		time.Sleep(time.Minute)
 		api.expect("create Started 1", "create Started 1")
-		if len(api.objects) != 3 {
-			t.Errorf("%d objects: an event stands twice", len(api.objects))
+		if n := len(apiservertest.All[*v1.Event](api.Server)); n != 3 {
+			t.Errorf("%d objects: an event stands twice", n)
 		}
 	})
 }
@@ -388,7 +375,7 @@ func TestRate(t *testing.T) {
 func TestKnownIsBounded(t *testing.T) {
 	var s *Sink
 	synctest.Test(t, func(t *testing.T) {
-		api := &server{t: t, objects: map[string]*v1.Event{}}
+		api := newServer(t)
 		events := event.NewRecorder(slog.New(slog.DiscardHandler))
 		var err error
 		if s, err = New(Config{API: api, Watch: events.Watch, NodeName: "n", Log: slog.New(slog.DiscardHandler)}); err != nil {

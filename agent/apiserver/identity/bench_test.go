@@ -97,7 +97,7 @@ func newBoard(t *testing.T, c *cluster, virtual bool) *board {
 	t.Helper()
 	b := &board{t: t, cluster: c, dir: t.TempDir(), virtual: virtual, server: "https://127.0.0.1:6443"}
 	if !virtual {
-		b.server = c.serve().URL
+		b.server = c.serve()
 	}
 	return b
 }
@@ -118,7 +118,7 @@ func (b *board) write(name string, data []byte) {
 // kubeconfig writes a kubeconfig of the cluster.
 func (b *board) kubeconfig(name string, change func(*Kubeconfig)) {
 	b.t.Helper()
-	k := &Kubeconfig{Server: b.server, CA: b.cluster.caPEM()}
+	k := &Kubeconfig{Server: b.server, CA: b.cluster.ca.PEM()}
 	change(k)
 	if err := k.Write(b.path(name)); err != nil {
 		b.t.Fatal(err)
@@ -168,7 +168,7 @@ func (b *board) start() (id *Identity, stop func()) {
 			if c.Token == nil {
 				user = "node"
 			}
-			return direct{b.cluster, user}, nil, nil
+			return b.cluster.direct(user), nil, nil
 		}
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(b.t.Context()))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
@@ -32,12 +34,23 @@ func client(t *testing.T, id *Identity) interface {
 	return c
 }
 
+// sees returns whom the server authenticates a client as.
+func (b *board) sees(c interface {
+	Raw(ctx context.Context, path string) ([]byte, error)
+}) string {
+	b.t.Helper()
+	if _, err := c.Raw(b.t.Context(), "/version"); err != nil {
+		return err.Error()
+	}
+	calls := b.cluster.Calls()
+	return calls[len(calls)-1].User
+}
+
 // isNode checks that the server authenticates the client as the node.
-func isNode(t *testing.T, id *Identity) {
-	t.Helper()
-	data, err := client(t, id).Raw(t.Context(), "/version")
-	if err != nil || !strings.Contains(string(data), "system:node:a") {
-		t.Errorf("the server sees %s, %v", data, err)
+func (b *board) isNode(id *Identity) {
+	b.t.Helper()
+	if user := b.sees(client(b.t, id)); user != "system:node:a" {
+		b.t.Errorf("the server sees %s", user)
 	}
 }
 
@@ -46,14 +59,14 @@ func TestBootstrap(t *testing.T) {
 	b := newBoard(t, c, false)
 	b.kubeconfig("bootstrap-kubelet.conf", withToken)
 	id, _ := b.start()
-	isNode(t, id)
+	b.isNode(id)
 	soon(t, "no problem is left", func() bool { return id.Problem() == "" })
 	if names := c.names(); len(names) != 1 || !strings.HasPrefix(names[0], "node-csr-") || len(names[0]) != len("node-csr-")+43 {
 		t.Errorf("requests %q", names)
 	}
-	r, err := c.get(c.names()[0])
-	if err != nil || r.Spec.SignerName != "kubernetes.io/kube-apiserver-client-kubelet" || fmt.Sprint(r.Spec.Usages) != "[digital signature client auth]" || r.Spec.ExpirationSeconds != nil {
-		t.Errorf("request %+v, %v", r.Spec, err)
+	r := apiservertest.Stored[*certificatesv1.CertificateSigningRequest](c.Server, "", c.names()[0])
+	if r.Spec.SignerName != "kubernetes.io/kube-apiserver-client-kubelet" || fmt.Sprint(r.Spec.Usages) != "[digital signature client auth]" || r.Spec.ExpirationSeconds != nil {
+		t.Errorf("request %+v", r.Spec)
 	}
 	current := b.path("pki/kubelet-client-current.pem")
 	target, err := os.Readlink(current)
@@ -66,7 +79,7 @@ func TestBootstrap(t *testing.T) {
 		}
 	}
 	k, err := Load(b.path("kubelet.conf"))
-	if err != nil || k.CertFile != current || k.KeyFile != current || k.Server != b.server || string(k.CA) != string(c.caPEM()) || k.HasToken() {
+	if err != nil || k.CertFile != current || k.KeyFile != current || k.Server != b.server || string(k.CA) != string(c.ca.PEM()) || k.HasToken() {
 		t.Errorf("kubeconfig %+v, %v", k, err)
 	}
 	if _, err := os.Stat(b.path("pki/kubelet-client.key.tmp")); !errors.Is(err, os.ErrNotExist) {
@@ -84,7 +97,7 @@ func TestBootstrapFileComesLater(t *testing.T) {
 	id, _ := b.start()
 	soon(t, "it says what to do", func() bool { return strings.Contains(id.Problem(), "kubeadm token create") })
 	b.kubeconfig("not/yet/bootstrap.conf", withToken)
-	isNode(t, id)
+	b.isNode(id)
 }
 
 func TestRefused(t *testing.T) {
@@ -99,7 +112,7 @@ func TestRefused(t *testing.T) {
 	c.mu.Unlock()
 	// A new token comes by a changed file, and nobody waits.
 	b.kubeconfig("bootstrap-kubelet.conf", withToken)
-	isNode(t, id)
+	b.isNode(id)
 	if names := c.names(); len(names) != 2 || names[0] == names[1] {
 		t.Errorf("requests %q", names)
 	}
@@ -117,9 +130,9 @@ func TestLateApproval(t *testing.T) {
 	soon(t, "a request", func() bool { return len(c.names()) == 1 })
 	stop()
 	id, _ := b.start()
-	soon(t, "the request is watched", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.watchers) == 1 })
+	soon(t, "the request is watched", func() bool { return c.Watches() == 1 })
 	c.change(c.names()[0], c.approve)
-	isNode(t, id)
+	b.isNode(id)
 	if n := len(c.names()); n != 1 {
 		t.Errorf("%d requests", n)
 	}
@@ -148,10 +161,11 @@ func stepsOf(b *board, dies func(step string) bool) {
 		}
 		return nil
 	}
-	b.cluster.step = func(step string) {
+	b.cluster.step = func(step string) error {
 		if dies(step) {
-			panic(http.ErrAbortHandler)
+			return errors.New("killed")
 		}
+		return nil
 	}
 }
 
@@ -174,7 +188,7 @@ func TestKilledAnywhere(t *testing.T) {
 	stop()
 	mu.Lock()
 	defer mu.Unlock()
-	if len(all) < 20 || !slices.Contains(all, "answer POST") || !slices.Contains(all, "rename kubelet.conf") {
+	if len(all) < 20 || !slices.Contains(all, "answer create") || !slices.Contains(all, "rename kubelet.conf") {
 		t.Fatalf("steps %q", all)
 	}
 	for _, step := range all {
@@ -211,7 +225,7 @@ func killedAt(t *testing.T, step string) {
 		}
 	}
 	id, _ := b.start()
-	isNode(t, id)
+	b.isNode(id)
 	if names := b.cluster.names(); len(names) != 1 {
 		t.Errorf("requests %q", names)
 	}
@@ -263,7 +277,7 @@ func TestForeignFiles(t *testing.T) {
 			b.kubeconfig("bootstrap-kubelet.conf", withToken)
 			row.prepare(b)
 			id, _ := b.start()
-			isNode(t, id)
+			b.isNode(id)
 			b.cluster.mu.Lock()
 			defer b.cluster.mu.Unlock()
 			asked := 0
@@ -285,14 +299,13 @@ func TestCertificateIsReplaced(t *testing.T) {
 	b := newBoard(t, newCluster(t), false)
 	b.current(time.Now().Add(-time.Hour), time.Now().Add(9*time.Hour))
 	id, _ := b.start()
-	isNode(t, id)
+	b.isNode(id)
 	if err := atomicfile.Write(b.path("pki/kubelet-client-current.pem"), b.cluster.nodePair("b", time.Now(), time.Now().Add(time.Hour)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := client(t, id)
 	soon(t, "the server sees the new one", func() bool {
-		data, _ := c.Raw(t.Context(), "/version")
-		return strings.Contains(string(data), "system:node:b")
+		return b.sees(c) == "system:node:b"
 	})
 }
 
@@ -317,17 +330,15 @@ func TestSomebodyElsesRequest(t *testing.T) {
 	if request.Name, err = mine.name(key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.create("", request); err != nil {
-		t.Fatal(err)
-	}
+	c.Put(request)
 	s := &store{dir: b.path("pki"), prefix: "kubelet-client"}
 	i := &issuer{store: s, now: time.Now}
-	_, err = i.obtain(t.Context(), direct{c, "token"}, mine, true, nil)
+	_, err = i.obtain(t.Context(), c.direct("token"), mine, true, nil)
 	var refused *csrRefusedError
 	if !errors.As(err, &refused) {
 		t.Fatalf("error %v", err)
 	}
-	if _, err := i.obtain(t.Context(), direct{c, "token"}, mine, true, nil); err != nil {
+	if _, err := i.obtain(t.Context(), c.direct("token"), mine, true, nil); err != nil {
 		t.Errorf("with another key: %v", err)
 	}
 }
@@ -344,6 +355,6 @@ func TestBrokenKubeconfig(t *testing.T) {
 	id, _ := b.start()
 	soon(t, "it says what to do", func() bool { return strings.Contains(id.Problem(), "repair that file, or create a token") })
 	b.write("kubelet.conf", good)
-	isNode(t, id)
+	b.isNode(id)
 	soon(t, "no problem is left", func() bool { return id.Problem() == "" })
 }

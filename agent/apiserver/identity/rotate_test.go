@@ -277,7 +277,7 @@ func TestLeftBootstrapToken(t *testing.T) {
 	b.kubeconfig("enrol.conf", withToken)
 	b.adjust = func(c *Config) { c.EnrolKubeconfig = b.path("enrol.conf") }
 	id, _ := b.start()
-	isNode(t, id)
+	b.isNode(id)
 }
 
 // TestEnrolmentIsForTheExpired checks that the enrolment credentials are not used

@@ -3,44 +3,24 @@ package listwatch
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
 // TestByTheClient uses the real client, which counts its bytes by resource.
 func TestByTheClient(t *testing.T) {
-	asked := make(chan string, 10)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		asked <- strings.Join([]string{r.URL.Path, q.Get("labelSelector"), q.Get("limit"), q.Get("resourceVersion"), q.Get("allowWatchBookmarks")}, " ")
-		w.Header().Set("Content-Type", "application/json")
-		const slice = `{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":%q,"namespace":"ns","resourceVersion":%q},"addressType":"IPv4"}`
-		if q.Get("watch") == "" {
-			_, _ = fmt.Fprintf(w, `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":[`+slice+`]}`, "a", "3")
-			return
-		}
-		_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":`+slice+`}`, "b", "6")
-		_, _ = io.WriteString(w, "\n")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	defer s.Close()
+	api := apiservertest.New()
+	api.Put(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, AddressType: "IPv4"})
 	var meter apiclient.Meter
-	client, err := apiclient.New(apiclient.Config{Server: s.URL, Meter: &meter})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Reconnect()
+	client := api.Dial(t, apiclient.Config{Meter: &meter})
 	changed := make(chan struct{}, 10)
 	f, err := New(Config[string]{
 		API: client, Resource: apiclient.EndpointSlices, List: func() runtime.Object { return &discoveryv1.EndpointSliceList{} }, Labels: "!x",
@@ -57,6 +37,7 @@ func TestByTheClient(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- f.Run(ctx) }()
 	<-changed
+	api.Put(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}, AddressType: "IPv4"})
 	<-changed
 	f.View(func(all map[Key]string) {
 		if len(all) != 2 || all[Key{"ns", "a"}] != "IPv4" || all[Key{"ns", "b"}] != "IPv4" {
@@ -65,9 +46,12 @@ func TestByTheClient(t *testing.T) {
 	})
 	cancel()
 	<-ended
-	const path = "/apis/discovery.k8s.io/v1/endpointslices !x "
-	for _, want := range []string{path + "100  ", path + " 5 true"} {
-		if got := <-asked; got != want {
+	if made := api.Made(); !slices.Equal(made, []string{"list endpointslices", "watch endpointslices"}) {
+		t.Fatalf("asked %q", made)
+	}
+	for i, want := range []string{"!x 100  false", "!x 0 2 true"} {
+		o := api.Calls()[i].List
+		if got := fmt.Sprint(o.LabelSelector, " ", o.Limit, " ", o.ResourceVersion, " ", o.AllowWatchBookmarks); got != want {
 			t.Errorf("asked %q, want %q", got, want)
 		}
 	}

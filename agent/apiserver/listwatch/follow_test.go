@@ -21,14 +21,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
-	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
 var _ API = (*apiclient.Client)(nil)
 
 // lab is a Follower of the nodes' podCIDR, in virtual time.
 type lab struct {
-	*fake.Server
+	*apiservertest.Server
 	*Reflector[string]
 	t       *testing.T
 	log     bytes.Buffer
@@ -36,9 +36,9 @@ type lab struct {
 	refused []string
 }
 
-func inLab(t *testing.T, before func(*fake.Server), test func(l *lab)) {
+func inLab(t *testing.T, before func(*apiservertest.Server), test func(l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{t: t, Server: fake.New()}
+		l := &lab{t: t, Server: apiservertest.New()}
 		var err error
 		l.Reflector, err = New(Config[string]{
 			API: l.Server, Resource: apiclient.Nodes, List: func() runtime.Object { return &v1.NodeList{} },
@@ -68,6 +68,11 @@ func inLab(t *testing.T, before func(*fake.Server), test func(l *lab)) {
 		}
 		if n := l.Watches(); n != 0 {
 			t.Errorf("%d watches are left", n)
+		}
+		for _, c := range l.Calls() {
+			if c.Verb == "watch" && (c.List.ResourceVersion == "" || c.List.TimeoutSeconds == nil || !c.List.AllowWatchBookmarks) {
+				t.Errorf("watch with %+v", c.List)
+			}
 		}
 	})
 }
@@ -106,24 +111,24 @@ func (l *lab) made(want ...string) {
 }
 
 func TestFollow(t *testing.T) {
-	inLab(t, func(s *fake.Server) {
-		s.Put(apiclient.Nodes, node("a", "1"))
-		s.Put(apiclient.Nodes, node("b", "2"))
-		s.Put(apiclient.Nodes, node("none", ""))
+	inLab(t, func(s *apiservertest.Server) {
+		s.Put(node("a", "1"))
+		s.Put(node("b", "2"))
+		s.Put(node("none", ""))
 	}, func(l *lab) {
 		l.expect(1, "a=1", "b=2")
-		l.Put(apiclient.Nodes, node("c", "3"))
+		l.Put(node("c", "3"))
 		l.expect(1, "a=1", "b=2", "c=3")
-		l.Put(apiclient.Nodes, node("c", "3")) // a heartbeat
-		l.Put(apiclient.Nodes, node("none", ""))
+		l.Put(node("c", "3")) // a heartbeat
+		l.Put(node("none", ""))
 		l.expect(0, "a=1", "b=2", "c=3")
-		l.Put(apiclient.Nodes, node("c", ""))
+		l.Put(node("c", ""))
 		l.Remove(apiclient.Nodes, "", "a")
 		l.expect(2, "b=2")
 		l.made("list nodes", "watch nodes")
-		for _, o := range l.Asked() {
-			if o.FieldSelector != "metadata.name!=own" {
-				t.Errorf("asked for %+v", o)
+		for _, c := range l.Calls() {
+			if c.List.FieldSelector != "metadata.name!=own" {
+				t.Errorf("asked for %+v", c)
 			}
 		}
 		// What comes again, or is of no meaning, changes nothing.
@@ -135,7 +140,7 @@ func TestFollow(t *testing.T) {
 			{Type: watch.Bookmark, Object: at(&v1.Node{}, "20")},
 			{Type: watch.Modified, Object: at(node("b", "9"), "20")},
 		} {
-			l.Send(apiclient.Nodes, e)
+			l.Send(e)
 		}
 		l.expect(0, "b=2")
 	})
@@ -147,9 +152,9 @@ func at(n *v1.Node, version string) *v1.Node {
 }
 
 func TestPages(t *testing.T) {
-	inLab(t, func(s *fake.Server) {
+	inLab(t, func(s *apiservertest.Server) {
 		for i := range 2*page + 1 {
-			s.Put(apiclient.Nodes, node(fmt.Sprintf("n%04d", i), "1"))
+			s.Put(node(fmt.Sprintf("n%04d", i), "1"))
 		}
 	}, func(l *lab) {
 		n := 0
@@ -163,7 +168,7 @@ func TestPages(t *testing.T) {
 
 // TestResume covers how the Follower continues after a watch has ended.
 func TestResume(t *testing.T) {
-	inLab(t, func(s *fake.Server) { s.Put(apiclient.Nodes, node("a", "1")) }, func(l *lab) {
+	inLab(t, func(s *apiservertest.Server) { s.Put(node("a", "1")) }, func(l *lab) {
 		time.Sleep(2 * time.Second)
 		l.Made()
 		for _, step := range []struct {
@@ -171,26 +176,26 @@ func TestResume(t *testing.T) {
 			do   func()
 			want []string
 		}{
-			{"cut", l.Cut, []string{"watch nodes"}},
+			{"cut", func() { l.Cut() }, []string{"watch nodes"}},
 			{"the end of a watch", func() { time.Sleep(maxWatch + overtime) }, nil},
 			{"bookmark of the past", func() {
-				l.Send(apiclient.Nodes, watch.Event{Type: watch.Bookmark, Object: at(&v1.Node{}, "1")})
+				l.Send(watch.Event{Type: watch.Bookmark, Object: at(&v1.Node{}, "1")})
 			}, []string{"list nodes", "watch nodes"}},
 			{"expired", func() {
 				l.Cut()
-				l.Put(apiclient.Nodes, node("b", "2"))
+				l.Put(node("b", "2"))
 				l.Compact()
 			}, []string{"watch nodes", "list nodes", "watch nodes"}},
 			{"torn", func() {
-				l.Send(apiclient.Nodes, torn)
+				l.Send(torn)
 			}, []string{"watch nodes"}},
 			{"torn twice", func() {
-				l.Send(apiclient.Nodes, torn)
+				l.Send(torn)
 				time.Sleep(1500 * time.Millisecond)
 				synctest.Wait()
-				l.Send(apiclient.Nodes, torn)
+				l.Send(torn)
 				time.Sleep(100 * time.Millisecond)
-				l.Send(apiclient.Nodes, torn)
+				l.Send(torn)
 			}, nil},
 		} {
 			step.do()
@@ -211,41 +216,41 @@ var torn = watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 500, Deta
 
 // TestTornAgain sends an event that cannot be decoded at the begin of each watch.
 func TestTornAgain(t *testing.T) {
-	inLab(t, func(s *fake.Server) { s.Put(apiclient.Nodes, node("a", "1")) }, func(l *lab) {
-		l.Send(apiclient.Nodes, torn)
-		for l.Watches() != 1 || len(l.Asked()) != 3 {
+	inLab(t, func(s *apiservertest.Server) { s.Put(node("a", "1")) }, func(l *lab) {
+		l.Send(torn)
+		for l.Watches() != 1 || len(l.Calls()) != 3 {
 			time.Sleep(50 * time.Millisecond)
 		}
-		l.Send(apiclient.Nodes, torn)
+		l.Send(torn)
 		time.Sleep(10 * time.Second)
 		l.made("list nodes", "watch nodes", "watch nodes", "list nodes", "watch nodes")
 	})
 }
 
 func TestOutage(t *testing.T) {
-	inLab(t, func(s *fake.Server) { s.Fail(func(string) error { return io.EOF }) }, func(l *lab) {
+	inLab(t, func(s *apiservertest.Server) { s.Fail(io.EOF) }, func(l *lab) {
 		time.Sleep(10 * time.Minute)
 		l.expect(0, "unknown")
 		if n := len(l.Made()); n < 20 || n > 50 {
 			t.Errorf("tried %d times in 10 minutes", n)
 		}
 		// A server that lists, but does not let watch, is not listed all the time.
-		l.Fail(func(call string) error {
-			if strings.HasPrefix(call, "watch") {
+		l.SetFaults(apiservertest.Faults{Before: func(_ context.Context, c apiservertest.Call) error {
+			if c.Verb == "watch" {
 				return apierrors.NewBadRequest("no watches")
 			}
 			return nil
-		})
+		}})
 		time.Sleep(10 * time.Minute)
 		l.expect(1)
 		if n := len(l.Made()); n > 100 {
 			t.Errorf("tried %d times in 10 minutes", n)
 		}
 		l.Fail(nil)
-		l.Put(apiclient.Nodes, node("a", "1"))
+		l.Put(node("a", "1"))
 		time.Sleep(time.Minute)
 		l.expect(1, "a=1")
-		l.Fail(func(string) error { return io.EOF })
+		l.Fail(io.EOF)
 		l.Cut()
 		time.Sleep(time.Minute)
 		l.expect(0, "a=1")
@@ -256,7 +261,7 @@ func TestOutage(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	inLab(t, (*fake.Server).Refuse, func(l *lab) {
+	inLab(t, (*apiservertest.Server).Refuse, func(l *lab) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(l.Made()); n < 30 || n > 80 {

@@ -36,17 +36,17 @@ func TestServerThatDoesNotKnowYet(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(deleted(l.put(apiPod("p"))))
 		l.start()
-		l.before = func(_ context.Context, c call) error {
-			if c.verb == "delete" {
+		l.before(func(_ context.Context, c call) error {
+			if c.Verb == "delete" {
 				return apierrors.NewNotFound(podsResource, "p")
 			}
 			return nil
-		}
+		})
 		l.with(func() { l.done[p.UID] = true })
 		l.set(p, over())
 		after(time.Second)
 		l.wants(0, "patch p", "delete p")
-		l.serverWith(func() { l.before = nil })
+		l.before(nil)
 		after(2 * time.Second)
 		l.wants(2)
 		after(20 * time.Second)
@@ -61,12 +61,12 @@ func TestWatchThatIsLate(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(deleted(l.put(apiPod("p"))))
 		l.start()
-		l.before = func(_ context.Context, c call) error {
-			if c.verb == "delete" {
+		l.before(func(_ context.Context, c call) error {
+			if c.Verb == "delete" {
 				return apierrors.NewNotFound(podsResource, "p")
 			}
 			return nil
-		}
+		})
 		l.with(func() { l.done[p.UID] = true })
 		l.set(p, over())
 		after(24 * time.Hour)
@@ -80,12 +80,12 @@ func TestLastStatusGoesFirst(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(deleted(l.put(apiPod("p"))))
 		l.start()
-		l.before = func(_ context.Context, c call) error {
-			if c.verb == "patch" && len(l.since(0)) < 3 {
+		l.before(func(_ context.Context, c call) error {
+			if c.Verb == "patch" && len(l.since(0)) < 3 {
 				return errors.New("no answer")
 			}
 			return nil
-		}
+		})
 		l.with(func() { l.done[p.UID] = true })
 		l.set(p, over())
 		after(time.Minute)
@@ -100,7 +100,7 @@ func TestEndOfAPodThatNeverRan(t *testing.T) {
 		inLab(t, func(t *testing.T, l *lab) {
 			p := l.put(deleted(l.put(apiPod("p"))))
 			var phase v1.PodPhase
-			l.keeps = func(s *v1.PodStatus) { phase = s.Phase }
+			l.keeps(func(s *v1.PodStatus) { phase = s.Phase })
 			l.start()
 			if known {
 				s := p.Status
@@ -156,7 +156,7 @@ func TestDeletionOfAnother(t *testing.T) {
 		q.Status = *over()
 		p := l.put(deleted(l.put(q)))
 		l.start()
-		l.serverWith(func() { l.watch = nil })
+		l.watch(nil)
 		l.set(p, over())
 		after(time.Minute)
 		l.drop("p")
@@ -191,7 +191,7 @@ func TestDeletedByForceUnseen(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
 		l.start()
-		l.serverWith(func() { l.watch = nil })
+		l.watch(nil)
 		l.set(p, running())
 		after(time.Minute)
 		l.reporter.SetPods(nil)

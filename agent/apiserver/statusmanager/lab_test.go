@@ -66,6 +66,7 @@ func inLab(t *testing.T, test func(t *testing.T, l *lab)) {
 		if l.stop != nil {
 			l.stop()
 		}
+		l.check()
 	})
 }
 
@@ -111,12 +112,9 @@ func (l *lab) start(change ...func(*statusmanager.Config)) {
 		}
 		l.stop = nil
 	}
-	l.mu.Lock()
 	if !l.quiet {
-		l.watch = l.reporter.SetPods
+		l.watch(l.reporter.SetPods)
 	}
-	l.tell()
-	l.mu.Unlock()
 }
 
 // set adds a pod with a status to the agent's pods, or replaces it.
@@ -154,13 +152,6 @@ func (l *lab) with(f func()) {
 	l.reporter.Trigger("")
 }
 
-// serverWith runs f with the server's lock held.
-func (l *lab) serverWith(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f()
-}
-
 // after sleeps for d and then waits until all goroutines are blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
@@ -173,7 +164,7 @@ func (l *lab) wants(n int, want ...string) {
 	synctest.Wait()
 	var got []string
 	for _, c := range l.since(n) {
-		got = append(got, c.verb+" "+c.name)
+		got = append(got, c.Verb+" "+c.Name)
 	}
 	if !slices.Equal(got, want) {
 		l.t.Errorf("requests %q, want %q", got, want)

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -97,11 +98,8 @@ func TestStaleSets(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		s := staticPod("s", "h")
 		l.start()
-		l.serverWith(func() {
-			l.watch = func(set []*v1.Pod) {
-				time.AfterFunc(time.Second, func() { l.reporter.SetPods(set) })
-			}
-			l.tell()
+		l.watch(func(set []*v1.Pod) {
+			time.AfterFunc(time.Second, func() { l.reporter.SetPods(set) })
 		})
 		l.set(s, running())
 		after(10 * time.Minute)
@@ -117,7 +115,7 @@ func TestCreatedAndDeletedUnseen(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.set(staticPod("s", "h"), running())
 		l.start()
-		l.serverWith(func() { l.watch = nil })
+		l.watch(nil)
 		after(time.Minute)
 		l.wants(0, "create s", "patch s")
 		l.drop("s")
@@ -150,6 +148,9 @@ func TestNamespaceThatIsMissing(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		s := staticPod("s", "h")
 		s.Namespace = "later"
+		l.before(func(context.Context, call) error {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "later")
+		})
 		l.set(s, running())
 		l.start()
 		after(24 * time.Hour)
@@ -159,7 +160,7 @@ func TestNamespaceThatIsMissing(t *testing.T) {
 		if n := l.log.count("level=WARN"); n != 1 {
 			t.Errorf("said %d times", n)
 		}
-		l.serverWith(func() { l.namespaces = append(l.namespaces, "later") })
+		l.before(nil)
 		after(6 * time.Minute)
 		l.has("s", mirrored(running()))
 	})
@@ -209,12 +210,12 @@ func TestPodOfTheAPIWithAStaticPodsName(t *testing.T) {
 func TestMirrorPodOfAnotherNode(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.set(staticPod("s", "h"), running())
-		l.before = func(_ context.Context, c call) error {
-			if c.verb == "create" {
+		l.before(func(_ context.Context, c call) error {
+			if c.Verb == "create" {
 				return apierrors.NewAlreadyExists(podsResource, "s")
 			}
 			return apierrors.NewForbidden(podsResource, "s", nil)
-		}
+		})
 		l.start()
 		after(24 * time.Hour)
 		if n := l.count(); n > 2*(24*3600/150+20) {

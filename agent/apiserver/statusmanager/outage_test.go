@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 )
@@ -22,7 +21,7 @@ func TestOutage(t *testing.T) {
 			pods = append(pods, l.put(apiPod(fmt.Sprint("p", i))))
 		}
 		l.start()
-		l.before = func(context.Context, call) error { return errLink }
+		l.before(func(context.Context, call) error { return errLink })
 		for _, p := range pods {
 			l.set(p, restarted(0))
 		}
@@ -42,7 +41,7 @@ func TestOutage(t *testing.T) {
 		}
 		names := map[string]bool{}
 		for _, c := range l.since(0) {
-			names[c.name] = true
+			names[c.Name] = true
 		}
 		if len(names) != 10 {
 			t.Errorf("only %v were tried: one that fails for itself would hold up all others", names)
@@ -51,7 +50,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("the outage is logged %d times", n)
 		}
 		n := l.count()
-		l.serverWith(func() { l.before = nil })
+		l.before(nil)
 		after(time.Minute)
 		if got := l.count() - n; got > 11 {
 			t.Errorf("%d requests for 10 pods", got)
@@ -73,7 +72,7 @@ func TestServerThatIsBusy(t *testing.T) {
 			p := l.put(apiPod("p"))
 			q := l.put(apiPod("q"))
 			l.start()
-			l.before = func(context.Context, call) error { return code }
+			l.before(func(context.Context, call) error { return code })
 			l.set(p, running())
 			l.set(q, running())
 			after(time.Hour)
@@ -83,7 +82,7 @@ func TestServerThatIsBusy(t *testing.T) {
 			if l.log.count("level=WARN") != 1 {
 				t.Errorf("%v: %s", code, l.log.buf.String())
 			}
-			l.serverWith(func() { l.before = nil })
+			l.before(nil)
 			after(time.Minute)
 			l.has("p", running())
 			l.has("q", running())
@@ -102,12 +101,12 @@ func TestOneThatFails(t *testing.T) {
 				p := l.put(apiPod("p"))
 				q := l.put(apiPod("q"))
 				l.start()
-				l.before = func(_ context.Context, c call) error {
-					if c.name == "p" && c.verb == "patch" {
+				l.before(func(_ context.Context, c call) error {
+					if c.Name == "p" && c.Verb == "patch" {
 						return answer
 					}
 					return nil
-				}
+				})
 				for n := range 720 {
 					l.set(p, restarted(n))
 					if n%120 == 0 {
@@ -128,7 +127,7 @@ func TestOneThatFails(t *testing.T) {
 				if n := l.log.count("level=WARN"); n != 1 {
 					t.Errorf("%d warnings: %s", n, l.log.buf.String())
 				}
-				l.serverWith(func() { l.before = nil })
+				l.before(nil)
 				after(6 * time.Minute)
 				l.has("p", restarted(719))
 			})
@@ -141,14 +140,14 @@ func TestRequestThatHangs(t *testing.T) {
 		p := l.put(apiPod("p"))
 		q := l.put(apiPod("q"))
 		l.start()
-		l.before = func(ctx context.Context, c call) error {
-			if c.name == "p" {
+		l.before(func(ctx context.Context, c call) error {
+			if c.Name == "p" {
 				<-ctx.Done()
 				time.Sleep(time.Second)
 				return ctx.Err()
 			}
 			return nil
-		}
+		})
 		l.set(p, running())
 		for n := range 100 {
 			l.set(q, restarted(n))
@@ -159,10 +158,10 @@ func TestRequestThatHangs(t *testing.T) {
 			t.Errorf("the server answered others, and an outage was logged %d times", n)
 		}
 		l.stop()
-		if l.flying != 0 {
+		if n, _ := l.InFlight(); n != 0 {
 			t.Error("Run did not wait for the request that hangs")
 		}
-		l.serverWith(func() { l.before = nil })
+		l.before(nil)
 		l.start()
 		after(time.Minute)
 		l.has("p", running())
@@ -177,17 +176,17 @@ func TestAnswersThatAreLost(t *testing.T) {
 		s := staticPod("s", "h")
 		var mu sync.Mutex // requests come at the same time
 		lost := map[string]bool{}
-		l.after = func(c call) error {
+		l.after(func(c call) error {
 			mu.Lock()
 			defer mu.Unlock()
-			if c.verb != "get" && !lost[c.verb] {
-				lost[c.verb] = true
+			if c.Verb != "get" && !lost[c.Verb] {
+				lost[c.Verb] = true
 				return errLink
 			}
 			return nil
-		}
+		})
 		l.start()
-		l.serverWith(func() { l.watch = nil }) // the link is down for it too
+		l.watch(nil) // the link is down for it too
 		l.with(func() { l.done[q.UID] = true })
 		l.set(p, running())
 		l.set(s, running())
@@ -205,13 +204,13 @@ func TestAnswersThatAreLost(t *testing.T) {
 		if m == nil || m.Status.Phase != v1.PodRunning {
 			t.Errorf("mirror pod %v", m)
 		}
-		l.serverWith(func() { l.watch = l.reporter.SetPods; l.tell() })
+		l.watch(l.reporter.SetPods)
 		n := l.count()
 		after(8 * time.Minute)
 		l.wants(n)
 		created := 0
 		for _, c := range l.since(0) {
-			if strings.HasPrefix(c.verb, "create") {
+			if strings.HasPrefix(c.Verb, "create") {
 				created++
 			}
 		}
@@ -227,11 +226,13 @@ func TestRefusalOfAnotherPod(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
 		l.start()
-		l.before = func(context.Context, call) error { return apierrors.NewForbidden(podsResource, "p", nil) }
+		l.before(func(context.Context, call) error { return apierrors.NewForbidden(podsResource, "p", nil) })
 		l.set(p, running())
 		after(time.Hour)
 		q := apiPod("p")
-		l.serverWith(func() { l.before = nil; l.keep(q) })
+		q.UID = "another"
+		l.before(nil)
+		q = l.put(q)
 		l.unset(p)
 		l.set(q, running())
 		after(time.Second)
@@ -254,10 +255,10 @@ func TestRecovery(t *testing.T) {
 				}
 			}
 		})
-		l.before = func(context.Context, call) error { return errLink }
+		l.before(func(context.Context, call) error { return errLink })
 		l.set(p, running())
 		after(time.Hour)
-		l.serverWith(func() { l.before = nil })
+		l.before(nil)
 		n := l.count()
 		close(back)
 		after(2 * time.Second)

@@ -8,8 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
+	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch/strategicpatchtest"
 )
 
 var hour = metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
@@ -119,7 +121,7 @@ func holds(t *testing.T, seed int64) {
 	}
 	got := &v1.Pod{Status: *before}
 	if patch != nil {
-		if got, err = apply(got, patch); err != nil {
+		if got, err = strategicpatchtest.Apply(got, types.StrategicMergePatchType, patch); err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, patch, err)
 		}
 	}

@@ -44,7 +44,7 @@ func TestStatusIsSentOnce(t *testing.T) {
 		l.start() // everything is known anew
 		after(24 * time.Hour)
 		l.wants(0, "patch p")
-		if got := l.since(0)[0].patch; strings.Contains(got, "PodScheduled") || strings.Contains(got, "qosClass") {
+		if got := l.since(0)[0].Patch; strings.Contains(got, "PodScheduled") || strings.Contains(got, "qosClass") {
 			t.Errorf("the patch tells what the server has: %s", got)
 		}
 	})
@@ -68,7 +68,7 @@ func TestWatchThatLags(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
 		l.start()
-		l.serverWith(func() { l.watch = nil })
+		l.watch(nil)
 		l.set(p, running())
 		after(time.Second)
 		l.reporter.SetPods([]*v1.Pod{p}) // what it was before the patch
@@ -77,7 +77,7 @@ func TestWatchThatLags(t *testing.T) {
 		l.set(p, restarted(1))
 		after(time.Hour)
 		l.wants(0, "patch p", "patch p")
-		if got := l.since(1)[0].patch; strings.Contains(got, "phase") {
+		if got := l.since(1)[0].Patch; strings.Contains(got, "phase") {
 			t.Errorf("the second patch repeats the first: %s", got)
 		}
 	})
@@ -87,7 +87,7 @@ func TestConditionsOfOthersStay(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
 		l.start()
-		l.serverWith(func() { l.watch = nil })
+		l.watch(nil)
 		q := p.DeepCopy()
 		gate := v1.PodCondition{Type: "example.com/gate", Status: "True", LastTransitionTime: hour}
 		q.Status.Conditions = append(q.Status.Conditions, gate)
@@ -102,7 +102,7 @@ func TestConditionsOfOthersStay(t *testing.T) {
 
 func TestThousandsOfChanges(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.latency = 100 * time.Millisecond
+		l.latency(100 * time.Millisecond)
 		var pods []*v1.Pod
 		for i := range 20 {
 			pods = append(pods, l.put(apiPod(fmt.Sprint("p", i))))
@@ -121,8 +121,8 @@ func TestThousandsOfChanges(t *testing.T) {
 		for _, p := range pods {
 			l.has(p.Name, restarted(149))
 		}
-		if l.most != 4 {
-			t.Errorf("%d requests at once", l.most)
+		if _, most := l.InFlight(); most != 4 {
+			t.Errorf("%d requests at once", most)
 		}
 	})
 }
@@ -169,16 +169,16 @@ func TestAnotherPodOfTheName(t *testing.T) {
 			inLab(t, func(t *testing.T, l *lab) {
 				p := l.put(apiPod("p"))
 				l.start()
-				l.serverWith(func() { l.watch = nil })
+				l.watch(nil)
 				after(time.Second)
 				l.drop("p")
 				other := l.put(apiPod("p"))
-				l.before = func(_ context.Context, c call) error {
-					if c.verb == "patch" {
+				l.before(func(_ context.Context, c call) error {
+					if c.Verb == "patch" {
 						return answer
 					}
 					return nil
-				}
+				})
 				l.set(p, running())
 				after(time.Minute)
 				l.wants(0, "patch p", "get p")
@@ -186,7 +186,8 @@ func TestAnotherPodOfTheName(t *testing.T) {
 				if n := l.log.count("level=WARN"); n != 0 {
 					t.Errorf("another pod of the name is no refusal: %s", l.log.buf.String())
 				}
-				l.serverWith(func() { l.watch, l.before = l.reporter.SetPods, nil; l.tell() })
+				l.before(nil)
+				l.watch(l.reporter.SetPods)
 				after(time.Minute)
 				l.wants(2)
 				l.set(other, running())
@@ -202,7 +203,7 @@ func TestPodThatIsGone(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
 		l.start()
-		l.serverWith(func() { l.watch = nil })
+		l.watch(nil)
 		after(time.Second)
 		l.drop("p")
 		l.set(p, running())
@@ -220,22 +221,20 @@ func TestResync(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
 		l.start()
-		l.before = func(context.Context, call) error { return apierrors.NewNotFound(podsResource, "p") } // it is wrong
+		l.before(func(context.Context, call) error { return apierrors.NewNotFound(podsResource, "p") }) // it is wrong
 		l.set(p, running())
 		after(time.Minute)
 		l.wants(0, "patch p")
-		l.serverWith(func() { l.before = nil })
+		l.before(nil)
 		after(8 * time.Minute)
 		l.wants(0, "patch p")
 		after(3 * time.Minute)
 		l.wants(0, "patch p", "patch p")
 		l.has("p", running())
-		l.serverWith(func() {
-			l.before = func(context.Context, call) error { return apierrors.NewNotFound(podsResource, "p") }
-		})
+		l.before(func(context.Context, call) error { return apierrors.NewNotFound(podsResource, "p") })
 		l.set(p, restarted(1))
 		after(time.Second)
-		l.serverWith(func() { l.before = nil })
+		l.before(nil)
 		after(11 * time.Minute)
 		l.has("p", restarted(1))
 	})
@@ -267,8 +266,8 @@ func TestOrderOfContainers(t *testing.T) {
 		after(time.Hour)
 		l.wants(0, "patch p")
 		got := l.get("p").Status.InitContainerStatuses
-		if got[0].Name != "z" || got[1].Name != "y" || strings.Contains(l.since(0)[0].patch, `"containerStatuses"`) {
-			t.Errorf("patch %s", l.since(0)[0].patch)
+		if got[0].Name != "z" || got[1].Name != "y" || strings.Contains(l.since(0)[0].Patch, `"containerStatuses"`) {
+			t.Errorf("patch %s", l.since(0)[0].Patch)
 		}
 	})
 }
@@ -321,7 +320,7 @@ func TestPhaseNeverGoesBack(t *testing.T) {
 func TestServerThatKeepsNotAll(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
-		l.keeps = func(s *v1.PodStatus) { s.ObservedGeneration = 0 }
+		l.keeps(func(s *v1.PodStatus) { s.ObservedGeneration = 0 })
 		l.start()
 		l.set(p, running())
 		after(24 * time.Hour)
@@ -369,17 +368,15 @@ func TestChangedMeanwhile(t *testing.T) {
 				l.set(p, running())
 				after(time.Minute)
 				l.wants(0)
-				l.serverWith(func() {
-					if !told {
-						l.watch = nil
-					}
-					l.before = func(context.Context, call) error {
-						l.serverWith(func() { l.before = nil })
-						q := l.get("p").DeepCopy()
-						q.Status.Conditions[1].Status = v1.ConditionFalse
-						l.put(q)
-						return nil
-					}
+				if !told {
+					l.watch(nil)
+				}
+				l.before(func(context.Context, call) error {
+					l.before(nil)
+					q := l.get("p").DeepCopy()
+					q.Status.Conditions[1].Status = v1.ConditionFalse
+					l.put(q)
+					return nil
 				})
 				l.set(p, restarted(1))
 				after(time.Minute)

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 )
 
@@ -112,15 +111,15 @@ func TestClaimsAreToldOnce(t *testing.T) {
 		l.cfg.Server = func() []netip.Addr { return ips("192.168.1.10") }
 		l.cfg.Host = func() (own, routers []netip.Addr) { return ips("192.168.1.20"), nil }
 		l.cfg.Ports = []uint16{10250}
-		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.168.1.10"} }))
-		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+		l.Put(web(func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.168.1.10"} }))
+		l.Put(ends("a", "10.1.0.2 ready"))
 	}, func(l *lab) {
 		l.TableCreated()
 		l.expect(1, with)
 		if got := l.shelf.apart; !slices.Equal(got.Hosts, ips("192.168.1.10")) || !slices.Equal(got.Ports, []uint16{10250}) {
 			t.Errorf("the table keeps apart %+v", got)
 		}
-		l.Put(apiclient.EndpointSlices, ends("b", "10.1.0.3 ready"))
+		l.Put(ends("b", "10.1.0.3 ready"))
 		l.expect(1, withTwo)
 		if n := strings.Count(l.log.String(), "rejected address of Service"); n != 1 || !strings.Contains(l.log.String(), "192.168.1.10, the API server's address") {
 			t.Errorf("told %d times: %s", n, l.log.String())
@@ -137,9 +136,9 @@ func TestClaimsAreToldOnce(t *testing.T) {
 		l.AddressesChanged()
 		l.expect(1, withTwo)
 		// One that is made again after it was put right is told again.
-		l.Put(apiclient.Services, web(nil))
+		l.Put(web(nil))
 		l.expect(1, withTwo)
-		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.168.1.10"} }))
+		l.Put(web(func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.168.1.10"} }))
 		l.expect(1, withTwo)
 		if n := strings.Count(l.log.String(), "rejected address of Service"); n != 2 {
 			t.Errorf("told %d times in all", n)
@@ -152,11 +151,11 @@ func TestClaimsAreBounded(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.cfg.Server = func() []netip.Addr { return ips("192.168.1.10") }
 		for i := range 3 * maxRejections {
-			l.Put(apiclient.Services, web(func(s *v1.Service) {
+			l.Put(web(func(s *v1.Service) {
 				s.Name, s.Spec.ExternalIPs = fmt.Sprintf("s%d", i), []string{"192.168.1.10"}
 			}))
 		}
-		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+		l.Put(ends("a", "10.1.0.2 ready"))
 	}, func(l *lab) {
 		l.TableCreated()
 		l.TableCreated()

@@ -17,7 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
-	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/netns"
@@ -51,7 +51,7 @@ func (s *shelf) Close() error { s.closed++; return nil }
 
 // lab is a Proxy in virtual time.
 type lab struct {
-	*fake.Server
+	*apiservertest.Server
 	*Proxy
 	t     *testing.T
 	shelf *shelf
@@ -60,7 +60,7 @@ type lab struct {
 
 func inLab(t *testing.T, before, test func(l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{t: t, Server: fake.New(), shelf: &shelf{}}
+		l := &lab{t: t, Server: apiservertest.New(), shelf: &shelf{}}
 		log := slog.New(slog.NewTextHandler(&l.log, nil))
 		var err error
 		l.Proxy, err = New(Config{
@@ -128,8 +128,8 @@ const (
 
 func TestProxy(t *testing.T) {
 	inLab(t, func(l *lab) {
-		l.Put(apiclient.Services, web(nil))
-		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+		l.Put(web(nil))
+		l.Put(ends("a", "10.1.0.2 ready"))
 	}, func(l *lab) {
 		l.expect(0)
 		if calls := l.Made(); len(calls) != 0 {
@@ -137,16 +137,16 @@ func TestProxy(t *testing.T) {
 		}
 		l.TableCreated()
 		l.expect(1, with)
-		for _, o := range l.Asked() {
-			if o.LabelSelector != "!service.kubernetes.io/service-proxy-name" && o.LabelSelector != "!service.kubernetes.io/headless" {
+		for _, c := range l.Calls() {
+			if o := c.List; o.LabelSelector != "!service.kubernetes.io/service-proxy-name" && o.LabelSelector != "!service.kubernetes.io/headless" {
 				t.Errorf("asked for %+v", o)
 			}
 		}
-		l.Put(apiclient.EndpointSlices, ends("b", "10.1.0.3 ready"))
-		l.Put(apiclient.EndpointSlices, ends("c", "10.1.0.3 ready"))
-		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Annotations = map[string]string{"a": "b"} }))
+		l.Put(ends("b", "10.1.0.3 ready"))
+		l.Put(ends("c", "10.1.0.3 ready"))
+		l.Put(web(func(s *v1.Service) { s.Annotations = map[string]string{"a": "b"} }))
 		l.expect(1, withTwo)
-		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Annotations = nil }))
+		l.Put(web(func(s *v1.Service) { s.Annotations = nil }))
 		l.expect(0, withTwo)
 		l.TableCreated() // the table was made anew
 		l.expect(1, withTwo)
@@ -163,14 +163,14 @@ func TestProxy(t *testing.T) {
 func TestHalf(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.TableCreated()
-		l.Put(apiclient.Services, web(nil))
-		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
-		l.Fail(func(call string) error {
-			if strings.HasSuffix(call, "slices") {
+		l.Put(web(nil))
+		l.Put(ends("a", "10.1.0.2 ready"))
+		l.SetFaults(apiservertest.Faults{Before: func(_ context.Context, c apiservertest.Call) error {
+			if c.Resource == apiclient.EndpointSlices {
 				return errors.New("no route to host")
 			}
 			return nil
-		})
+		}})
 	}, func(l *lab) {
 		time.Sleep(time.Minute)
 		l.expect(0)
@@ -182,7 +182,7 @@ func TestHalf(t *testing.T) {
 
 func TestNoTable(t *testing.T) {
 	inLab(t, func(l *lab) {
-		l.Put(apiclient.Services, web(nil))
+		l.Put(web(nil))
 		l.fails(nft.ErrNoTable)
 		l.TableCreated()
 	}, func(l *lab) {
@@ -199,7 +199,7 @@ func TestNoTable(t *testing.T) {
 
 func TestFailure(t *testing.T) {
 	inLab(t, func(l *lab) {
-		l.Put(apiclient.Services, web(nil))
+		l.Put(web(nil))
 		l.fails(errors.New("no buffers"))
 		l.TableCreated()
 	}, func(l *lab) {
@@ -238,9 +238,9 @@ func TestOnTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shared.Close()
-	api := fake.New()
-	api.Put(apiclient.Services, web(func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30080 }))
-	api.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+	api := apiservertest.New()
+	api.Put(web(func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30080 }))
+	api.Put(ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
 		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
@@ -284,9 +284,9 @@ func TestHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shared.Close()
-	api := fake.New()
-	api.Put(apiclient.Services, web(nil))
-	api.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+	api := apiservertest.New()
+	api.Put(web(nil))
+	api.Put(ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
 		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,

@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
-	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netns"
@@ -215,8 +214,8 @@ func TestOthersRoutes(t *testing.T) {
 // TestTakenAway: others delete routes.
 func TestTakenAway(t *testing.T) {
 	ns, _ := wired(t)
-	api := fake.New()
-	api.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
+	api := apiservertest.New()
+	api.Put(node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
 	log := slog.New(slog.DiscardHandler)
 	r, err := New(Config{
 		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Kernel, error) { return link.OpenIn(ns) },

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
-	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/link"
@@ -87,7 +87,7 @@ func (k *table) set(change func()) {
 
 // lab is a Router in virtual time.
 type lab struct {
-	*fake.Server
+	*apiservertest.Server
 	*Router
 	t      *testing.T
 	kernel *table
@@ -100,7 +100,7 @@ type lab struct {
 
 func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{t: t, Server: fake.New(), kernel: &table{prefix: "192.168.0.1/24"}}
+		l := &lab{t: t, Server: apiservertest.New(), kernel: &table{prefix: "192.168.0.1/24"}}
 		log := slog.New(slog.NewTextHandler(&l.log, nil))
 		events := event.NewRecorder(log)
 		var err error
@@ -165,13 +165,13 @@ func (l *lab) expect(routes, direct string) {
 
 func TestRouter(t *testing.T) {
 	inLab(t, func(l *lab) {
-		l.Put(apiclient.Nodes, node("own", []string{"10.244.0.0/24"}, "192.168.0.1"))
-		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
-		l.Put(apiclient.Nodes, node("far", []string{"10.244.9.0/24"}, "203.0.113.1"))
+		l.Put(node("own", []string{"10.244.0.0/24"}, "192.168.0.1"))
+		l.Put(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+		l.Put(node("far", []string{"10.244.9.0/24"}, "203.0.113.1"))
 	}, func(l *lab) {
 		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
 		for _, name := range []string{"b", "c", "d"} { // at once
-			l.Put(apiclient.Nodes, node(name, []string{"10.244." + fmt.Sprint(name[0]) + ".0/24"}, "192.168.0."+fmt.Sprint(name[0])))
+			l.Put(node(name, []string{"10.244." + fmt.Sprint(name[0]) + ".0/24"}, "192.168.0."+fmt.Sprint(name[0])))
 		}
 		looks := 0
 		l.kernel.set(func() { looks = l.kernel.looks })
@@ -195,7 +195,7 @@ func TestRouter(t *testing.T) {
 // address is known, and also while there is no connection.
 func TestServerStaysReachable(t *testing.T) {
 	inLab(t, func(l *lab) {
-		l.Put(apiclient.Nodes, node("a", []string{"10.1.0.0/16", "10.2.0.0/24"}, "192.168.0.2"))
+		l.Put(node("a", []string{"10.1.0.0/16", "10.2.0.0/24"}, "192.168.0.2"))
 	}, func(l *lab) {
 		server := func(all ...netip.Addr) {
 			l.mu.Lock()
@@ -223,11 +223,11 @@ func TestWithoutServer(t *testing.T) {
 	left := link.Route{Dst: netip.MustParsePrefix("10.244.1.0/24"), Gateway: netip.MustParseAddr("192.168.0.2"), Link: 2, Protocol: Protocol}
 	inLab(t, func(l *lab) {
 		l.kernel.routes = []link.Route{left, {Dst: netip.MustParsePrefix("10.0.0.0/8"), Gateway: netip.MustParseAddr("192.168.0.5"), Link: 2}}
-		l.Fail(func(string) error { return errors.New("no route to host") })
+		l.Fail(errors.New("no route to host"))
 	}, func(l *lab) {
 		time.Sleep(time.Hour)
 		l.expect("10.0.0.0/8 via 192.168.0.5, 10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
-		l.Put(apiclient.Nodes, node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
+		l.Put(node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
 		l.Fail(nil)
 		time.Sleep(time.Minute)
 		l.expect("10.0.0.0/8 via 192.168.0.5, 10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]")
@@ -241,21 +241,21 @@ func TestReboot(t *testing.T) {
 	with := func(l *lab) { l.cfg.File, l.kernel.prefix6 = file, "fd00::1/64" }
 	inLab(t, func(l *lab) {
 		with(l)
-		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
+		l.Put(node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
 	}, func(l *lab) {
 		l.expect(routes, direct)
 		before, err := os.Stat(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
+		l.Put(node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
 		l.Trigger()
 		l.expect(routes, direct)
 		if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
 			t.Errorf("the file was written for nothing: %v", err)
 		}
 	})
-	away := func(l *lab) { with(l); l.Fail(func(string) error { return errors.New("no route to host") }) }
+	away := func(l *lab) { with(l); l.Fail(errors.New("no route to host")) }
 	inLab(t, away, func(l *lab) { l.expect(routes, direct) })
 	if err := os.WriteFile(file, []byte("[{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestReboot(t *testing.T) {
 			t.Errorf("log %s", l.log.String())
 		}
 		l.Fail(nil)
-		l.Put(apiclient.Nodes, node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
+		l.Put(node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
 		time.Sleep(time.Minute)
 		l.expect("10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]")
 	})
@@ -282,7 +282,7 @@ func TestRestless(t *testing.T) {
 		writes, before := 0, os.FileInfo(nil)
 		for i := range 200 {
 			ip := []string{"192.168.0.2", "203.0.113.2"}[i%2]
-			l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, ip))
+			l.Put(node("a", []string{"10.244.1.0/24"}, ip))
 			if i%2 == 0 {
 				l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
 			} else {
@@ -300,7 +300,7 @@ func TestRestless(t *testing.T) {
 		if n := strings.Count(l.log.String(), "routes to other nodes' pods"); n > 3 || writes > 3 {
 			t.Errorf("%d lines in the log, %d writes in 40 s", n, writes)
 		}
-		l.Put(apiclient.Nodes, node("a", []string{"10.244.7.0/24"}, "192.168.0.2"))
+		l.Put(node("a", []string{"10.244.7.0/24"}, "192.168.0.2"))
 		time.Sleep(writeInterval) // nothing else happens
 		l.expect("10.244.7.0/24 via 192.168.0.2", "[10.244.7.0/24]")
 		if data, err := os.ReadFile(file); err != nil || !bytes.Contains(data, []byte("10.244.7.0/24")) {
@@ -316,10 +316,10 @@ func TestLateNode(t *testing.T) {
 	with := func(l *lab) { l.cfg.File = file }
 	inLab(t, with, func(l *lab) {
 		l.expect("", "[]")
-		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+		l.Put(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
 		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
 	})
-	inLab(t, func(l *lab) { with(l); l.Fail(func(string) error { return errors.New("no route to host") }) }, func(l *lab) {
+	inLab(t, func(l *lab) { with(l); l.Fail(errors.New("no route to host")) }, func(l *lab) {
 		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
 	})
 }
@@ -368,7 +368,7 @@ func TestRefused(t *testing.T) {
 
 func TestFailure(t *testing.T) {
 	inLab(t, func(l *lab) {
-		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+		l.Put(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
 		l.kernel.fail = errors.New("no buffers")
 	}, func(l *lab) {
 		time.Sleep(10 * time.Minute)
@@ -397,7 +397,7 @@ func TestFailure(t *testing.T) {
 func TestWatchStartsAgain(t *testing.T) {
 	attempts := 0
 	inLab(t, func(l *lab) {
-		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+		l.Put(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
 		l.watch = func(ctx context.Context, told func()) error {
 			if attempts++; attempts == 1 {
 				return errors.New("no memory")

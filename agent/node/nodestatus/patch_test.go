@@ -8,7 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch/strategicpatchtest"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 )
 
@@ -191,7 +193,7 @@ func holds(t *testing.T, seed int64) {
 		}
 		return
 	}
-	got, err := apply(before, patch)
+	got, err := strategicpatchtest.Apply(before, types.StrategicMergePatchType, patch)
 	if err != nil {
 		t.Fatalf("seed %d: %s: %v", seed, patch, err)
 	}

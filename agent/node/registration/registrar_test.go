@@ -2,11 +2,9 @@ package registration
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,15 +14,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
@@ -33,164 +28,75 @@ import (
 
 const name = "gateway-7"
 
-// fakeAPI is an API server with one node and one lease.
-type fakeAPI struct {
-	mu    sync.Mutex
-	node  *v1.Node
-	lease *coordinationv1.Lease
-	uid   int
-	fail  error // of every request while set
-	lost  bool  // the request is done, and its answer is lost
-	calls map[string]int
+var errLink = errors.New("no route to host")
 
+// api is an API server whose faults may begin while a request is on its way.
+type api struct {
+	*apiservertest.Server
+
+	mu       sync.Mutex
+	fail     error // of every request while set
+	lost     bool  // the request is done, and its answer is lost
 	noDelete error // of requests to delete
 
 	there, back atomic.Int64 // ns that renewals of the lease take to the server, and their answers
 }
 
-var errLink = errors.New("no route to host")
-
-func (f *fakeAPI) call(ctx context.Context, what string) error {
-	if f.calls == nil {
-		f.calls = make(map[string]int)
-	}
-	f.calls[what]++
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return f.fail
+func newAPI() *api {
+	a := &api{Server: apiservertest.New()}
+	a.SetFaults(apiservertest.Faults{Before: a.before, After: a.after})
+	return a
 }
 
-func (f *fakeAPI) answered() error {
-	if f.lost {
+func onItsWay(c apiservertest.Call, ns *atomic.Int64) {
+	if c.Resource == apiclient.Leases && c.Verb == "patch" {
+		time.Sleep(time.Duration(ns.Load()))
+	}
+}
+
+func (a *api) before(ctx context.Context, c apiservertest.Call) error {
+	onItsWay(c, &a.there)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case a.fail == nil && c.Verb == "delete":
+		return a.noDelete
+	}
+	return a.fail
+}
+
+func (a *api) after(_ context.Context, c apiservertest.Call) error {
+	onItsWay(c, &a.back)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lost {
 		return errLink
 	}
 	return nil
 }
 
-func (f *fakeAPI) Get(ctx context.Context, r apiclient.Resource, _, name string, into runtime.Object) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.call(ctx, "get "+r.String()); err != nil {
-		return err
-	}
-	switch into := into.(type) {
-	case *v1.Node:
-		if f.node == nil {
-			return notFound(name)
-		}
-		f.node.DeepCopyInto(into)
-	case *coordinationv1.Lease:
-		if f.lease == nil {
-			return notFound(name)
-		}
-		f.lease.DeepCopyInto(into)
-	}
-	return f.answered()
+func (a *api) node() *v1.Node { return apiservertest.Stored[*v1.Node](a.Server, "", name) }
+
+func (a *api) lease() *coordinationv1.Lease {
+	return apiservertest.Stored[*coordinationv1.Lease](a.Server, v1.NamespaceNodeLease, name)
 }
 
-func (f *fakeAPI) Create(ctx context.Context, r apiclient.Resource, _, _, _ string, object, into runtime.Object) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.call(ctx, "create "+r.String()); err != nil {
-		return err
-	}
-	f.uid++
-	switch object := object.(type) {
-	case *v1.Node:
-		if f.node != nil {
-			return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "nodes"}, name)
+// unknown sets the conditions to unknown, as the node controller does while no lease is
+// renewed.
+func (a *api) unknown() {
+	apiservertest.Update(a.Server, "", name, func(n *v1.Node) {
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].Status = v1.ConditionUnknown
 		}
-		f.node = object.DeepCopy()
-		f.node.UID = types.UID("uid-" + string(rune('0'+f.uid)))
-		f.node.DeepCopyInto(into.(*v1.Node))
-	case *coordinationv1.Lease:
-		f.lease = object.DeepCopy()
-		f.lease.DeepCopyInto(into.(*coordinationv1.Lease))
-	}
-	return f.answered()
-}
-
-func (f *fakeAPI) Patch(ctx context.Context, r apiclient.Resource, _, name, subresource string, _ types.PatchType, patch []byte, into runtime.Object) error {
-	if r == apiclient.Leases {
-		time.Sleep(time.Duration(f.there.Load()))
-		defer func() { time.Sleep(time.Duration(f.back.Load())) }()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.call(ctx, strings.TrimSuffix("patch "+r.String()+"/"+subresource, "/")); err != nil {
-		return err
-	}
-	switch into := into.(type) {
-	case *v1.Node:
-		if f.node == nil {
-			return notFound(name)
-		}
-		if err := mergeNode(f.node, patch); err != nil {
-			return err
-		}
-		f.node.DeepCopyInto(into)
-	case *coordinationv1.Lease:
-		if f.lease == nil {
-			return notFound(name)
-		}
-		if err := json.Unmarshal(patch, f.lease); err != nil {
-			return err
-		}
-		f.lease.DeepCopyInto(into)
-	}
-	return f.answered()
-}
-
-func (f *fakeAPI) Delete(ctx context.Context, r apiclient.Resource, _, _ string, _ metav1.DeleteOptions) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.call(ctx, "delete "+r.String()); err != nil {
-		return err
-	}
-	return f.noDelete
-}
-
-// mergeNode applies a patch as an API server does: conditions merge by type.
-func mergeNode(n *v1.Node, patch []byte) error {
-	var raw struct {
-		Metadata struct {
-			Annotations map[string]*string `json:"annotations"`
-		} `json:"metadata"`
-		Status struct {
-			Conditions []json.RawMessage `json:"conditions"`
-		} `json:"status"`
-	}
-	conditions := n.Status.Conditions
-	n.Status.Conditions = nil
-	if err := errors.Join(json.Unmarshal(patch, n), json.Unmarshal(patch, &raw)); err != nil {
-		return err
-	}
-	for key, value := range raw.Metadata.Annotations {
-		if value == nil {
-			delete(n.Annotations, key)
-		}
-	}
-	for i, c := range n.Status.Conditions {
-		at := slices.IndexFunc(conditions, func(old v1.NodeCondition) bool { return old.Type == c.Type })
-		if at < 0 {
-			conditions = append(conditions, c)
-		} else if err := json.Unmarshal(raw.Status.Conditions[i], &conditions[at]); err != nil {
-			return err
-		}
-	}
-	n.Status.Conditions = conditions
-	return nil
-}
-
-func notFound(name string) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
+	})
 }
 
 // lab is a registrar with a fake API server.
 type lab struct {
 	*testing.T
-	api    *fakeAPI
+	api    *api
 	config Config
 	r      *Registrar
 	events *event.Recorder
@@ -220,7 +126,7 @@ func inputs() nodestatus.Inputs {
 func run(t *testing.T, prepare func(*lab), test func(*lab)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{T: t, api: &fakeAPI{}, events: event.NewRecorder(slog.New(slog.DiscardHandler)), inputs: inputs()}
+		l := &lab{T: t, api: newAPI(), events: event.NewRecorder(slog.New(slog.DiscardHandler)), inputs: inputs()}
 		l.config = Config{
 			API: l.api, NodeName: name, Register: true,
 			Inputs: func(context.Context) *nodestatus.Inputs {
@@ -256,25 +162,24 @@ func (l *lab) change(f func(*nodestatus.Inputs)) {
 
 // calls waits for d and returns the requests in that time.
 func (l *lab) calls(d time.Duration) map[string]int {
-	l.api.mu.Lock()
-	l.api.calls = nil
-	l.api.mu.Unlock()
+	before := len(l.api.Calls())
 	time.Sleep(d)
 	synctest.Wait()
-	l.api.mu.Lock()
-	defer l.api.mu.Unlock()
-	return l.api.calls
+	n := make(map[string]int)
+	for _, c := range l.api.Calls()[before:] {
+		n[strings.TrimSuffix(c.Verb+" "+c.Resource.String()+"/"+c.Subresource, "/")]++
+	}
+	return n
 }
 
 func (l *lab) ready() v1.ConditionStatus {
 	l.Helper()
 	synctest.Wait()
-	l.api.mu.Lock()
-	defer l.api.mu.Unlock()
-	if l.api.node == nil {
+	n := l.api.node()
+	if n == nil {
 		l.Fatal("there is no node")
 	}
-	for _, c := range l.api.node.Status.Conditions {
+	for _, c := range n.Status.Conditions {
 		if c.Type == v1.NodeReady {
 			return c.Status
 		}
@@ -303,10 +208,10 @@ func TestRegistersAndStaysQuiet(t *testing.T) {
 		if n := l.calls(time.Second); n["create nodes"] != 1 || n["create leases"] != 1 || n["get nodes"] > 1 {
 			t.Errorf("requests at the start %v", n)
 		}
-		if l.ready() != v1.ConditionTrue || l.r.UID() != l.api.node.UID {
+		if l.ready() != v1.ConditionTrue || l.r.UID() != l.api.node().UID {
 			t.Errorf("ready %s, uid %q", l.ready(), l.r.UID())
 		}
-		if owner := l.api.lease.OwnerReferences; len(owner) != 1 || owner[0].UID != l.api.node.UID {
+		if owner := l.api.lease().OwnerReferences; len(owner) != 1 || owner[0].UID != l.api.node().UID {
 			t.Errorf("owner of the lease %v", owner)
 		}
 		n := l.calls(time.Hour)
@@ -331,10 +236,10 @@ func TestRegisteredAlready(t *testing.T) {
 		n.Name, n.UID = name, "before"
 		n.Labels = map[string]string{"mine": "yes", v1.LabelHostname: "wrong"}
 		n.Spec.Taints = []v1.Taint{{Key: "mine"}}
-		l.api.node = n
+		l.api.Put(n)
 	}, func(l *lab) {
 		l.calls(time.Second)
-		got := l.api.node
+		got := l.api.node()
 		if l.r.UID() != "before" || got.Labels["mine"] != "yes" || got.Labels[v1.LabelHostname] != name || len(got.Spec.Taints) != 1 || l.ready() != v1.ConditionTrue {
 			t.Errorf("node %+v", got)
 		}
@@ -344,13 +249,10 @@ func TestRegisteredAlready(t *testing.T) {
 func TestSomebodyElseRegisters(t *testing.T) {
 	run(t, func(l *lab) { l.config.Register = false }, func(l *lab) {
 		l.calls(time.Minute)
-		if l.api.node != nil {
+		if l.api.node() != nil {
 			t.Fatal("the node was created")
 		}
-		l.api.mu.Lock()
-		l.api.node = &v1.Node{}
-		l.api.node.Name, l.api.node.UID = name, "theirs"
-		l.api.mu.Unlock()
+		l.api.Put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "theirs"}})
 		l.calls(time.Minute)
 		if l.ready() != v1.ConditionTrue {
 			t.Error("the node is not reported")
@@ -389,12 +291,7 @@ func TestOutage(t *testing.T) {
 		}
 		l.set(errLink, false)
 		time.Sleep(time.Hour)
-		// The node controller does this while no lease is renewed.
-		l.api.mu.Lock()
-		for i := range l.api.node.Status.Conditions {
-			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
-		}
-		l.api.mu.Unlock()
+		l.api.unknown()
 		l.set(nil, false)
 		time.Sleep(12 * time.Second)
 		if l.ready() != v1.ConditionTrue {
@@ -410,11 +307,7 @@ func TestLeaseLateForTheController(t *testing.T) {
 		time.Sleep(time.Second)
 		l.set(errLink, false)
 		time.Sleep(time.Minute)
-		l.api.mu.Lock()
-		for i := range l.api.node.Status.Conditions {
-			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
-		}
-		l.api.mu.Unlock()
+		l.api.unknown()
 		l.set(nil, false)
 		time.Sleep(11 * time.Second)
 		if l.ready() != v1.ConditionTrue {
@@ -427,12 +320,8 @@ func TestLeaseLateForTheController(t *testing.T) {
 func TestChangesOfOthers(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
-		l.api.mu.Lock()
-		for i := range l.api.node.Status.Conditions {
-			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
-		}
-		l.api.node.Spec.Taints = []v1.Taint{{Key: "theirs"}}
-		l.api.mu.Unlock()
+		l.api.unknown()
+		apiservertest.Update(l.api.Server, "", name, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "theirs"}} })
 		time.Sleep(6 * time.Minute)
 		if l.ready() != v1.ConditionTrue || len(l.r.Node().Spec.Taints) != 1 {
 			t.Errorf("ready %s, taints %v", l.ready(), l.r.Node().Spec.Taints)
@@ -445,10 +334,7 @@ func TestChangesOfOthers(t *testing.T) {
 func TestNodeReplaced(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
-		l.api.mu.Lock()
-		l.api.node = &v1.Node{}
-		l.api.node.Name, l.api.node.UID = name, "another"
-		l.api.mu.Unlock()
+		l.api.Put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "another"}})
 		time.Sleep(7 * time.Minute)
 		if l.ready() != v1.ConditionTrue || l.r.UID() != "another" {
 			t.Errorf("ready %s, uid %q", l.ready(), l.r.UID())
@@ -466,11 +352,7 @@ func TestLeaseWhoseAnswerWasLate(t *testing.T) {
 		l.api.back.Store(0)
 		l.api.there.Store(int64(10 * time.Second))
 		time.Sleep(42 * time.Second) // the next one is on its way
-		l.api.mu.Lock()
-		for i := range l.api.node.Status.Conditions {
-			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
-		}
-		l.api.mu.Unlock()
+		l.api.unknown()
 		l.api.there.Store(0)
 		time.Sleep(30 * time.Second)
 		if l.ready() != v1.ConditionTrue {
@@ -487,7 +369,7 @@ func metered(l *lab) {
 func TestMeteredStaysQuieter(t *testing.T) {
 	run(t, metered, func(l *lab) {
 		l.calls(time.Second)
-		if seconds := l.api.lease.Spec.LeaseDurationSeconds; seconds == nil || *seconds != 50 {
+		if seconds := l.api.lease().Spec.LeaseDurationSeconds; seconds == nil || *seconds != 50 {
 			t.Errorf("the lease lasts %v s", seconds)
 		}
 		n := l.calls(time.Hour)
@@ -507,11 +389,7 @@ func TestMeteredStaysQuieter(t *testing.T) {
 func TestMeteredSurvivesALostRenewal(t *testing.T) {
 	run(t, metered, func(l *lab) {
 		time.Sleep(time.Second)
-		renewed := func() time.Time {
-			l.api.mu.Lock()
-			defer l.api.mu.Unlock()
-			return l.api.lease.Spec.RenewTime.Time
-		}
+		renewed := func() time.Time { return l.api.lease().Spec.RenewTime.Time }
 		for range 20 {
 			last := renewed()
 			for renewed().Equal(last) {
@@ -541,7 +419,7 @@ func TestLostAnswers(t *testing.T) {
 		time.Sleep(time.Minute)
 		l.set(nil, false)
 		time.Sleep(31 * time.Second)
-		if l.ready() != v1.ConditionTrue || l.api.uid < 1 || l.r.UID() != l.api.node.UID {
+		if l.ready() != v1.ConditionTrue || l.r.UID() != l.api.node().UID {
 			t.Errorf("ready %s, uid %q", l.ready(), l.r.UID())
 		}
 	})
@@ -550,13 +428,9 @@ func TestLostAnswers(t *testing.T) {
 func TestLeaseDeletedComesBack(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
-		l.api.mu.Lock()
-		l.api.lease = nil
-		l.api.mu.Unlock()
+		l.api.Remove(apiclient.Leases, v1.NamespaceNodeLease, name)
 		time.Sleep(25 * time.Second)
-		l.api.mu.Lock()
-		defer l.api.mu.Unlock()
-		if l.api.lease == nil {
+		if l.api.lease() == nil {
 			t.Error("no lease")
 		}
 	})
@@ -565,9 +439,7 @@ func TestLeaseDeletedComesBack(t *testing.T) {
 func TestNodeDeletedStaysDeleted(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
-		l.api.mu.Lock()
-		l.api.node = nil
-		l.api.mu.Unlock()
+		l.api.Remove(apiclient.Nodes, "", name)
 		if n := l.calls(time.Hour); n["create nodes"] != 0 || n["get nodes"] > 250 {
 			t.Errorf("requests after the node was deleted: %v", n)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,22 +15,22 @@ import (
 
 const nodeID = "csi.volume.kubernetes.io/nodeid"
 
-// ofAKubelet returns a node as a kubelet with CSI drivers has left it.
-func ofAKubelet() *v1.Node {
-	return &v1.Node{
+// ofAKubelet puts a node as a kubelet with CSI drivers has left it.
+func (l *lab) ofAKubelet() {
+	l.api.Put(&v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Annotations: map[string]string{nodeID: `{"disk.example.com":"n"}`, "other": "x"}},
 		Status: v1.NodeStatus{
 			VolumesInUse: []v1.UniqueVolumeName{"kubernetes.io/csi/disk.example.com^h-1"},
 			Addresses:    []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.168.1.20"}, {Type: v1.NodeHostName, Address: name}},
 		},
-	}
+	})
+	l.api.Put(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 func (l *lab) has() (volumes int, annotation bool) {
-	l.api.mu.Lock()
-	defer l.api.mu.Unlock()
-	_, annotation = l.api.node.Annotations[nodeID]
-	return len(l.api.node.Status.VolumesInUse), annotation
+	n := l.api.node()
+	_, annotation = n.Annotations[nodeID]
+	return len(n.Status.VolumesInUse), annotation
 }
 
 // TestStaleVolumesAreDropped: the Node lists volumes, and nothing of them is on
@@ -46,14 +47,15 @@ func TestStaleVolumesAreDropped(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			run(t, func(l *lab) {
-				l.api.node, l.api.noDelete = ofAKubelet(), tt.delete
+				l.ofAKubelet()
+				l.api.noDelete = tt.delete
 				l.config.HasKubeletVolumes = func() (bool, error) { return false, nil }
 			}, func(l *lab) {
 				n := l.calls(time.Hour)
 				if volumes, annotation := l.has(); volumes > 0 || annotation {
 					t.Errorf("%d volumes in use, annotation %v", volumes, annotation)
 				}
-				if l.api.node.Annotations["other"] != "x" {
+				if l.api.node().Annotations["other"] != "x" {
 					t.Error("another annotation is gone")
 				}
 				if n["delete csinodes"] != 1 || n["get csinodes"] > 0 {
@@ -69,7 +71,7 @@ func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 	var left atomic.Bool
 	left.Store(true)
 	run(t, func(l *lab) {
-		l.api.node = ofAKubelet()
+		l.ofAKubelet()
 		l.config.HasKubeletVolumes = func() (bool, error) { return left.Load(), nil }
 	}, func(l *lab) {
 		n := l.calls(time.Hour)
@@ -86,7 +88,7 @@ func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 		}
 	})
 	run(t, func(l *lab) {
-		l.api.node = ofAKubelet()
+		l.ofAKubelet()
 		l.config.HasKubeletVolumes = func() (bool, error) { return false, errors.New("no mount table") }
 	}, func(l *lab) {
 		l.calls(time.Hour)
@@ -99,7 +101,8 @@ func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 // TestAnnotationStaysUntilTheCSINodeIsGone: the next start needs the annotation.
 func TestAnnotationStaysUntilTheCSINodeIsGone(t *testing.T) {
 	run(t, func(l *lab) {
-		l.api.node, l.api.noDelete = ofAKubelet(), errLink
+		l.ofAKubelet()
+		l.api.noDelete = errLink
 		l.config.HasKubeletVolumes = func() (bool, error) { return false, nil }
 	}, func(l *lab) {
 		l.calls(time.Hour)

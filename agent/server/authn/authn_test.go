@@ -23,12 +23,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/apis/asn1"
 
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
 // newAuthenticator returns an Authenticator for certificates of ca and tokens of server,
 // either of which may be nil.
-func newAuthenticator(t testing.TB, ca *fake.Authority, server *fake.Server, change func(*Config)) *Authenticator {
+func newAuthenticator(t testing.TB, ca *apiservertest.Authority, server *apiservertest.Server, change func(*Config)) *Authenticator {
 	t.Helper()
 	c := Config{CacheTTL: 2 * time.Minute, Log: slog.New(slog.DiscardHandler)}
 	if ca != nil {
@@ -69,7 +69,7 @@ func request(token string, shown ...tls.Certificate) *http.Request {
 }
 
 func TestCertificates(t *testing.T) {
-	ca, stranger := fake.NewAuthority(t, "kubernetes"), fake.NewAuthority(t, "kubernetes")
+	ca, stranger := apiservertest.NewAuthority(t, "kubernetes"), apiservertest.NewAuthority(t, "kubernetes")
 	between := ca.Under("between")
 	uid := func(values ...string) func(*x509.Certificate) {
 		return func(c *x509.Certificate) {
@@ -132,7 +132,7 @@ func TestCertificates(t *testing.T) {
 // TestCertificateExpiresOnAnOpenConnection: the certificate is verified with each
 // request, not only at the handshake.
 func TestCertificateExpiresOnAnOpenConnection(t *testing.T) {
-	ca := fake.NewAuthority(t, "kubernetes")
+	ca := apiservertest.NewAuthority(t, "kubernetes")
 	b := &bundle{path: filepath.Join(t.TempDir(), "ca.crt"), log: slog.New(slog.DiscardHandler)}
 	write(t, b.path, ca.PEM())
 	shown := []*x509.Certificate{ca.Client("admin", nil, nil).Leaf}
@@ -145,7 +145,7 @@ func TestCertificateExpiresOnAnOpenConnection(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	server := new(fake.Server)
+	server := apiservertest.New()
 	server.Grant("good", "system:serviceaccount:ns:app", "system:serviceaccounts")
 	server.Grant("nameless", "")
 	a := newAuthenticator(t, nil, server, nil)
@@ -174,7 +174,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestWhichCredentialsCount(t *testing.T) {
-	ca, stranger, server := fake.NewAuthority(t, "kubernetes"), fake.NewAuthority(t, "other"), new(fake.Server)
+	ca, stranger, server := apiservertest.NewAuthority(t, "kubernetes"), apiservertest.NewAuthority(t, "other"), apiservertest.New()
 	server.Grant("good", "app")
 	good, bad := ca.Client("admin", nil, nil), stranger.Client("admin", nil, nil)
 	for _, tt := range []struct {
@@ -225,7 +225,7 @@ func TestWhichCredentialsCount(t *testing.T) {
 
 func TestTokenIsKnownForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := new(fake.Server)
+		server := apiservertest.New()
 		server.Grant("token", "app")
 		a := newAuthenticator(t, nil, server, nil)
 		want := func(user bool, reviews int) {
@@ -250,7 +250,7 @@ func TestTokenIsKnownForAWhile(t *testing.T) {
 }
 
 func TestNoTimesKeepNothing(t *testing.T) {
-	server := new(fake.Server)
+	server := apiservertest.New()
 	a := newAuthenticator(t, nil, server, func(c *Config) { c.CacheTTL = 0 })
 	for range 3 {
 		if _, err := a.Authenticate(request("bad")); err == nil {
@@ -264,9 +264,9 @@ func TestNoTimesKeepNothing(t *testing.T) {
 
 func TestOneReviewForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := new(fake.Server)
+		server := apiservertest.New()
 		server.Grant("token", "app")
-		server.Take(time.Second)
+		server.SetFaults(apiservertest.Faults{Latency: time.Second})
 		a := newAuthenticator(t, nil, server, nil)
 		var all sync.WaitGroup
 		for range 100 {
@@ -284,13 +284,13 @@ func TestOneReviewForAll(t *testing.T) {
 }
 
 func TestReviewThatFails(t *testing.T) {
-	for name, prepare := range map[string]func(*fake.Server){
-		"refused connection": func(s *fake.Server) { s.Fail(fake.ErrAway) },
-		"no answer":          func(s *fake.Server) { s.Take(time.Hour) },
+	for name, prepare := range map[string]func(*apiservertest.Server){
+		"refused connection": func(s *apiservertest.Server) { s.Fail(apiservertest.ErrAway) },
+		"no answer":          func(s *apiservertest.Server) { s.SetFaults(apiservertest.Faults{Latency: time.Hour}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := new(fake.Server)
+				server := apiservertest.New()
 				server.Grant("token", "app")
 				server.Grant("other", "app")
 				a := newAuthenticator(t, nil, server, func(c *Config) { c.Anonymous = true })
@@ -309,7 +309,6 @@ func TestReviewThatFails(t *testing.T) {
 					t.Errorf("what was known is forgotten: %v", err)
 				}
 				server.Fail(nil)
-				server.Take(0)
 				if got, err := a.Authenticate(request("token")); got == nil {
 					t.Errorf("a failed review was kept: %v", err)
 				}
@@ -327,7 +326,7 @@ func TestTokensStaySecret(t *testing.T) {
 		func() (*authenticationv1.TokenReview, error) {
 			return &authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{Error: "bad token " + secret}}, nil
 		},
-		func() (*authenticationv1.TokenReview, error) { return nil, fake.ErrAway },
+		func() (*authenticationv1.TokenReview, error) { return nil, apiservertest.ErrAway },
 	}
 	for _, answer := range answers {
 		a := newAuthenticator(t, nil, nil, func(c *Config) {
@@ -364,7 +363,7 @@ func TestSomeWayIsNeeded(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("no way to authenticate is accepted")
 	}
-	if _, err := New(Config{Review: new(fake.Server).TokenReview, CacheTTL: -1}); err == nil {
+	if _, err := New(Config{Review: apiservertest.New().TokenReview, CacheTTL: -1}); err == nil {
 		t.Error("a time of less than nothing is accepted")
 	}
 }
@@ -396,7 +395,7 @@ func FuzzBearer(f *testing.F) {
 }
 
 func BenchmarkCertificate(b *testing.B) {
-	ca := fake.NewAuthority(b, "kubernetes")
+	ca := apiservertest.NewAuthority(b, "kubernetes")
 	a, r := newAuthenticator(b, ca, nil, nil), request("", ca.Client("admin", []string{"system:masters"}, nil))
 	for b.Loop() {
 		if _, err := a.Authenticate(r); err != nil {
@@ -406,7 +405,7 @@ func BenchmarkCertificate(b *testing.B) {
 }
 
 func BenchmarkKnownToken(b *testing.B) {
-	server := new(fake.Server)
+	server := apiservertest.New()
 	token := strings.Repeat("x", 1100)
 	server.Grant(token, "app")
 	a, r := newAuthenticator(b, nil, server, nil), request(token)

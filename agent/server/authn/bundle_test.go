@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
 func decode(t testing.TB, data []byte) []byte {
@@ -82,7 +82,7 @@ func follow(t *testing.T, path string) *folder {
 }
 
 // believes checks that clients of yes are authenticated and clients of no are not.
-func (f *folder) believes(yes, no *fake.Authority) {
+func (f *folder) believes(yes, no *apiservertest.Authority) {
 	f.t.Helper()
 	if yes != nil {
 		if _, err := f.a.Authenticate(request("", yes.Client("admin", nil, nil))); err != nil {
@@ -105,7 +105,7 @@ func (f *folder) replace(data []byte) {
 }
 
 func TestBundleIsFollowed(t *testing.T) {
-	one, two := fake.NewAuthority(t, "one"), fake.NewAuthority(t, "two")
+	one, two := apiservertest.NewAuthority(t, "one"), apiservertest.NewAuthority(t, "two")
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, path, one.PEM())
 	f := follow(t, path)
@@ -139,7 +139,7 @@ func TestBundleIsFollowed(t *testing.T) {
 	f.believes(one, two)
 }
 
-func pool(t *testing.T, of *fake.Authority) *x509.CertPool {
+func pool(t *testing.T, of *apiservertest.Authority) *x509.CertPool {
 	t.Helper()
 	p, err := parse(of.PEM())
 	if err != nil {
@@ -149,7 +149,7 @@ func pool(t *testing.T, of *fake.Authority) *x509.CertPool {
 }
 
 func TestBundleThatComesLater(t *testing.T) {
-	ca := fake.NewAuthority(t, "kubernetes")
+	ca := apiservertest.NewAuthority(t, "kubernetes")
 	root := t.TempDir()
 	f := follow(t, filepath.Join(root, "etc", "pki", "ca.crt"))
 	f.log.wait(t, isBad)
@@ -162,7 +162,7 @@ func TestBundleThatComesLater(t *testing.T) {
 	f.believes(ca, nil)
 
 	// The folder is replaced by another.
-	other := fake.NewAuthority(t, "other")
+	other := apiservertest.NewAuthority(t, "other")
 	if err := os.Rename(filepath.Dir(f.path), filepath.Join(root, "old")); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestBundleThatComesLater(t *testing.T) {
 // TestBundleInAVolume: the file is a symbolic link into a directory that is swapped, as
 // in a projected volume.
 func TestBundleInAVolume(t *testing.T) {
-	one, two := fake.NewAuthority(t, "one"), fake.NewAuthority(t, "two")
+	one, two := apiservertest.NewAuthority(t, "one"), apiservertest.NewAuthority(t, "two")
 	dir := t.TempDir()
 	swap := func(name string, data []byte) {
 		t.Helper()
@@ -201,7 +201,7 @@ func TestBundleInAVolume(t *testing.T) {
 	f := follow(t, path)
 	f.log.wait(t, isRead)
 	f.believes(one, two)
-	for i, next := range []*fake.Authority{two, one, two} {
+	for i, next := range []*apiservertest.Authority{two, one, two} {
 		swap("..next"+string(rune('a'+i)), next.PEM())
 		f.log.wait(t, isRead)
 		f.believes(next, nil)
@@ -219,7 +219,7 @@ func TestBundleInAVolume(t *testing.T) {
 
 // TestBundleBeforeItIsFollowed: no request is rejected because Run has not started.
 func TestBundleBeforeItIsFollowed(t *testing.T) {
-	ca := fake.NewAuthority(t, "kubernetes")
+	ca := apiservertest.NewAuthority(t, "kubernetes")
 	a := newAuthenticator(t, ca, nil, nil)
 	if a.ClientCAs() != nil {
 		t.Error("the bundle was read by New")
@@ -230,7 +230,7 @@ func TestBundleBeforeItIsFollowed(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	ca := fake.NewAuthority(t, "kubernetes").PEM()
+	ca := apiservertest.NewAuthority(t, "kubernetes").PEM()
 	withHeader := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: []byte("x")})
 	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})
 	for name, tt := range map[string]struct {
@@ -253,7 +253,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestBundleIsBounded(t *testing.T) {
-	ca := fake.NewAuthority(t, "kubernetes")
+	ca := apiservertest.NewAuthority(t, "kubernetes")
 	a := newAuthenticator(t, ca, nil, nil)
 	write(t, a.bundle.path, append(ca.PEM(), bytes.Repeat([]byte("\n"), maxBundle)...))
 	if err := a.bundle.load(); err == nil || !strings.Contains(err.Error(), "file exceeds") {
@@ -262,7 +262,7 @@ func TestBundleIsBounded(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(fake.NewAuthority(f, "kubernetes").PEM())
+	f.Add(apiservertest.NewAuthority(f, "kubernetes").PEM())
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if pool, err := parse(data); err == nil && pool.Equal(x509.NewCertPool()) {

@@ -18,9 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/server/authn"
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
 )
 
 type review = func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
@@ -88,7 +88,7 @@ func TestFinerRightsComeFirst(t *testing.T) {
 		{"another", []string{"metrics"}, false, []string{"app get nodes/pods", "app get nodes/proxy"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			server := new(fake.Server)
+			server := apiservertest.New()
 			server.Allow("app", "get", tt.has...)
 			a := newAuthorizer(t, server.AccessReview)
 			for range 3 { // the second time it is known
@@ -105,7 +105,7 @@ func TestFinerRightsComeFirst(t *testing.T) {
 
 func TestDecisionsHoldForTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := new(fake.Server)
+		server := apiservertest.New()
 		a := newAuthorizer(t, server.AccessReview)
 		want := func(allowed bool, reviews int) {
 			t.Helper()
@@ -132,20 +132,20 @@ func TestDecisionsHoldForTheirTime(t *testing.T) {
 // are rejected.
 func TestWhileTheServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := new(fake.Server)
+		server := apiservertest.New()
 		server.Allow("app", "get", "proxy")
 		a := newAuthorizer(t, server.AccessReview)
 		want := func(subresources []string, allowed, away bool) {
 			t.Helper()
 			yes, err := a.Allowed(t.Context(), app, "get", subresources)
 			var failed *ReviewError
-			if yes != allowed || (err != nil) != away || away && (!errors.As(err, &failed) || !failed.Unavailable || !errors.Is(err, fake.ErrAway)) {
+			if yes != allowed || (err != nil) != away || away && (!errors.As(err, &failed) || !failed.Unavailable || !errors.Is(err, apiservertest.ErrAway)) {
 				t.Errorf("%v: %v, %v; want %v", subresources, yes, err, allowed)
 			}
 		}
 		want(proxy, true, false)
 		want(metrics, false, false)
-		server.Fail(fake.ErrAway)
+		server.Fail(apiservertest.ErrAway)
 		want(proxy, true, false)
 		want(pods, true, false) // by proxy, although pods cannot be asked for
 		want(metrics, false, false)
@@ -164,16 +164,16 @@ func TestWhileTheServerIsAway(t *testing.T) {
 
 func TestReviewHasALimitOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := new(fake.Server)
+		server := apiservertest.New()
 		server.Allow("app", "*", "*")
-		server.Take(time.Hour)
+		server.SetFaults(apiservertest.Faults{Latency: time.Hour})
 		a := newAuthorizer(t, server.AccessReview)
 		start := time.Now()
 		_, err := a.Allowed(t.Context(), app, "get", pods)
 		if took := time.Since(start); took != defaultTimeout || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %v", err, took)
 		}
-		server.Take(0)
+		server.Fail(nil)
 		if yes, err := a.Allowed(t.Context(), app, "get", pods); !yes {
 			t.Errorf("a timeout was kept: %v", err)
 		}
@@ -182,9 +182,9 @@ func TestReviewHasALimitOfTime(t *testing.T) {
 
 func TestOneReviewForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := new(fake.Server)
+		server := apiservertest.New()
 		server.Allow("app", "get", "proxy")
-		server.Take(time.Second)
+		server.SetFaults(apiservertest.Faults{Latency: time.Second})
 		a := newAuthorizer(t, server.AccessReview)
 		var all sync.WaitGroup
 		for range 100 {
@@ -204,7 +204,7 @@ func TestOneReviewForAll(t *testing.T) {
 // TestWhoIsWho: each of these is a different user, and none uses the cached decision of
 // another.
 func TestWhoIsWho(t *testing.T) {
-	server := new(fake.Server)
+	server := apiservertest.New()
 	a := newAuthorizer(t, server.AccessReview)
 	everybody := []*authn.User{
 		app,
@@ -243,7 +243,7 @@ func TestAway(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{fake.ErrAway, true},
+		{apiservertest.ErrAway, true},
 		{context.DeadlineExceeded, true},
 		{apierrors.NewInternalError(errors.New("etcd")), true},
 		{apierrors.NewServiceUnavailable("starting"), true},
@@ -272,7 +272,7 @@ func TestNonsenseAllowsNothing(t *testing.T) {
 }
 
 func TestModes(t *testing.T) {
-	server := new(fake.Server)
+	server := apiservertest.New()
 	a, err := New(Config{Mode: kubelet.KubeletAuthorizationModeAlwaysAllow, Review: server.AccessReview})
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestModes(t *testing.T) {
 }
 
 func BenchmarkKnownRight(b *testing.B) {
-	server := new(fake.Server)
+	server := apiservertest.New()
 	server.Allow("app", "get", "metrics")
 	a := newAuthorizer(b, server.AccessReview)
 	for b.Loop() {

@@ -22,15 +22,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/server/authn"
-	"github.com/tinylet/tinylet/agent/server/authn/fake"
 )
 
 // board is a guarded kubelet API with a fake cluster.
 type board struct {
 	t       testing.TB
-	ca      *fake.Authority
-	cluster *fake.Server
+	ca      *apiservertest.Authority
+	cluster *apiservertest.Server
 	caFile  string
 	guard   *Guard
 	url     string
@@ -42,7 +42,7 @@ type board struct {
 // newBoard returns a guard in front of a handler that serves every path.
 func newBoard(t testing.TB, anonymous bool) *board {
 	t.Helper()
-	b := &board{t: t, ca: fake.NewAuthority(t, "kubernetes"), cluster: new(fake.Server), caFile: filepath.Join(t.TempDir(), "ca.crt")}
+	b := &board{t: t, ca: apiservertest.NewAuthority(t, "kubernetes"), cluster: apiservertest.New(), caFile: filepath.Join(t.TempDir(), "ca.crt")}
 	if err := os.WriteFile(b.caFile, b.ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	methods := []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 	type rights map[string][]string // by verb; "*" is every one
 	everything := rights{"*": {"*"}}
-	stranger := fake.NewAuthority(t, "kubernetes")
+	stranger := apiservertest.NewAuthority(t, "kubernetes")
 	masters := []string{"system:masters"}
 	for _, tt := range []struct {
 		name      string
@@ -329,7 +329,7 @@ func TestCAChangesUnderAnOpenConnection(t *testing.T) {
 	}()
 	t.Cleanup(func() { <-done })
 	before := b.guard.authn.ClientCAs()
-	other := fake.NewAuthority(t, "other")
+	other := apiservertest.NewAuthority(t, "other")
 	if err := os.WriteFile(b.caFile+".new", other.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestOffline(t *testing.T) {
 		want("token", "/stats/summary", 403, forbidden)
 		want("", "/containerLogs/a/b/c", 200, "served operator", cert)
 
-		b.cluster.Fail(fake.ErrAway)
+		b.cluster.Fail(apiservertest.ErrAway)
 		want("token", "/metrics", 200, "served app")
 		want("token", "/stats/summary", 403, forbidden)
 		want("", "/pods", 200, "served operator", cert)

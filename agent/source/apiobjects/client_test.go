@@ -1,12 +1,7 @@
 package apiobjects
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,34 +12,10 @@ import (
 
 // TestByTheClient asks a server by the real client, which encodes and selects.
 func TestByTheClient(t *testing.T) {
-	asked := make(chan string, 10)
-	tokens := make(chan string, 1)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		asked <- r.Method + " " + r.URL.Path + " " + q.Get("fieldSelector") + " " + q.Get("resourceVersion")
-		w.Header().Set("Content-Type", "application/json")
-		switch {
-		case r.Method == http.MethodPost:
-			body, _ := io.ReadAll(r.Body)
-			tokens <- string(body)
-			_, _ = io.WriteString(w, `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","spec":{"audiences":["x"],"expirationSeconds":600},"status":{"token":"secret","expirationTimestamp":"2100-01-01T00:00:00Z"}}`)
-		case q.Get("watch") == "":
-			_, _ = io.WriteString(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","namespace":"ns","resourceVersion":"3"},"data":{"a":"1"}}]}`)
-		default:
-			object, _ := json.Marshal(configMap("a", "2"))
-			_, _ = fmt.Fprintf(w, `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1",%s}`, object[1:])
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		}
-	}))
-	defer s.Close()
-	client, err := apiclient.New(apiclient.Config{Server: s.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Reconnect()
+	api := newServer()
+	api.Put(configMap("a", "1"))
 	changed := make(chan string, 1)
-	o, err := New(Config{API: client, Log: testLog(nil), Changed: func(kind, namespace, name string) {
+	o, err := New(Config{API: api.Dial(t, apiclient.Config{}), Log: testLog(nil), Changed: func(kind, namespace, name string) {
 		changed <- key{kind, namespace, name}.String()
 	}})
 	if err != nil {
@@ -55,6 +26,7 @@ func TestByTheClient(t *testing.T) {
 	if _, err := o.ConfigMap(t.Context(), "ns", "a"); err != nil {
 		t.Fatal(err)
 	}
+	api.Put(configMap("a", "2"))
 	if got := <-changed; got != "ConfigMap ns/a" {
 		t.Errorf("told of %s", got)
 	}
@@ -62,21 +34,19 @@ func TestByTheClient(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	text, expires, err := o.Token(t.Context(), podWith("pod"), "x", time.Hour)
-	if text != "secret" || expires.UTC().Year() != 2100 || err != nil {
+	if text != "token 1" || time.Until(expires) < 59*time.Minute || err != nil {
 		t.Errorf("%q, %v, %v", text, expires, err)
 	}
-	for _, want := range []string{
-		"GET /api/v1/namespaces/ns/configmaps metadata.name=a ",
-		"GET /api/v1/namespaces/ns/configmaps metadata.name=a 5",
-		"POST /api/v1/namespaces/ns/serviceaccounts/account/token  ",
-	} {
-		if got := <-asked; got != want {
-			t.Errorf("asked %q, want %q", got, want)
-		}
+	made := api.Made()
+	if want := []string{"list configmaps/ns/a", "watch configmaps/ns/a", "create serviceaccounts/ns/account/token"}; !slices.Equal(made, want) {
+		t.Fatalf("asked %q, want %q", made, want)
+	}
+	if list, watch := api.Calls()[0].List, api.Calls()[1].List; list.ResourceVersion != "" || watch.ResourceVersion != "2" {
+		t.Errorf("list from %q, watch from %q", list.ResourceVersion, watch.ResourceVersion)
 	}
 	// The request is of its own group, though its resource is of the core's.
-	if body := <-tokens; !strings.Contains(body, "\x18authentication.k8s.io/v1\x12\fTokenRequest") {
-		t.Errorf("sent %q", body)
+	if request := api.request(); request == nil || !slices.Equal(request.Spec.Audiences, []string{"x"}) {
+		t.Errorf("sent %+v", request)
 	}
 }
 
@@ -102,7 +72,7 @@ func fromMemory(t testing.TB) map[string]func() error {
 	running(t, o)
 	l := &lab{server: s, Objects: o}
 	l.stock()
-	s.put("configmaps", configMap("a", "1"))
+	s.Put(configMap("a", "1"))
 	p := podOf("pod")
 	p.Spec.Volumes = append(p.Spec.Volumes, podWith("x", "a").Spec.Volumes...)
 	o.SetReferencingPods([]*v1.Pod{p})

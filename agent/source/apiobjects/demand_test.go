@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
 func claimNamed(name, volume string) *v1.PersistentVolumeClaim {
@@ -46,12 +48,12 @@ func bundleNamed(name string) *v1.ClusterTrustBundleProjection {
 
 // stock puts one of each kind that is fetched.
 func (l *lab) stock() {
-	l.put("persistentvolumeclaims", claimNamed("claim", "volume"))
-	l.put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}})
-	l.put("runtimeclasses", &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Handler: "crun"})
-	l.put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1"}})
-	l.put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s"}})
-	l.put("clustertrustbundles", &certificatesv1beta1.ClusterTrustBundle{
+	l.Put(claimNamed("claim", "volume"))
+	l.Put(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}})
+	l.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Handler: "crun"})
+	l.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1"}})
+	l.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s"}})
+	l.Put(&certificatesv1beta1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: "bundle"}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{TrustBundle: anchor("x")},
 	})
 }
@@ -63,11 +65,11 @@ func (l *lab) reads() []read {
 			c, err := l.PersistentVolumeClaim(ctx, "ns", "claim")
 			return wrong(err, func() bool { return c.Spec.VolumeName == "volume" })
 		}},
-		{"get persistentvolumes//volume", claimAge, func(ctx context.Context) error {
+		{"get persistentvolumes/volume", claimAge, func(ctx context.Context) error {
 			v, err := l.PersistentVolume(ctx, "volume")
 			return wrong(err, func() bool { return v.Name == "volume" })
 		}},
-		{"get runtimeclasses//class", classAge, func(ctx context.Context) error {
+		{"get runtimeclasses/class", classAge, func(ctx context.Context) error {
 			c, err := l.RuntimeClass(ctx, "class")
 			return wrong(err, func() bool { return c.Handler == "crun" })
 		}},
@@ -75,7 +77,7 @@ func (l *lab) reads() []read {
 			all, err := l.Services(ctx, "ns")
 			return wrong(err, func() bool { return len(all) == 1 && all[0].Spec.ClusterIP == "10.0.0.1" })
 		}},
-		{"get clustertrustbundles//bundle", bundleAge, func(ctx context.Context) error {
+		{"get clustertrustbundles/bundle", bundleAge, func(ctx context.Context) error {
 			pem, err := l.TrustBundle(ctx, bundleNamed("bundle"))
 			return wrong(err, func() bool { return pem == anchor("x") })
 		}},
@@ -266,7 +268,7 @@ func TestNotThere(t *testing.T) {
 			}
 		}
 		// What goes is gone, however well it was known.
-		l.remove("persistentvolumeclaims/ns/claim")
+		l.Remove(apiclient.PersistentVolumeClaims, "ns", "claim")
 		time.Sleep(claimAge)
 		if _, err := l.PersistentVolumeClaim(t.Context(), "ns", "claim"); !apierrors.IsNotFound(err) {
 			t.Errorf("error %v", err)
@@ -281,12 +283,12 @@ func TestNotThere(t *testing.T) {
 
 func TestUnboundClaim(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("persistentvolumeclaims", claimNamed("claim", ""))
+		l.Put(claimNamed("claim", ""))
 		l.SetReferencingPods([]*v1.Pod{podOf("pod")})
 		if c, err := l.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil || c.Spec.VolumeName != "" {
 			t.Errorf("%v, %v", c, err)
 		}
-		l.put("persistentvolumeclaims", claimNamed("claim", "volume"))
+		l.Put(claimNamed("claim", "volume"))
 		time.Sleep(recently)
 		if c, err := l.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil || c.Spec.VolumeName != "volume" {
 			t.Errorf("%v, %v", c, err)
@@ -306,7 +308,7 @@ func TestNoAPIServer(t *testing.T) {
 			l.refuse["get persistentvolumeclaims/ns/claim"] = notServed()
 			l.refuse["list configmaps/ns/a"] = notServed()
 			l.refuse["get configmaps/ns/b"] = notServed()
-			l.refuse["get clustertrustbundles//bundle"] = notServed()
+			l.refuse["get clustertrustbundles/bundle"] = notServed()
 			l.refuse["list clustertrustbundles"] = notServed()
 		})
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
@@ -336,7 +338,7 @@ func anchor(text string) string {
 func TestTrustBundles(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		put := func(name, signer, stage, bundle string) {
-			l.put("clustertrustbundles", &certificatesv1beta1.ClusterTrustBundle{
+			l.Put(&certificatesv1beta1.ClusterTrustBundle{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"stage": stage}},
 				Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: bundle},
 			})

@@ -12,11 +12,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
 func TestFollows(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("configmaps", configMap("a", "1"))
+		l.Put(configMap("a", "1"))
 		var pods []*v1.Pod
 		for i := range 100 {
 			pods = append(pods, podWith(fmt.Sprintf("pod-%d", i), "a", "a"))
@@ -39,15 +42,15 @@ func TestFollows(t *testing.T) {
 			want string
 			told []string
 		}{
-			{"changed", func() { l.put("configmaps", configMap("a", "2")) }, "2", []string{"ConfigMap ns/a"}},
+			{"changed", func() { l.Put(configMap("a", "2")) }, "2", []string{"ConfigMap ns/a"}},
 			{"changed in what no pod sees", func() {
 				m := configMap("a", "2")
 				m.Annotations["lock"] = "held"
-				l.put("configmaps", m)
+				l.Put(m)
 			}, "2", nil},
-			{"a bookmark", func() { l.bookmark("1000") }, "2", nil},
-			{"removed", func() { l.remove("configmaps/ns/a") }, "not found", []string{"ConfigMap ns/a"}},
-			{"made again", func() { l.put("configmaps", configMap("a", "3")) }, "3", []string{"ConfigMap ns/a"}},
+			{"a bookmark", func() { l.bookmark(1000) }, "2", nil},
+			{"removed", func() { l.Remove(apiclient.ConfigMaps, "ns", "a") }, "not found", []string{"ConfigMap ns/a"}},
+			{"made again", func() { l.Put(configMap("a", "3")) }, "3", []string{"ConfigMap ns/a"}},
 		} {
 			step.do()
 			if told := l.told(); !slices.Equal(told, step.told) {
@@ -60,16 +63,16 @@ func TestFollows(t *testing.T) {
 		l.expect()
 		l.SetReferencingPods(pods[:1])
 		synctest.Wait()
-		if l.watches() != 1 {
+		if l.Watches() != 1 {
 			t.Error("the last pod that refers to it is not enough")
 		}
 		l.SetReferencingPods(nil)
 		synctest.Wait()
-		if l.watches() != 0 {
+		if l.Watches() != 0 {
 			t.Error("it is watched though nobody refers to it")
 		}
 		l.expect()
-		l.put("configmaps", configMap("a", "4"))
+		l.Put(configMap("a", "4"))
 		if told := l.told(); len(told) > 0 {
 			t.Errorf("told of what nobody refers to: %q", told)
 		}
@@ -89,16 +92,16 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"a": []byte("x")}}
-		l.put("secrets", secret)
+		l.Put(secret)
 		if told := l.told(); !slices.Equal(told, []string{"Secret ns/s"}) {
 			t.Errorf("told %q", told)
 		}
 		if s, err := l.Secret(t.Context(), "ns", "s"); err != nil || string(s.Data["a"]) != "x" {
 			t.Errorf("%v, %v", s, err)
 		}
-		other := copyOf(secret).(*v1.Secret)
+		other := secret.DeepCopy()
 		other.Type = v1.SecretTypeDockerConfigJson
-		l.put("secrets", other)
+		l.Put(other)
 		if told := l.told(); len(told) != 1 {
 			t.Errorf("told %q of another type", told)
 		}
@@ -108,7 +111,7 @@ func TestSecrets(t *testing.T) {
 
 func TestIdle(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("configmaps", configMap("a", "1"))
+		l.Put(configMap("a", "1"))
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a", "b")})
 		time.Sleep(time.Second)
 		l.made()
@@ -135,9 +138,9 @@ func TestIdle(t *testing.T) {
 		if len(lengths) < 3 {
 			t.Errorf("watches all last as long: %v", lengths)
 		}
-		l.bookmark("1000")
+		l.bookmark(1000)
 		synctest.Wait()
-		l.cut(nil)
+		l.Cut()
 		time.Sleep(2 * time.Second)
 		options := l.askedFor()
 		if last := options[len(options)-1]; last.ResourceVersion != "1000" {
@@ -154,8 +157,8 @@ func TestImmutable(t *testing.T) {
 		yes := true
 		m := configMap("a", "1")
 		m.Immutable = &yes
-		l.put("configmaps", m)
-		l.put("configmaps", configMap("b", "1"))
+		l.Put(m)
+		l.Put(configMap("b", "1"))
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a", "b")})
 		if got := l.text("a"); got != "1" {
 			t.Errorf("read %q", got)
@@ -163,9 +166,9 @@ func TestImmutable(t *testing.T) {
 		l.expect("list configmaps/ns/a", "list configmaps/ns/b", "watch configmaps/ns/b")
 		m = configMap("b", "2")
 		m.Immutable = &yes
-		l.put("configmaps", m)
-		if told := l.told(); len(told) != 1 || l.watches() != 0 || l.text("b") != "2" {
-			t.Errorf("told %q, %d watches of what became immutable", told, l.watches())
+		l.Put(m)
+		if told := l.told(); len(told) != 1 || l.Watches() != 0 || l.text("b") != "2" {
+			t.Errorf("told %q, %d watches of what became immutable", told, l.Watches())
 		}
 		time.Sleep(time.Hour)
 		l.expect()
@@ -174,7 +177,7 @@ func TestImmutable(t *testing.T) {
 
 func TestForbiddenUntilThePodIsKnown(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("configmaps", configMap("a", "1"))
+		l.Put(configMap("a", "1"))
 		l.set(func() { l.refuse["list configmaps/ns/a"] = forbidden("configmaps", "a") })
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		if _, err := l.ConfigMap(t.Context(), "ns", "a"); !apierrors.IsForbidden(err) {
@@ -209,13 +212,13 @@ func TestOutage(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
-			l.put("configmaps", configMap(name, "1"))
+			l.Put(configMap(name, "1"))
 		}
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", names...)})
 		time.Sleep(time.Minute)
 		l.made()
 		l.set(func() { l.fail = errLink })
-		l.cut(nil)
+		l.Cut()
 		time.Sleep(12 * time.Hour)
 		if got := l.text("a"); got != "1" {
 			t.Errorf("read %q without a link", got)
@@ -230,9 +233,9 @@ func TestOutage(t *testing.T) {
 		if got := l.text("e"); !strings.Contains(got, errLink.Error()) {
 			t.Errorf("read %q", got)
 		}
-		l.put("configmaps", configMap("a", "2"))
-		l.put("configmaps", configMap("e", "1"))
-		l.remove("configmaps/ns/b")
+		l.Put(configMap("a", "2"))
+		l.Put(configMap("e", "1"))
+		l.Remove(apiclient.ConfigMaps, "ns", "b")
 		l.set(func() { l.fail = nil })
 		l.made()
 		time.Sleep(time.Minute)
@@ -256,28 +259,25 @@ func TestTooOldVersion(t *testing.T) {
 				status := apierrors.NewResourceExpired("too old").Status()
 				l.refuse["watch configmaps/ns/a"] = &apierrors.StatusError{ErrStatus: status}
 			})
-			l.cut(nil)
+			l.Cut()
 			time.Sleep(time.Minute)
 			l.set(func() { clear(l.refuse) })
 		},
-		"as an event": func(l *lab) { l.set(func() { l.compacted = 3 }); l.cut(nil) },
+		"as an event": func(l *lab) { l.Cut() },
 		"as an event of a watch that stands": func(l *lab) {
 			status := metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonGone}
-			l.cut(&status)
+			l.Cut(watch.Event{Type: watch.Error, Object: &status})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, func(t *testing.T, l *lab) {
-				l.put("configmaps", configMap("a", "1"))
+				l.Put(configMap("a", "1"))
 				l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 				time.Sleep(time.Minute)
 				l.made()
-				l.set(func() { // what nobody tells of
-					l.version += 5
-					m := configMap("a", "2")
-					m.ResourceVersion = "6"
-					l.objects["configmaps/ns/a"] = m
-				})
+				m := configMap("a", "2") // of which no watch is notified
+				m.ResourceVersion = "6"
+				l.Restore(7, m)
 				expire(l)
 				time.Sleep(time.Minute)
 				if got, told := l.text("a"), l.told(); got != "2" || len(told) != 1 {
@@ -297,12 +297,12 @@ func TestTooOldVersion(t *testing.T) {
 
 func TestWatchThatBreaks(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("configmaps", configMap("a", "1"))
+		l.Put(configMap("a", "1"))
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a")})
 		time.Sleep(time.Minute)
 		l.made()
 		status := apierrors.NewInternalError(errors.New("decode")).Status()
-		l.cut(&status)
+		l.Cut(watch.Event{Type: watch.Error, Object: &status})
 		time.Sleep(2 * time.Second)
 		l.expect("watch configmaps/ns/a")
 		if lines := l.lines(); len(lines) > 0 {
@@ -310,7 +310,7 @@ func TestWatchThatBreaks(t *testing.T) {
 		}
 		// Watches that end as soon as they begin are begun ever more rarely.
 		for range 600 {
-			l.cut(nil)
+			l.Cut()
 			time.Sleep(100 * time.Millisecond)
 		}
 		if n := len(l.made()); n > 10 {
@@ -319,7 +319,7 @@ func TestWatchThatBreaks(t *testing.T) {
 		time.Sleep(time.Minute)
 		l.made()
 		for range 10 { // but those that stand for a while, at once
-			l.cut(nil)
+			l.Cut()
 			time.Sleep(3 * time.Second)
 			l.expect("watch configmaps/ns/a")
 		}
@@ -357,8 +357,9 @@ func TestFewListsAtOnce(t *testing.T) {
 		l.set(func() { l.hang = nil })
 		close(hang)
 		time.Sleep(time.Second)
-		if n := len(l.made()); n != 100 || l.mostLists != maxLists {
-			t.Errorf("%d calls, %d lists at once", n, l.mostLists)
+		_, most := l.InFlight()
+		if n := len(l.made()); n != 100 || most != maxLists {
+			t.Errorf("%d calls, %d lists at once", n, most)
 		}
 	})
 }

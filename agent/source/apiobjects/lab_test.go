@@ -51,7 +51,7 @@ func inLab(t *testing.T, test func(t *testing.T, l *lab)) {
 		if err := <-ended; !errors.Is(err, over) {
 			t.Errorf("Run ended with %v", err)
 		}
-		if n := l.watches(); n != 0 {
+		if n := l.Watches(); n != 0 {
 			t.Errorf("%d watches are left", n)
 		}
 	})

@@ -7,6 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
 // TestObjectsAreAsNewAsTheirPod checks that what a new pod refers to is not
@@ -14,7 +17,7 @@ import (
 func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
-		l.set(func() { l.behind = true })
+		l.SetFaults(apiservertest.Faults{Before: l.before, EmptyCache: true})
 		first := podOf("first")
 		l.SetReferencingPods([]*v1.Pod{first})
 		read := func() {
@@ -30,10 +33,10 @@ func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 		l.made()
 
 		// Everything changes, and then a pod comes that refers to it.
-		l.put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "new"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.2"}})
-		l.put("runtimeclasses", &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Handler: "runc"})
-		l.put("persistentvolumeclaims", claimNamed("claim", "other"))
-		l.put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume", Labels: map[string]string{"new": "yes"}}})
+		l.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "new"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.2"}})
+		l.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Handler: "runc"})
+		l.Put(claimNamed("claim", "other"))
+		l.Put(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume", Labels: map[string]string{"new": "yes"}}})
 		l.SetReferencingPods([]*v1.Pod{first.DeepCopy()}) // only a change of the first pod
 		read()
 		l.expect()
@@ -57,7 +60,7 @@ func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 		l.SetReferencingPods([]*v1.Pod{first, second})
 		l.SetReferencingPods([]*v1.Pod{second})
 		read()
-		l.expect("get clustertrustbundles//bundle") // once for all of them
+		l.expect("get clustertrustbundles/bundle") // once for all of them
 	})
 }
 
@@ -121,14 +124,14 @@ func TestImmutableMadeAnew(t *testing.T) {
 		make := func(value string) {
 			m, yes := configMap("a", value), true
 			m.Immutable = &yes
-			l.put("configmaps", m)
+			l.Put(m)
 		}
 		make("1")
 		l.SetReferencingPods([]*v1.Pod{podWith("first", "a")})
 		if got := l.text("a"); got != "1" {
 			t.Errorf("read %q", got)
 		}
-		l.remove(pathOf("configmaps", "ns", "a"))
+		l.Remove(apiclient.ConfigMaps, "ns", "a")
 		make("2")
 		l.SetReferencingPods(nil)
 		l.SetReferencingPods([]*v1.Pod{podWith("second", "a")})
@@ -148,7 +151,7 @@ func TestNewPodWithoutALink(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.set(func() { l.fail = errLink })
-		l.put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "new"}})
+		l.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "new"}})
 		l.SetReferencingPods([]*v1.Pod{podWith("first"), podWith("second")})
 		if all, err := l.Services(t.Context(), "ns"); err != nil || len(all) != 1 {
 			t.Errorf("without a link: %d services, %v", len(all), err)

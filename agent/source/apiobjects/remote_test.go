@@ -18,8 +18,8 @@ import (
 
 func TestFirstReadWaits(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("configmaps", configMap("a", "1"))
-		l.put("configmaps", configMap("b", "1"))
+		l.Put(configMap("a", "1"))
+		l.Put(configMap("b", "1"))
 		hang := make(chan struct{})
 		l.set(func() { l.hang = hang })
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", "a", "b")})
@@ -56,7 +56,7 @@ func TestFirstReadWaits(t *testing.T) {
 
 func TestStaticPodsAskNothing(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("configmaps", configMap("a", "1"))
+		l.Put(configMap("a", "1"))
 		static := podWith("static", "a", "b")
 		static.Annotations = map[string]string{pod.AnnotationSource: pod.SourceFile}
 		static.Spec.Volumes = append(static.Spec.Volumes, v1.Volume{VolumeSource: v1.VolumeSource{
@@ -76,7 +76,7 @@ func TestStaticPodsAskNothing(t *testing.T) {
 		ended.Status.Phase = v1.PodSucceeded
 		other := podWith("other", "a")
 		other.Spec.Volumes = append(other.Spec.Volumes, static.Spec.Volumes[2])
-		l.put("persistentvolumeclaims", claimNamed("claim", "volume"))
+		l.Put(claimNamed("claim", "volume"))
 		l.SetReferencingPods([]*v1.Pod{static, other, ended})
 		if _, err := l.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil {
 			t.Errorf("claim of a pod of the server too: %v", err)
@@ -90,14 +90,14 @@ func TestStaticPodsAskNothing(t *testing.T) {
 
 func TestReadBeforeRefer(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		l.put("configmaps", configMap("a", "1"))
+		l.Put(configMap("a", "1"))
 		if a, b := l.text("a"), l.text("b"); a != "1" || b != "not found" {
 			t.Errorf("read %q, %q", a, b)
 		}
 		l.text("a")
 		l.expect("get configmaps/ns/a", "get configmaps/ns/b")
 		time.Sleep(recently)
-		l.put("configmaps", configMap("a", "2"))
+		l.Put(configMap("a", "2"))
 		if got := l.text("a"); got != "2" {
 			t.Errorf("read %q", got)
 		}
@@ -160,7 +160,7 @@ func TestManyAtOnce(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		names := []string{"a", "b", "c", "d", "e"}
 		for _, name := range names {
-			l.put("configmaps", configMap(name, "1"))
+			l.Put(configMap(name, "1"))
 		}
 		var group sync.WaitGroup
 		for i := range 4 {
@@ -175,14 +175,14 @@ func TestManyAtOnce(t *testing.T) {
 		group.Go(func() {
 			for n := range 200 {
 				l.SetReferencingPods([]*v1.Pod{podWith("pod", names[:n%len(names)]...)})
-				l.put("configmaps", configMap(names[n%len(names)], fmt.Sprint(n)))
+				l.Put(configMap(names[n%len(names)], fmt.Sprint(n)))
 				time.Sleep(10 * time.Millisecond)
 			}
 		})
 		group.Wait()
 		l.SetReferencingPods([]*v1.Pod{podWith("pod", names[:2]...)})
 		time.Sleep(time.Second)
-		if n := l.watches(); n != 2 || l.text("a") != "195" {
+		if n := l.Watches(); n != 2 || l.text("a") != "195" {
 			t.Errorf("%d watches, read %q", n, l.text("a"))
 		}
 	})

@@ -8,9 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
 func TestTokens(t *testing.T) {
@@ -30,13 +34,13 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%q until %v, %v", text, expires, err)
 		}
 		l.expect("create serviceaccounts/ns/account/token")
-		spec := l.request.Spec
+		spec := l.request().Spec
 		if ref := spec.BoundObjectRef; !slices.Equal(spec.Audiences, []string{"vault"}) || *spec.ExpirationSeconds != 3600 ||
 			ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name != "pod" || ref.UID != "pod" {
 			t.Errorf("asked for %+v", spec)
 		}
-		if got := ask("", time.Hour); got != "token 2" || l.request.Spec.Audiences != nil {
-			t.Errorf("another audience: %q, %v", got, l.request.Spec.Audiences)
+		if got := ask("", time.Hour); got != "token 2" || l.request().Spec.Audiences != nil {
+			t.Errorf("another audience: %q, %v", got, l.request().Spec.Audiences)
 		}
 		if got := ask("vault", 2*time.Hour); got != "token 3" {
 			t.Errorf("another life: %q", got)
@@ -135,7 +139,9 @@ func TestTokensOfOtherLives(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := podWith("pod")
 		l.SetReferencingPods([]*v1.Pod{p})
-		l.set(func() { l.tokenLife = 600 }) // less than asked for
+		l.SetFaults(apiservertest.Faults{Before: l.before, Admit: func(o runtime.Object) {
+			*o.(*authenticationv1.TokenRequest).Spec.ExpirationSeconds = 600 // less than asked for
+		}})
 		if _, expires, err := l.Token(t.Context(), p, "", time.Hour); err != nil || time.Until(expires) != 10*time.Minute {
 			t.Errorf("until %v, %v", expires, err)
 		}

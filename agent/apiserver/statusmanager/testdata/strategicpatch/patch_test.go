@@ -1,13 +1,13 @@
-// Package report_test compares agent/apiserver/statusmanager.Patch with the
+// Package statusmanager_test compares agent/apiserver/statusmanager.Patch with the
 // strategicpatch of k8s.io/apimachinery, with which an API server applies patches.
 // It is a separate module, because strategicpatch needs modules that tinylet does
 // not use:
 //
 //	cd agent/apiserver/statusmanager/testdata/strategicpatch && go test .
 //
-// It shares the pairs of statuses and the small implementation of a patch with the
-// package's own tests, and checks both.
-package report_test
+// It shares the pairs of statuses with the package's own tests, and checks
+// strategicpatchtest, which they use, too.
+package statusmanager_test
 
 import (
 	"encoding/json"
@@ -17,10 +17,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
+	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch/strategicpatchtest"
 )
 
 // serve applies a patch as an API server does (applyPatchToObject in
@@ -60,7 +62,7 @@ func TestStrategicPatch(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, patch, err)
 		}
-		reckoned, err := apply(pod, patch)
+		reckoned, err := strategicpatchtest.Apply(pod, types.StrategicMergePatchType, patch)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,8 @@
 //
 //	cd agent/node/nodestatus/testdata/strategicpatch && go test .
 //
-// It shares the pairs of nodes and the small reckoning of a patch with the
-// package's own tests, and checks both.
+// It shares the pairs of nodes with the package's own tests, and checks
+// strategicpatchtest, which they use, too.
 package nodestatus_test
 
 import (
@@ -17,9 +17,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch/strategicpatchtest"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 )
 
@@ -58,7 +60,7 @@ func TestStrategicPatch(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, patch, err)
 		}
-		reckoned, err := apply(before, patch)
+		reckoned, err := strategicpatchtest.Apply(before, types.StrategicMergePatchType, patch)
 		if err != nil {
 			t.Fatal(err)
 		}
