@@ -60,9 +60,8 @@ type Config struct {
 type Changes struct {
 	// Any is set if something changed.
 	Any bool
-	// All is set if any of the paths may have changed: the Watch is new, a watched
-	// path or a directory or symbolic link on the way to it changed, or events were
-	// lost.
+	// All is set if any of the paths may have changed: a path that is no directory, or
+	// a directory or symbolic link on the way to one, changed, or events were lost.
 	All bool
 	// Entries is set if an entry of a watched directory was created, removed or
 	// renamed.
@@ -104,10 +103,10 @@ func (w *Watch) Pending() bool {
 	return w.changes.Any
 }
 
-// Set watches paths instead of the previous ones, which need not exist. It also
-// repairs watches of directories that something was mounted over. fresh reports
-// whether any watch is new: files that are read from now on are current. With an
-// error, changes may be missed; Take tries again.
+// Set watches paths, which need not exist, instead of the previous ones. fresh
+// reports whether any watch is new; changes before Set are not reported then. Set also
+// replaces the watches of directories over which something was mounted. With an error,
+// changes may be missed, and Take tries again.
 func (w *Watch) Set(paths ...string) (fresh bool, err error) {
 	w.placing.Lock()
 	defer w.placing.Unlock()
@@ -138,7 +137,7 @@ func (w *Watch) Take() (changes Changes, err error) {
 	default:
 	}
 	if w.lost && err == nil {
-		w.notify(Changes{All: true}) // something on the way changed during the placement
+		w.notify(Changes{All: true}) // a directory changed during the placement
 	}
 	return changes, err
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -401,7 +402,8 @@ func TestSet(t *testing.T) {
 // TestOneInstance checks that all Watches share an instance and its watches, and
 // that nothing remains after the last one.
 func TestOneInstance(t *testing.T) {
-	folder := t.TempDir()
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
 	var all []*Watch
 	for i := range 20 {
 		all = append(all, open(t, Config{}, folder, filepath.Join(folder, fmt.Sprint(i), "x")))
@@ -616,4 +618,26 @@ func TestFollow(t *testing.T) {
 	next("create the other")
 	cancel()
 	<-ended
+}
+
+// TestFollowPolls checks that files are polled while they cannot be watched.
+func TestFollowPolls(t *testing.T) {
+	folder := t.TempDir()
+	var old unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: old.Max}))
+	var changed, failed int
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*PollInterval)
+		defer cancel()
+		Follow(ctx, Following{
+			Paths:   func() []string { return []string{folder} },
+			Changed: func() { changed++ },
+			Failed:  func(error) { failed++ },
+		})
+	})
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+	if changed < 10 || changed > 11 || failed != 1 {
+		t.Errorf("changed %d times, failed %d times", changed, failed)
+	}
 }
