@@ -25,7 +25,6 @@ type Call struct {
 	Name        string
 	Subresource string
 	User        string
-	Time        time.Time
 
 	List      metav1.ListOptions // of a list or watch
 	Object    runtime.Object     // of a create
@@ -122,7 +121,6 @@ func (s *Server) serve(ctx context.Context, c Call, into runtime.Object, do func
 	if c.Verb == "watch" {
 		counts = 0
 	}
-	c.Time = time.Now()
 	s.mu.Lock()
 	s.calls = append(s.calls, c)
 	s.inFlight += counts

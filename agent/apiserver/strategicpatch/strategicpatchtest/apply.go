@@ -30,7 +30,7 @@ func Apply[T any](before T, kind types.PatchType, patch []byte) (T, error) {
 	if err != nil {
 		return after, err
 	}
-	switch kind { //nolint:exhaustive // a node sends no others
+	switch kind {
 	case types.MergePatchType:
 		merge(doc, change, nil)
 	case types.StrategicMergePatchType:
