@@ -208,6 +208,11 @@ func TestValidateSpec(t *testing.T) {
 		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: SIGRTMIN+3}}]}`:   "",
 		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: TERM}}]}`:         "stopSignal: Invalid",
 
+		`{hostAliases: [{ip: "fe80::1%\n10.0.0.1"}]}`:                   "spec.hostAliases[0].ip: Invalid",
+		`{hostAliases: [{ip: "fe80::1%eth0"}]}`:                         "spec.hostAliases[0].ip: Invalid",
+		`{hostAliases: [{ip: "::ffff:10.0.0.1"}]}`:                      "spec.hostAliases[0].ip: Invalid",
+		`{dnsConfig: {nameservers: ["fe80::1%\nnameserver 10.0.0.1"]}}`: "spec.dnsConfig.nameservers[0]: Invalid",
+
 		`{serviceAccountName: a, imagePullSecrets: [{name: a}, {}]}`: "",
 		`{serviceAccount: a}`:                                                "",
 		`{serviceAccountName: a/b}`:                                          "spec.serviceAccountName: Invalid",
