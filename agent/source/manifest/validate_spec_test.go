@@ -213,6 +213,8 @@ func TestValidateSpec(t *testing.T) {
 		`{hostAliases: [{ip: "::ffff:10.0.0.1"}]}`:                      "spec.hostAliases[0].ip: Invalid",
 		`{dnsConfig: {nameservers: ["fe80::1%\nnameserver 10.0.0.1"]}}`: "spec.dnsConfig.nameservers[0]: Invalid",
 
+		`{nodeSelector: {requests: release, capacity: 2e}}`: "",
+
 		`{serviceAccountName: a, imagePullSecrets: [{name: a}, {}]}`: "",
 		`{serviceAccount: a}`:                                                "",
 		`{serviceAccountName: a/b}`:                                          "spec.serviceAccountName: Invalid",
@@ -289,6 +291,21 @@ func TestAppArmorAnnotation(t *testing.T) {
 			}
 			expect(t, data, tt.want)
 		})
+	}
+}
+
+// TestNamesLikeQuantities checks that labels and annotations may have the names of
+// fields with quantities.
+func TestNamesLikeQuantities(t *testing.T) {
+	for _, metadata := range []string{
+		`{labels: {capacity: medium, limits: 1e500}}`,
+		`{annotations: {requests: "2 CPUs are enough for this pod, also when every request arrives at once"}}`,
+	} {
+		data, err := yaml.Marshal(merge(t, merge(t, nil, string(plain(t, `{}`, `{}`))), `{metadata: `+metadata+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, data, "")
 	}
 }
 

@@ -242,7 +242,7 @@ func TestQuantities(t *testing.T) {
 		ok       bool
 	}{
 		{"64Mi", true}, {"1500m", true}, {"2E", true}, {"2Ei", true}, {"1e6", true}, {"1E6", true}, {"5e-3", true}, {"\"1e+2\"", true},
-		{"'1e-200000000'", false}, {"'1e2000000000'", false}, {"'1e9999999999999999999'", false}, {"'" + strings.Repeat("9", 100) + "'", false},
+		{"'1e-200000000'", false}, {"'1e2000000000'", false}, {"' 1e2000000000 '", false}, {"+.1e2000000000", false}, {"'1e9999999999999999999'", false}, {"'" + strings.Repeat("9", 100) + "'", false},
 	} {
 		t.Run(tt.quantity, func(t *testing.T) {
 			m := manifest.Parse([]byte(webYAML+"    resources: {limits: {memory: "+tt.quantity+"}}\n"), board)
