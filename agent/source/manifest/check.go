@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -52,9 +51,11 @@ func (c *checks) notNegative(path *field.Path, value int64) {
 	}
 }
 
+// address requires an IP address without a zone, which may contain any character,
+// and without leading zeros.
 func (c *checks) address(path *field.Path, value string) {
-	if _, err := netip.ParseAddr(value); err != nil {
-		c.add(field.Invalid(path, value, "must be an IP address"))
+	for _, err := range validation.IsValidIPForLegacyField(path, value, true, nil) {
+		c.add(err)
 	}
 }
 

@@ -1,8 +1,7 @@
 package manifest
 
 import (
-	"strings"
-
+	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -17,6 +16,10 @@ func Default(p *v1.Pod) {
 	initial(&spec.SchedulerName, v1.DefaultSchedulerName)
 	pointTo(&spec.SecurityContext, v1.PodSecurityContext{})
 	pointTo(&spec.TerminationGracePeriodSeconds, int64(v1.DefaultTerminationGracePeriodSeconds))
+	if *spec.TerminationGracePeriodSeconds < 0 {
+		one := int64(1) // Convert_v1_Pod_To_core_Pod
+		spec.TerminationGracePeriodSeconds = &one
+	}
 	pointTo(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 
 	initial(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
@@ -173,21 +176,15 @@ func defaultFiles(items []v1.DownwardAPIVolumeFile) {
 }
 
 // pullPolicy returns Always for an image with the tag latest, explicit or
-// implied, and IfNotPresent for any other tag or a digest.
+// implied, and IfNotPresent for any other tag, a digest, or a reference that cannot
+// be pulled, such as the ID of a local image.
 func pullPolicy(image string) v1.PullPolicy {
-	name, _, digested := strings.Cut(image, "@")
-	tag := ""
-	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
-		tag = name[colon+1:]
+	name, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return v1.PullIfNotPresent
 	}
-	if tag == "latest" || (tag == "" && !digested && !isImageID(name)) {
+	if tagged, ok := reference.TagNameOnly(name).(reference.Tagged); ok && tagged.Tag() == "latest" {
 		return v1.PullAlways
 	}
 	return v1.PullIfNotPresent
-}
-
-// isImageID reports whether a reference is the bare ID of a local image, which
-// cannot be pulled from a registry.
-func isImageID(name string) bool {
-	return len(name) == 64 && strings.Trim(name, "0123456789abcdef") == ""
 }

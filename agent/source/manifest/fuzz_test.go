@@ -95,9 +95,6 @@ func FuzzManifest(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Add([]byte(webYAML + "---\n" + webYAML))
-	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"../x"},"spec":{"containers":[{"name":"a","image":"a"}]}}]}`))
-	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a/../b, namespace: '..', uid: ..}\nspec: {containers: [{name: ../a, image: a}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := manifest.Parse(data, board)
 		if len(m.Pods) == 0 && len(m.Problems) == 0 && !strings.Contains(string(data), "List") {
@@ -143,14 +140,6 @@ func FuzzManifest(f *testing.F) {
 // FuzzSpec defaults and validates specs that no manifest text can produce.
 // Nothing may panic, and defaulting must be idempotent.
 func FuzzSpec(f *testing.F) {
-	for _, seed := range []string{
-		`{"containers":[{"name":"a","image":"a","env":[{"name":"A","valueFrom":{"fileKeyRef":{"volumeName":"v"}}}],"resources":{"limits":{"hugepages-2Mi":"2Mi"}}}],"resources":{"limits":{"cpu":"1"}}}`,
-		`{"volumes":[{"name":"v","projected":{"sources":[{"secret":{"items":[{"path":"a/.."}]}},{"clusterTrustBundle":{"name":":"}},{"serviceAccountToken":{}}]}}]}`,
-		`{"securityContext":{"sysctls":[{"name":"/"}],"seccompProfile":{"type":"Localhost"},"appArmorProfile":{}},"hostUsers":false,"initContainers":[{"restartPolicy":"Always","restartPolicyRules":[{}]}]}`,
-		`{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":[{}]}]}}},"tolerations":[{}],"overhead":{"cpu":"-1"},"dnsConfig":{"options":[{}]}}`,
-	} {
-		f.Add([]byte(seed))
-	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := &v1.Pod{}
 		if len(data) > 1<<16 || json.Unmarshal(data, &p.Spec) != nil {

@@ -95,16 +95,18 @@ func StaticName(name, nodeName string) string {
 	return name + "-" + strings.ToLower(nodeName)
 }
 
-// tolerateNoExecute makes a static pod tolerate every NoExecute taint.
+// tolerateNoExecute makes a static pod tolerate every NoExecute taint, for any time.
 func tolerateNoExecute(p *v1.Pod) {
 	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	found := false
 	for i := range p.Spec.Tolerations {
 		if t := &p.Spec.Tolerations[i]; t.MatchToleration(&all) {
-			*t = all
-			return
+			*t, found = all, true
 		}
 	}
-	p.Spec.Tolerations = append(p.Spec.Tolerations, all)
+	if !found {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, all)
+	}
 }
 
 // refOf returns the reference of the pod in a text, as far as it can be read.

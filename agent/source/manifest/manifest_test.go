@@ -146,6 +146,10 @@ func TestIdentity(t *testing.T) {
 		if d := cmp.Diff(want, base.Spec.Tolerations); d != "" {
 			t.Errorf("-want +got:\n%s", d)
 		}
+		some := webYAML + "  tolerations:\n  - {operator: Exists, effect: NoExecute, tolerationSeconds: 5}\n  - {operator: Exists, effect: NoExecute, tolerationSeconds: 6}\n"
+		if d := cmp.Diff(append(want, want...), parse(some, nil).Spec.Tolerations); d != "" {
+			t.Errorf("tolerations for some time, -want +got:\n%s", d)
+		}
 		if p := parse(webYAML, func(o *manifest.Origin) { o.Source = pod.SourceHTTP }); len(p.Spec.Tolerations) != 0 {
 			t.Errorf("a pod by HTTP tolerates %v", p.Spec.Tolerations)
 		}

@@ -58,7 +58,7 @@ func checkTree(value any, path *field.Path) error {
 	case map[string]any:
 		for key, child := range value {
 			at := path.Child(key)
-			if quantityKeys[key] {
+			if quantityKeys[key] && !inMetadata(path) {
 				if err := checkQuantity(child, at); err != nil {
 					return err
 				}
@@ -95,6 +95,12 @@ var quantityKeys = map[string]bool{
 	"divisor": true, "allocatedResources": true, "capacity": true,
 }
 
+// inMetadata reports whether a path is below metadata, which has no quantities: a
+// label may be called limits.
+func inMetadata(path *field.Path) bool {
+	return path != nil && path.Root().String() == "metadata"
+}
+
 func checkQuantity(value any, path *field.Path) *field.Error {
 	var text string
 	switch value := value.(type) {
@@ -113,6 +119,11 @@ func checkQuantity(value any, path *field.Path) *field.Error {
 	case json.Number:
 		text = value.String()
 	default:
+		return nil
+	}
+	// Anything else is not a quantity, such as the value of a label in a selector.
+	text = strings.TrimSpace(text)
+	if digits := strings.TrimLeft(text, "+-."); digits == "" || digits[0] < '0' || digits[0] > '9' {
 		return nil
 	}
 	if len(text) > maxQuantityLength {

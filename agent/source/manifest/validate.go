@@ -62,9 +62,6 @@ func (c *checks) metadata(p *v1.Pod) {
 func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 	oneOf(c, path.Child("restartPolicy"), spec.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
 	oneOf(c, path.Child("dnsPolicy"), spec.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
-	if grace := spec.TerminationGracePeriodSeconds; grace != nil {
-		c.notNegative(path.Child("terminationGracePeriodSeconds"), *grace)
-	}
 	if deadline := spec.ActiveDeadlineSeconds; deadline != nil && (*deadline < 1 || *deadline > math.MaxInt32) {
 		c.add(field.Invalid(path.Child("activeDeadlineSeconds"), *deadline, validation.InclusiveRangeError(1, math.MaxInt32)))
 	}
@@ -75,7 +72,7 @@ func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 	c.hostnames(spec, path)
 	c.dns(spec, path.Child("dnsConfig"))
 	c.podResources(spec, path.Child("resources"))
-	c.quantities(spec.Overhead, containerResource, path.Child("overhead"))
+	c.overhead(spec.Overhead, path.Child("overhead"))
 	if spec.OS != nil {
 		oneOf(c, path.Child("os", "name"), spec.OS.Name, v1.Linux, v1.Windows)
 	}
@@ -130,6 +127,7 @@ func (c *checks) dns(spec *v1.PodSpec, path *field.Path) {
 	config := spec.DNSConfig
 	if spec.DNSPolicy == v1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
 		c.add(field.Required(path.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
+		return
 	}
 	if config == nil {
 		return

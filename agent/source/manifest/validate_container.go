@@ -25,6 +25,9 @@ func (c *checks) containers(spec *v1.PodSpec, volumes map[string]*v1.Volume, pat
 		c.container(container, spec, volumes, at)
 		c.once(at.Child("name"), container.Name, names)
 		c.hostPorts(container.Ports, hostPorts, at.Child("ports"))
+		if spec.HostNetwork {
+			c.samePorts(container.Ports, at.Child("ports"))
+		}
 		c.handlers(container, spec, at)
 	}
 	for i := range spec.InitContainers {
@@ -36,7 +39,9 @@ func (c *checks) containers(spec *v1.PodSpec, volumes map[string]*v1.Volume, pat
 			c.hostPorts(container.Ports, hostPorts, at.Child("ports"))
 			c.handlers(container, spec, at)
 		} else {
+			c.hostPorts(container.Ports, make(map[string]struct{}), at.Child("ports"))
 			c.noHandlers(container, at)
+			c.noRestart(container.ResizePolicy, at.Child("resizePolicy"))
 		}
 	}
 	for i := range spec.EphemeralContainers {
@@ -50,8 +55,10 @@ func (c *checks) containers(spec *v1.PodSpec, volumes map[string]*v1.Volume, pat
 
 func (c *checks) container(container *v1.Container, spec *v1.PodSpec, volumes map[string]*v1.Volume, path *field.Path) {
 	c.name(path.Child("name"), container.Name, validation.IsDNS1123Label)
-	if strings.TrimSpace(container.Image) == "" {
+	if image := strings.TrimSpace(container.Image); image == "" {
 		c.add(field.Required(path.Child("image"), ""))
+	} else if image != container.Image {
+		c.add(field.Invalid(path.Child("image"), container.Image, "must not have leading or trailing whitespace"))
 	}
 	c.noControl(path.Child("image"), container.Image)
 	oneOf(c, path.Child("imagePullPolicy"), container.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
@@ -59,7 +66,7 @@ func (c *checks) container(container *v1.Container, spec *v1.PodSpec, volumes ma
 	c.noBacksteps(path.Child("terminationMessagePath"), container.TerminationMessagePath)
 	c.noControl(path.Child("workingDir"), container.WorkingDir)
 	c.restartRules(container, path)
-	c.ports(container.Ports, spec.HostNetwork, path.Child("ports"))
+	c.ports(container.Ports, path.Child("ports"))
 	c.env(container.Env, volumes, path.Child("env"))
 	c.envFrom(container.EnvFrom, path.Child("envFrom"))
 	c.mounts(container, volumes, path.Child("volumeMounts"))
@@ -115,7 +122,17 @@ func (c *checks) resizePolicy(policies []v1.ContainerResizePolicy, podPolicy v1.
 	}
 }
 
-func (c *checks) ports(ports []v1.ContainerPort, hostNetwork bool, path *field.Path) {
+// noRestart rejects resize policies that restart an init container that is not a
+// sidecar.
+func (c *checks) noRestart(policies []v1.ContainerResizePolicy, path *field.Path) {
+	for i, policy := range policies {
+		if policy.RestartPolicy == v1.RestartContainer {
+			c.add(field.Invalid(path.Index(i).Child("restartPolicy"), policy.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers"))
+		}
+	}
+}
+
+func (c *checks) ports(ports []v1.ContainerPort, path *field.Path) {
 	names := make(map[string]struct{})
 	for i := range ports {
 		port, at := &ports[i], path.Index(i)
@@ -127,12 +144,19 @@ func (c *checks) ports(ports []v1.ContainerPort, hostNetwork bool, path *field.P
 		if port.HostPort != 0 {
 			c.portNumber(at.Child("hostPort"), port.HostPort)
 		}
-		if hostNetwork && port.HostPort != port.ContainerPort {
-			c.add(field.Invalid(at.Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
-		}
 		oneOf(c, at.Child("protocol"), port.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)
 		if port.HostIP != "" {
 			c.address(at.Child("hostIP"), port.HostIP)
+		}
+	}
+}
+
+// samePorts rejects a host port other than the container port, for a container on
+// the host network.
+func (c *checks) samePorts(ports []v1.ContainerPort, path *field.Path) {
+	for i := range ports {
+		if port := &ports[i]; port.HostPort != port.ContainerPort {
+			c.add(field.Invalid(path.Index(i).Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
 		}
 	}
 }

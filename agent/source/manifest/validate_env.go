@@ -28,6 +28,12 @@ var resourceFields = []string{
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage",
 }
 
+// Divisors of resources of which either shows the quotient.
+var (
+	cpuDivisors  = []string{"1m", "1"}
+	byteDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
+)
+
 func (c *checks) env(vars []v1.EnvVar, volumes map[string]*v1.Volume, path *field.Path) {
 	for i := range vars {
 		at := path.Index(i)
@@ -148,13 +154,16 @@ func subscript(path string) (name, key string, ok bool) {
 
 func (c *checks) resourceRef(ref *v1.ResourceFieldSelector, path *field.Path) {
 	resource := ref.Resource
-	if strings.HasPrefix(resource, "limits.hugepages-") || strings.HasPrefix(resource, "requests.hugepages-") {
+	huge := strings.HasPrefix(resource, "limits.hugepages-") || strings.HasPrefix(resource, "requests.hugepages-")
+	if !huge && !slices.Contains(resourceFields, resource) {
+		c.add(field.NotSupported(path.Child("resource"), resource, resourceFields))
 		return
 	}
-	if !slices.Contains(resourceFields, resource) {
-		c.add(field.NotSupported(path.Child("resource"), resource, resourceFields))
+	divisors := byteDivisors
+	if strings.HasSuffix(resource, ".cpu") {
+		divisors = cpuDivisors
 	}
-	if ref.Divisor.Sign() < 0 {
-		c.add(field.Invalid(path.Child("divisor"), ref.Divisor.String(), "must not be negative"))
+	if !ref.Divisor.IsZero() && !slices.Contains(divisors, ref.Divisor.String()) {
+		c.add(field.NotSupported(path.Child("divisor"), ref.Divisor.String(), divisors))
 	}
 }

@@ -2,8 +2,9 @@ package manifest
 
 import (
 	"fmt"
-	"regexp"
-	"sync"
+	"slices"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -32,16 +33,33 @@ func (c *checks) handlers(container *v1.Container, spec *v1.PodSpec, path *field
 func (c *checks) stopSignal(signal v1.Signal, spec *v1.PodSpec, path *field.Path) {
 	if spec.OS == nil {
 		c.add(field.Forbidden(path, "may not be set for containers with empty `spec.os.name`"))
-	} else if !signalPattern().MatchString(string(signal)) {
+	} else if spec.OS.Name == v1.Linux && !isSignal(string(signal)) {
 		c.add(field.Invalid(path, signal, "must be the name of a signal, such as SIGTERM or SIGRTMIN+3"))
 	}
 }
 
-// signalPattern is the form of the API's constants. The runtime checks whether
-// the signal exists.
-var signalPattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^SIG([A-Z]+[0-9]*|RTMIN\+[0-9]{1,2}|RTMAX-[0-9]{1,2})$`)
-})
+// signals are the names of signals in the API without their prefix SIG, apart from
+// those between RTMIN and RTMAX.
+var signals = []string{
+	"ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT", "KILL",
+	"PIPE", "POLL", "PROF", "PWR", "QUIT", "SEGV", "STKFLT", "STOP", "SYS", "TERM", "TRAP", "TSTP",
+	"TTIN", "TTOU", "URG", "USR1", "USR2", "VTALRM", "WINCH", "XCPU", "XFSZ", "RTMIN", "RTMAX",
+}
+
+// isSignal reports whether the API has a signal of this name.
+func isSignal(name string) bool {
+	name, ok := strings.CutPrefix(name, "SIG")
+	if !ok {
+		return false
+	}
+	for prefix, last := range map[string]int{"RTMIN+": 15, "RTMAX-": 14} {
+		if distance, ok := strings.CutPrefix(name, prefix); ok {
+			n, err := strconv.Atoi(distance)
+			return err == nil && n >= 1 && n <= last && strconv.Itoa(n) == distance
+		}
+	}
+	return slices.Contains(signals, name)
+}
 
 // noHandlers rejects probes and hooks on containers for which they do not run.
 func (c *checks) noHandlers(container *v1.Container, path *field.Path) {

@@ -82,6 +82,10 @@ func (c *checks) matchField(r *v1.NodeSelectorRequirement, path *field.Path) {
 	}
 	if r.Key != "metadata.name" {
 		c.add(field.Invalid(path.Child("key"), r.Key, "not a valid field selector key"))
+		return
+	}
+	for i, name := range r.Values {
+		c.must(path.Child("values").Index(i), name, validation.IsDNS1123Subdomain)
 	}
 }
 

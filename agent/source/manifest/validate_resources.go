@@ -49,16 +49,7 @@ func (c *checks) podResources(spec *v1.PodSpec, path *field.Path) {
 func (c *checks) resources(r *v1.ResourceRequirements, valid func(v1.ResourceName) string, path *field.Path) {
 	c.quantities(r.Limits, valid, path.Child("limits"))
 	c.quantities(r.Requests, valid, path.Child("requests"))
-	compute, huge := false, false
-	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
-		for name := range list {
-			compute = compute || name == v1.ResourceCPU || name == v1.ResourceMemory
-			huge = huge || isHugePages(name)
-		}
-	}
-	if huge && !compute {
-		c.add(field.Forbidden(path, "HugePages require cpu or memory"))
-	}
+	c.hugePages(path, r.Limits, r.Requests)
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		request, at := r.Requests[name], path.Child("requests").Key(string(name))
 		limit, limited := r.Limits[name]
@@ -70,6 +61,26 @@ func (c *checks) resources(r *v1.ResourceRequirements, valid func(v1.ResourceNam
 		case limited && request.Cmp(limit) > 0:
 			c.add(field.Invalid(at, request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
 		}
+	}
+}
+
+// overhead checks the resources that a pod needs in addition to its containers'.
+func (c *checks) overhead(list v1.ResourceList, path *field.Path) {
+	c.quantities(list, containerResource, path)
+	c.hugePages(path, list)
+}
+
+// hugePages rejects huge pages without CPU or memory.
+func (c *checks) hugePages(path *field.Path, lists ...v1.ResourceList) {
+	compute, huge := false, false
+	for _, list := range lists {
+		for name := range list {
+			compute = compute || name == v1.ResourceCPU || name == v1.ResourceMemory
+			huge = huge || isHugePages(name)
+		}
+	}
+	if huge && !compute {
+		c.add(field.Forbidden(path, "HugePages require cpu or memory"))
 	}
 }
 
@@ -132,7 +143,7 @@ func overcommits(name v1.ResourceName) bool { return isNative(name) && !isHugePa
 // fillsPages reports whether an amount is a whole number of pages.
 func fillsPages(name v1.ResourceName, quantity resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
-	if err != nil || size.Sign() <= 0 || size.Value() <= 0 {
+	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 {
 		return false
 	}
 	return quantity.Value()%size.Value() == 0

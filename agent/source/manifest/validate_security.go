@@ -63,7 +63,8 @@ func isLinux(spec *v1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == v
 // hasUserNamespace reports whether the pod has its own user namespace.
 func hasUserNamespace(spec *v1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
 
-// hostUsers rejects host namespaces and block devices in a pod with its own user\n// namespace.
+// hostUsers rejects host namespaces and block devices in a pod with its own user
+// namespace.
 func (c *checks) hostUsers(spec *v1.PodSpec, path *field.Path) {
 	if !hasUserNamespace(spec) {
 		return
@@ -217,10 +218,11 @@ func (c *checks) appArmor(path *field.Path, profile *v1.AppArmorProfile) {
 	oneOf(c, path.Child("type"), profile.Type, v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost)
 	at := path.Child("localhostProfile")
 	switch {
-	case profile.Type != v1.AppArmorProfileTypeLocalhost:
+	case profile.Type == v1.AppArmorProfileTypeUnconfined, profile.Type == v1.AppArmorProfileTypeRuntimeDefault:
 		if profile.LocalhostProfile != nil {
 			c.add(field.Invalid(at, *profile.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
 		}
+	case profile.Type != v1.AppArmorProfileTypeLocalhost:
 	case profile.LocalhostProfile == nil || strings.TrimSpace(*profile.LocalhostProfile) == "":
 		c.add(field.Required(at, "must be set when AppArmor type is Localhost"))
 	case strings.TrimSpace(*profile.LocalhostProfile) != *profile.LocalhostProfile:
@@ -241,14 +243,16 @@ func (c *checks) appArmorAnnotation(p *v1.Pod, key string, path *field.Path) {
 	}
 	value, found := p.Annotations[key], false
 	local, isLocal := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix)
-	if value != v1.DeprecatedAppArmorBetaProfileRuntimeDefault && value != v1.DeprecatedAppArmorBetaProfileNameUnconfined && !isLocal {
+	if value != "" && value != v1.DeprecatedAppArmorBetaProfileRuntimeDefault && value != v1.DeprecatedAppArmorBetaProfileNameUnconfined && !isLocal {
 		c.add(field.Invalid(path, value, "invalid AppArmor profile name"))
 	}
 	c.noControl(path, local)
 	eachContainer(&p.Spec, field.NewPath("spec"), func(container *v1.Container, at *field.Path) {
 		found = found || container.Name == name
-		profile := profileOf(&p.Spec, container)
-		if container.Name == name && profile != nil && annotationOf(profile) != value {
+		if container.Name != name {
+			return
+		}
+		if as, ok := annotationOf(profileOf(&p.Spec, container)); ok && as != value {
 			c.add(field.Forbidden(at.Child("securityContext", "appArmorProfile"), "apparmor type in annotation and field must match"))
 		}
 	})
@@ -269,16 +273,23 @@ func profileOf(spec *v1.PodSpec, container *v1.Container) *v1.AppArmorProfile {
 	return spec.SecurityContext.AppArmorProfile
 }
 
-func annotationOf(profile *v1.AppArmorProfile) string {
+// annotationOf returns the annotation that means the same as a profile. It returns
+// false without a profile or for one of an unknown type.
+func annotationOf(profile *v1.AppArmorProfile) (string, bool) {
+	if profile == nil {
+		return "", false
+	}
 	switch profile.Type {
 	case v1.AppArmorProfileTypeUnconfined:
-		return v1.DeprecatedAppArmorBetaProfileNameUnconfined
+		return v1.DeprecatedAppArmorBetaProfileNameUnconfined, true
 	case v1.AppArmorProfileTypeRuntimeDefault:
-		return v1.DeprecatedAppArmorBetaProfileRuntimeDefault
+		return v1.DeprecatedAppArmorBetaProfileRuntimeDefault, true
 	case v1.AppArmorProfileTypeLocalhost:
+		name := ""
 		if profile.LocalhostProfile != nil {
-			return v1.DeprecatedAppArmorBetaProfileNamePrefix + *profile.LocalhostProfile
+			name = *profile.LocalhostProfile
 		}
+		return v1.DeprecatedAppArmorBetaProfileNamePrefix + name, true
 	}
-	return ""
+	return "", false
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tinylet/tinylet/agent/source/manifest"
@@ -73,6 +74,12 @@ func TestValidateContainer(t *testing.T) {
 		`{envFrom: [{secretRef: {}}]}`:                                 "envFrom[0].secretRef.name: Required",
 		`{envFrom: [{prefix: "A=", secretRef: {name: a}}]}`:            "envFrom[0].prefix: Invalid",
 
+		`{env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}]}`:            "",
+		`{env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1k}}}]}`:            "divisor: Unsupported",
+		`{env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1m}}}]}`:         "divisor: Unsupported",
+		`{env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.hugepages-2Mi, divisor: 2Mi}}}]}`: "divisor: Unsupported",
+		`{image: " i"}`: "image: Invalid value: \" i\": must not have leading or trailing whitespace",
+
 		`{restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [1]}}]}`: "",
 		`{restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [1]}}]}`:                       "restartPolicy: Required",
 		`{restartPolicy: Never, restartPolicyRules: [{action: Dance, exitCodes: {operator: In}}]}`:                "restartPolicyRules[0].action: Unsupported",
@@ -102,6 +109,7 @@ func TestValidateContainer(t *testing.T) {
 		`{resources: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}}`:                                                                "is not positive integer multiple of",
 		`{resources: {limits: {cpu: 1, hugepages-big: 3Mi}}}`:                                                                "is not positive integer multiple of",
 		`{resources: {limits: {cpu: 1, hugepages-0: 3Mi}}}`:                                                                  "is not positive integer multiple of",
+		`{resources: {limits: {cpu: 1, hugepages-1500m: 2Mi}}}`:                                                              "is not positive integer multiple of",
 		`{resources: {requests: {memory: 2Mi}, limits: {memory: 1Mi}}}`:                                                      "requests[memory]: Invalid value: \"2Mi\": must be less than or equal to memory limit of 1Mi",
 		`{resources: {claims: [{name: a}]}}`:                                                                                 "resources.claims: Forbidden",
 		`{resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]}`:                                                  "",
@@ -208,6 +216,24 @@ func TestValidateSpec(t *testing.T) {
 		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: SIGRTMIN+3}}]}`:   "",
 		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: TERM}}]}`:         "stopSignal: Invalid",
 
+		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: SIGRTMAX-14}}]}`: "",
+		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: SIGRTMAX-15}}]}`: "stopSignal: Invalid",
+		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: SIGRTMIN+03}}]}`: "stopSignal: Invalid",
+		`{os: {name: linux}, containers: [{name: c, image: i, lifecycle: {stopSignal: SIGFOO}}]}`:      "stopSignal: Invalid",
+		`{os: {name: windows}, containers: [{name: c, image: i, lifecycle: {stopSignal: CTRL_C}}]}`:    "", // the node refuses it
+
+		`{initContainers: [{name: d, image: i, ports: [{containerPort: 80, hostPort: 80}, {containerPort: 81, hostPort: 80}]}]}`:                               "spec.initContainers[0].ports[1].hostPort: Duplicate",
+		`{initContainers: [{name: d, image: i, ports: [{containerPort: 80, hostPort: 80}]}, {name: e, image: i, ports: [{containerPort: 80, hostPort: 80}]}]}`: "",
+		`{initContainers: [{name: d, image: i, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]}`:                                     "must not be set to 'RestartContainer' for non-sidecar initContainers",
+		`{initContainers: [{name: d, image: i, restartPolicy: Always, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]}`:              "",
+		`{hostNetwork: true, initContainers: [{name: d, image: i, ports: [{containerPort: 80, hostPort: 81}]}]}`:                                               "",
+		`{hostAliases: [{ip: "fe80::1%\n10.0.0.1"}]}`:                   "spec.hostAliases[0].ip: Invalid",
+		`{hostAliases: [{ip: "fe80::1%eth0"}]}`:                         "spec.hostAliases[0].ip: Invalid",
+		`{hostAliases: [{ip: "::ffff:10.0.0.1"}]}`:                      "spec.hostAliases[0].ip: Invalid",
+		`{dnsConfig: {nameservers: ["fe80::1%\nnameserver 10.0.0.1"]}}`: "spec.dnsConfig.nameservers[0]: Invalid",
+		`{overhead: {hugepages-2Mi: 2Mi}}`:                              "spec.overhead: Forbidden: HugePages require cpu or memory",
+		`{nodeSelector: {requests: release, capacity: 2e}}`:             "",
+
 		`{serviceAccountName: a, imagePullSecrets: [{name: a}, {}]}`: "",
 		`{serviceAccount: a}`:                                                "",
 		`{serviceAccountName: a/b}`:                                          "spec.serviceAccountName: Invalid",
@@ -224,12 +250,13 @@ func TestValidateSpec(t *testing.T) {
 		`{tolerations: [{key: a, tolerationSeconds: 5}]}`:       "effect must be 'NoExecute'",
 		term(`{matchExpressions: [{key: a, operator: In, values: [b]}, {key: a, operator: Gt, values: ["5"]}], matchFields: [{key: metadata.name, operator: In, values: [b]}]}`): "",
 		term(``): "nodeSelectorTerms: Required",
-		term(`{matchExpressions: [{key: a, operator: In}]}`):                    "values: Required",
-		term(`{matchExpressions: [{key: a, operator: Exists, values: [b]}]}`):   "values: Forbidden",
-		term(`{matchExpressions: [{key: a, operator: Gt, values: [b]}]}`):       "values[0]: Invalid",
-		term(`{matchExpressions: [{key: a, operator: Near}]}`):                  "operator: Invalid",
-		term(`{matchFields: [{key: metadata.uid, operator: In, values: [b]}]}`): "key: Invalid",
-		term(`{matchFields: [{key: metadata.name, operator: Exists}]}`):         "operator: Invalid",
+		term(`{matchExpressions: [{key: a, operator: In}]}`):                     "values: Required",
+		term(`{matchExpressions: [{key: a, operator: Exists, values: [b]}]}`):    "values: Forbidden",
+		term(`{matchExpressions: [{key: a, operator: Gt, values: [b]}]}`):        "values[0]: Invalid",
+		term(`{matchExpressions: [{key: a, operator: Near}]}`):                   "operator: Invalid",
+		term(`{matchFields: [{key: metadata.uid, operator: In, values: [b]}]}`):  "key: Invalid",
+		term(`{matchFields: [{key: metadata.name, operator: Exists}]}`):          "operator: Invalid",
+		term(`{matchFields: [{key: metadata.name, operator: In, values: [A]}]}`): "values[0]: Invalid",
 
 		`{resources: {requests: {cpu: 1}, limits: {cpu: 2}}}`:                                                                      "",
 		`{resources: {limits: {ephemeral-storage: 1Gi}}}`:                                                                          "spec.resources.limits[ephemeral-storage]: Invalid",
@@ -273,6 +300,8 @@ func TestAppArmorAnnotation(t *testing.T) {
 		{"localhost/a", `{securityContext: {appArmorProfile: {type: Localhost, localhostProfile: b}}}`, "must match"},
 		{"unconfined", `{securityContext: {appArmorProfile: {type: RuntimeDefault}}}`, "must match"},
 		{"strange", `{}`, "invalid AppArmor profile name"},
+		{`""`, `{}`, ""},
+		{`""`, `{securityContext: {appArmorProfile: {type: Localhost}}}`, "must match"},
 		{"unconfined", `{name: d}`, "container not found"},
 	} {
 		t.Run(tt.value+" "+tt.container, func(t *testing.T) {
@@ -284,6 +313,41 @@ func TestAppArmorAnnotation(t *testing.T) {
 			}
 			expect(t, data, tt.want)
 		})
+	}
+}
+
+// TestNamesLikeQuantities checks that labels and annotations may have the names of
+// fields with quantities.
+func TestNamesLikeQuantities(t *testing.T) {
+	for _, metadata := range []string{
+		`{labels: {capacity: medium, limits: 1e500}}`,
+		`{annotations: {requests: "2 CPUs are enough for this pod, also when every request arrives at once"}}`,
+	} {
+		data, err := yaml.Marshal(merge(t, merge(t, nil, string(plain(t, `{}`, `{}`))), `{metadata: `+metadata+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, data, "")
+	}
+}
+
+func TestPullPolicy(t *testing.T) {
+	for image, want := range map[string]v1.PullPolicy{
+		"a":                                   v1.PullAlways,
+		"a:latest":                            v1.PullAlways,
+		"a:1":                                 v1.PullIfNotPresent,
+		"example.com:5000/a":                  v1.PullAlways,
+		"a@sha256:" + strings.Repeat("0", 64): v1.PullIfNotPresent,
+		"a:latest@sha256:" + strings.Repeat("0", 64): v1.PullAlways,
+		strings.Repeat("0", 64):                      v1.PullIfNotPresent, // an ID
+		"A":                                          v1.PullIfNotPresent, // no image can have the name
+		"a::latest":                                  v1.PullIfNotPresent,
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: image}}}}
+		manifest.Default(p)
+		if got := p.Spec.Containers[0].ImagePullPolicy; got != want {
+			t.Errorf("%s: pull policy %s, want %s", image, got, want)
+		}
 	}
 }
 

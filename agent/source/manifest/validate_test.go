@@ -84,7 +84,15 @@ func TestValidate(t *testing.T) {
 
 		{"restart policy", spec(func(s *v1.PodSpec) { s.RestartPolicy = "Sometimes" }), `spec.restartPolicy: Unsupported value: "Sometimes"`},
 		{"DNS policy", spec(func(s *v1.PodSpec) { s.DNSPolicy = "X" }), "spec.dnsPolicy: Unsupported"},
-		{"negative grace period", spec(func(s *v1.PodSpec) { s.TerminationGracePeriodSeconds = ptr(int64(-1)) }), "spec.terminationGracePeriodSeconds: Invalid"},
+		{"negative grace period, which counts as 1", spec(func(s *v1.PodSpec) { s.TerminationGracePeriodSeconds = ptr(int64(-1)) }), ""},
+		{"hook that sleeps as long as a negative grace period", func(p *v1.Pod) {
+			p.Spec.TerminationGracePeriodSeconds = ptr(int64(-5))
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}}
+		}, ""},
+		{"hook that sleeps longer than a negative grace period", func(p *v1.Pod) {
+			p.Spec.TerminationGracePeriodSeconds = ptr(int64(-5))
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 2}}}
+		}, "less than terminationGracePeriodSeconds (1)"},
 		{"grace period zero", spec(func(s *v1.PodSpec) { s.TerminationGracePeriodSeconds = ptr(int64(0)) }), ""},
 		{"deadline zero", spec(func(s *v1.PodSpec) { s.ActiveDeadlineSeconds = ptr(int64(0)) }), "spec.activeDeadlineSeconds: Invalid"},
 		{"runtime class", spec(func(s *v1.PodSpec) { s.RuntimeClassName = ptr("A B") }), "spec.runtimeClassName: Invalid"},
@@ -242,7 +250,7 @@ func TestQuantities(t *testing.T) {
 		ok       bool
 	}{
 		{"64Mi", true}, {"1500m", true}, {"2E", true}, {"2Ei", true}, {"1e6", true}, {"1E6", true}, {"5e-3", true}, {"\"1e+2\"", true},
-		{"'1e-200000000'", false}, {"'1e2000000000'", false}, {"'1e9999999999999999999'", false}, {"'" + strings.Repeat("9", 100) + "'", false},
+		{"'1e-200000000'", false}, {"'1e2000000000'", false}, {"' 1e2000000000 '", false}, {"+.1e2000000000", false}, {"'1e9999999999999999999'", false}, {"'" + strings.Repeat("9", 100) + "'", false},
 	} {
 		t.Run(tt.quantity, func(t *testing.T) {
 			m := manifest.Parse([]byte(webYAML+"    resources: {limits: {memory: "+tt.quantity+"}}\n"), board)

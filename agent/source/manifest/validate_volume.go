@@ -83,6 +83,7 @@ func (c *checks) hostPath(v *v1.HostPathVolumeSource, path *field.Path) {
 	switch {
 	case v.Path == "":
 		c.add(field.Required(at, ""))
+		return
 	case !strings.HasPrefix(v.Path, "/"):
 		c.add(field.Invalid(at, v.Path, "must be an absolute path"))
 	default:

@@ -265,7 +265,12 @@ func TestForgedFields(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			forms(t, func(t *testing.T, seal *sealer) {
 				s := newSample(t, seal)
-				copy(s.data[s.starts[1]+row.at:], row.bytes)
+				field := s.data[s.starts[1]+row.at:][:len(row.bytes)]
+				if bytes.Equal(field, row.bytes) {
+					field[0]++ // the ciphertext of this run has these bytes
+				} else {
+					copy(field, row.bytes)
+				}
 				mend(s.data, s.starts[1])
 				want, warnings := s.without(1), 1
 				if row.sealed && seal == nil {
