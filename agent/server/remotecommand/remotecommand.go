@@ -1,24 +1,13 @@
-// Package remotecommand is a client of the protocol that runs a command in a
-// container, which kubectl exec uses
-// (k8s.io/cri-streaming/pkg/streaming/remotecommand in Kubernetes 1.36). It owns the
-// upgrade, the frames, the streams of a session and the result of the command. It is
-// independent of the agent: a func provides the connection.
-//
-//	        ┌ error  ◄── the result of the command: a Status
-//	SPDY ───┤ stdin  ──► data, and its end (half-close)
-//	        │ stdout, stderr ◄──
-//	        └ resize ──► the terminal's sizes, as JSON
+// Package remotecommand runs a command in a container over a connection to the agent,
+// or attaches to one, with Kubernetes' client of the protocol
+// (k8s.io/client-go/tools/remotecommand), which kubectl exec uses. It owns what a
+// command line needs in addition: the limit of a session's start, the HTTP errors with
+// their codes, the errors of the caller's streams, and the difference between a command
+// that succeeded and a session that ended without a result.
 //
 // It uses SPDY/3.1 instead of WebSocket: over WebSocket, the streaming servers of
 // today's runtimes only speak v4.channel.k8s.io, which cannot signal the end of stdin.
-// v5, which can, is translated by the kubelet, but not by agent/server/streaming. The
-// package implements the client side of SPDY itself: it opens at most five streams,
-// ignores the headers of replies, and sends its own uncompressed, so it needs neither
-// zlib nor its dictionary. docs/dev/decisions/0001-libraries.md compares it with
-// github.com/moby/spdystream.
-//
-// The protocol does not use SPDY's flow control: no server implements it. A slow
-// reader is limited by the flow control of the connection.
+// v5, which can, is translated by the kubelet, but not by agent/server/streaming.
 package remotecommand
 
 import (
@@ -27,8 +16,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/klog/v2"
 )
 
 // beginTimeout limits the start of a session: the agent waits 30 s for the runtime,
@@ -66,7 +61,7 @@ type CommandError struct {
 func (f *CommandError) Error() string { return f.Text }
 
 // Size is the size of a terminal in characters.
-type Size struct{ Width, Height uint16 }
+type Size = remotecommand.TerminalSize
 
 // Session configures one command or one attachment.
 type Session struct {
@@ -97,11 +92,10 @@ type Session struct {
 	Sizes <-chan Size
 }
 
-// Run runs the session and blocks until its end. Its memory use does not depend on the
-// amount of data. It returns the command's exit code and a nil error, also for a
-// nonzero code. If there is no exit code, the error is a *Refused or a *Failed,
-// ErrNoAnswer, ErrBroken, the cause of ctx's end, or the error of Dial, Stdin, Stdout
-// or Stderr.
+// Run runs the session and blocks until its end. It returns the command's exit code and a
+// nil error, also for a nonzero code. If there is no exit code, the error is a
+// *ResponseError or a *CommandError, ErrNoAnswer, ErrNoStatus, the cause of ctx's end, or
+// the error of Dial, Stdin, Stdout or Stderr.
 func Run(ctx context.Context, c Session) (code int, err error) {
 	closeStdin := func() {}
 	if c.Stdin != nil {
@@ -119,29 +113,31 @@ func Run(ctx context.Context, c Session) (code int, err error) {
 	if err != nil {
 		return 0, because(ctx, err)
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer func() {
-		if stop() {
-			conn.Close()
-		}
-	}()
-	in, err := requestUpgrade(conn, &c)
-	if err != nil {
-		return 0, because(ctx, err)
-	}
-	s := newSession(conn, in, &c, cancel)
-	s.closeStdin = closeStdin
-	s.onStart = func() {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	onStart := func() {
 		late.Stop()
 		if c.OnStart != nil {
 			c.OnStart()
 		}
 	}
-	err = s.run(ctx)                         // never nil
-	if status := s.status(); status != nil { // takes precedence over later errors
-		return status.code, status.err
+	u, err := newUpgrader(conn, &c, onStart, cancel)
+	if err != nil {
+		conn.Close()
+		return 0, err
 	}
-	return 0, because(ctx, err)
+	to := url.URL{Scheme: "http", Host: "node", Path: c.Path, RawQuery: query(&c)}
+	executor, err := remotecommand.NewSPDYExecutorForProtocols(u, spdy.NewUpgraderForStreaming(u), http.MethodPost, &to, protocols...)
+	if err != nil {
+		conn.Close()
+		return 0, err
+	}
+	options, release := localStreams(ctx, &c, cancel)
+	err = executor.StreamWithContext(klog.NewContext(ctx, klog.Logger{}), options)
+	code, err = u.outcome(ctx, err)
+	conn.Close()
+	closeStdin()
+	release()
+	return code, err
 }
 
 // because returns the cause of a connection's error: the cause of ctx's end, which

@@ -1,9 +1,11 @@
 package remotecommand
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,7 +63,7 @@ func TestRun(t *testing.T) {
 	if asked.URL.Path != "/exec/ns/pod/main" || asked.URL.RawQuery != want || asked.Method != "POST" {
 		t.Errorf("asked %s %s, want the query %s", asked.Method, asked.URL, want)
 	}
-	if diff := cmp.Diff(protocols, asked.Header[headerProtocol]); diff != "" {
+	if diff := cmp.Diff(protocols, asked.Header["X-Stream-Protocol-Version"]); diff != "" {
 		t.Errorf("protocols (-want +got):\n%s", diff)
 	}
 }
@@ -78,31 +81,30 @@ func TestEnds(t *testing.T) {
 		"streams end, connection stays": {script: func(f *fake) {
 			f.data("stdout", "", true)
 			f.data("error", exit42, true)
-			_, _ = io.Copy(io.Discard, f.in)
+			f.wait()
 		}, code: 42},
 		"status in pieces": {script: func(f *fake) { f.data("error", exit42[:20], false); f.end(exit42[20:]) }, code: 42},
 		"connection ends":  {script: func(f *fake) { f.data("error", exit42, false) }, code: 42},
 		"unknown frames": {script: func(f *fake) {
-			f.control(4, 1, "settings")
-			f.control(9, 5, "window")
-			f.control(77, 5, strings.Repeat("later ", 10000))
-			f.say(dataFrame(make([]byte, 100), 99, true)) // no such stream
+			f.say([]byte{0x80, 3, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0})             // settings without entries
+			f.say([]byte{0x80, 3, 0, 9, 0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 1}) // window update
+			f.say([]byte{0, 0, 0, 99, 1, 0, 0, 4, 'd', 'a', 't', 'a'})       // no such stream
 			f.end(exit42)
 		}, code: 42},
 		"cannot run": {script: func(f *fake) {
 			f.end(`{"status":"Failure","reason":"InternalError","message":"no such file","code":500}`)
 		}, text: "no such file"},
-		"failure without words": {script: func(f *fake) { f.end(`{"status":"Failure","reason":"Odd"}`) }, text: `"Odd" and without exit code`},
+		"failure without words": {script: func(f *fake) { f.end(`{"status":"Failure","reason":"Odd"}`) }, text: "without a message"},
 		"code that is none":     {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "4x", 1)) }, text: `"4x"`},
-		"code 0 that failed":    {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "0", 1)) }, text: `"0"`},
+		"code 0 that failed":    {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "0", 1)) }, text: "exit code 0"},
 		"code beyond":           {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "256", 1)) }, text: `"256"`},
 		"no status":             {script: func(f *fake) { f.end("") }, is: ErrNoStatus},
-		"another status":        {script: func(f *fake) { f.end(`{"status":"Perhaps"}`) }, is: ErrNoStatus},
-		"text for a status":     {script: func(f *fake) { f.end("v1 says this") }, is: ErrNoStatus},
-		"half a status":         {script: func(f *fake) { f.end(exit42[:50]) }, is: ErrNoStatus},
+		"another status":        {script: func(f *fake) { f.end(`{"status":"Perhaps"}`) }, text: "error stream protocol error"},
+		"text for a status":     {script: func(f *fake) { f.end("v1 says this") }, text: "error stream protocol error"},
+		"half a status":         {script: func(f *fake) { f.end(exit42[:50]) }, text: "error stream protocol error"},
 		"endless status": {script: func(f *fake) {
 			f.data("error", strings.Repeat(" ", maxStatus+1), false)
-			_, _ = io.Copy(io.Discard, f.in)
+			f.wait()
 		}, is: errLongStatus},
 		"vanishes":          {script: func(*fake) {}, is: ErrNoStatus},
 		"vanishes in data":  {script: func(f *fake) { f.say([]byte{0, 0, 0, 3, 0, 0, 0, 9, 'a'}) }, is: ErrNoStatus},
@@ -110,9 +112,9 @@ func TestEnds(t *testing.T) {
 		"vanishes in a head": {script: func(f *fake) {
 			f.say([]byte{0x80, 3, 0})
 		}, is: ErrNoStatus},
-		"short control frame": {script: func(f *fake) { f.say([]byte{0x80, 3, 0, 6, 0, 0, 0, 2, 0, 0}) }, text: "type 6 with 2 bytes"},
-		"another version":     {script: func(f *fake) { f.say([]byte{0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 2}) }, is: errVersion},
-		"HTTP again":          {script: func(f *fake) { f.say([]byte("\xffHTTP/1.1 500 no")) }, is: errVersion},
+		"short control frame": {script: func(f *fake) { f.say([]byte{0x80, 3, 0, 6, 0, 0, 0, 2, 0, 0}) }, is: ErrNoStatus},
+		"another version":     {script: func(f *fake) { f.say([]byte{0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 2}) }, is: ErrNoStatus},
+		"HTTP again":          {script: func(f *fake) { f.say([]byte("\xffHTTP/1.1 500 no")) }, is: ErrNoStatus},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dial := serve(t, func(f *fake) { f.begin(); tt.script(f) })
@@ -147,8 +149,7 @@ func TestNoSession(t *testing.T) {
 		"old protocol":         {answer(fmt.Sprintf(upgradeTo, "channel.k8s.io")), 101, `"channel.k8s.io"`},
 		"garbage":              {answer("SSH-2.0-x\r\n\r\n"), 0, "malformed HTTP"},
 		"silence":              {func(*fake) {}, 0, "EOF"},
-		"endless head":         {answer("HTTP/1.1 101 x\r\nA: " + strings.Repeat("a", 2*maxHead)), 0, "EOF"},
-		"a stream is refused":  {func(f *fake) { f.say(fmt.Appendf(nil, upgradeTo, "v5.channel.k8s.io")); f.open(); f.reset("error") }, 0, "runtime rejected stream error"},
+		"a stream is refused":  {func(f *fake) { f.resets["error"] = true; f.begin() }, 0, "runtime rejected stream error"},
 		"vanishes after words": {answer(fmt.Sprintf(upgradeTo, "v5.channel.k8s.io")), 0, ErrNoStatus.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,8 +221,8 @@ func TestInputThatEndsWithItsLastBytes(t *testing.T) {
 
 func TestTerminal(t *testing.T) {
 	sizes := make(chan Size, 2)
-	sizes <- Size{80, 25}
-	sizes <- Size{132, 50}
+	sizes <- Size{Width: 80, Height: 25}
+	sizes <- Size{Width: 132, Height: 50}
 	close(sizes)
 	var got []string
 	dial := serve(t, func(f *fake) {
@@ -229,13 +230,8 @@ func TestTerminal(t *testing.T) {
 		if f.request.URL.Query().Get("error") != "" {
 			t.Error("a terminal's errors are asked for apart")
 		}
-		for len(got) < 2 {
-			_, head, payload := f.read()
-			if head[3] != byte(f.ids["resize"]) {
-				t.Errorf("frame %x", head)
-				return
-			}
-			got = append(got, string(payload))
+		for lines := bufio.NewScanner(f.streams["resize"]); len(got) < 2 && lines.Scan(); {
+			got = append(got, lines.Text())
 		}
 		f.data("stdout", "screen", true)
 		f.end(exit42)
@@ -250,46 +246,16 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestNothingBeforeTheReply: the client sends no data before the server has accepted
-// the streams, because the server would lose it.
-func TestNothingBeforeTheReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dial := pipe(t, func(f *fake) {
-			f.say(fmt.Appendf(nil, upgradeTo, "v4.channel.k8s.io"))
-			for range 3 {
-				f.open()
-			}
-			f.control(frameSynReply, f.ids["error"], "")
-			f.control(frameSynReply, f.ids["stdin"], "")
-			if err := f.conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-				t.Error(err)
-			}
-			if b, err := f.in.ReadByte(); err == nil {
-				t.Errorf("the client sends %x before all streams are taken", b)
-			}
-			if err := f.conn.SetReadDeadline(time.Time{}); err != nil {
-				t.Error(err)
-			}
-			f.control(frameSynReply, f.ids["stdout"], "")
-			if _, _, payload := f.read(); string(payload) != "early" {
-				t.Errorf("the input is %q", payload)
-			}
-			f.end(success)
-		})
-		if code, err := Run(t.Context(), Session{Dial: dial, Stdin: typing("early"), Stdout: io.Discard}); code != 0 || err != nil {
-			t.Errorf("%d, %v", code, err)
-		}
-	})
-}
-
 // TestPing: pings of the server get a reply, its replies do not.
 func TestPing(t *testing.T) {
 	dial := serve(t, func(f *fake) {
+		pongs := &pongReader{Reader: f.conn, got: make(chan uint32, 9)}
+		f.in.Reset(pongs)
 		f.begin()
-		f.control(framePing, 3, "")
-		f.control(framePing, 4, "")
-		if kind, _, payload := f.read(); kind != framePing || !bytes.Equal(payload, []byte{0, 0, 0, 4}) {
-			t.Errorf("frame %d with %x", kind, payload)
+		f.say([]byte{0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 3})
+		f.say([]byte{0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 4})
+		if id := <-pongs.got; id != 4 {
+			t.Errorf("reply to %d", id)
 		}
 		f.end(success)
 	})
@@ -298,9 +264,23 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestMuchOutput: one buffer is sufficient for frames of any size.
+// pongReader reports the IDs of pings that are read alone.
+type pongReader struct {
+	io.Reader
+	got chan uint32
+}
+
+func (p *pongReader) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if n == 12 && b[3] == 6 {
+		p.got <- binary.BigEndian.Uint32(b[8:])
+	}
+	return n, err
+}
+
+// TestMuchOutput: frames may have any size.
 func TestMuchOutput(t *testing.T) {
-	sizes := []int{1, bufferSize - 1, bufferSize, bufferSize + 1, 3*bufferSize + 7, 1<<24 - 1}
+	sizes := []int{1, 16<<10 - 1, 16 << 10, 16<<10 + 1, 48<<10 + 7, 1<<24 - 1}
 	want := sha256.New()
 	dial := serve(t, func(f *fake) {
 		f.begin()
@@ -335,6 +315,10 @@ func TestContextEnds(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			dial := serve(t, func(f *fake) {
 				script(f, func() { cancel(why) })
+				if f.session != nil {
+					f.wait()
+					return
+				}
 				_, _ = io.Copy(io.Discard, f.in) // until the client closes
 			})
 			in := typing("")
@@ -362,8 +346,10 @@ func TestOwnStreamsFail(t *testing.T) {
 			c.Dial = serve(t, func(f *fake) {
 				f.begin()
 				f.data("stdout", "x", false)
-				f.data("stderr", "x", false)
-				_, _ = io.Copy(io.Discard, f.in)
+				if c.errors() {
+					f.data("stderr", "x", false)
+				}
+				f.wait()
 			})
 			if _, err := Run(t.Context(), c); !errors.Is(err, why) {
 				t.Errorf("%v, want %v", err, why)
@@ -372,26 +358,55 @@ func TestOwnStreamsFail(t *testing.T) {
 	}
 }
 
+// TestLostOutput: a command whose output could not be written did not succeed, even if
+// its status has arrived.
+func TestLostOutput(t *testing.T) {
+	why := errors.New("disk is full")
+	for range 50 {
+		dial := serve(t, func(f *fake) { f.begin(); f.data("stdout", "x", false); f.end(success) })
+		if _, err := Run(t.Context(), Session{Dial: dial, Stdout: failing{why}}); !errors.Is(err, why) {
+			t.Fatalf("%v, want %v", err, why)
+		}
+	}
+}
+
 // TestInputWhileNobodyReads: a server that has stopped reading blocks the input, but not
 // the session.
 func TestInputWhileNobodyReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dial := pipe(t, func(f *fake) {
-			f.begin()
-			synctest.Wait() // the input waits to be read
-			for range 2 * maxPongs {
-				f.control(framePing, 2, "")
-				f.data("stdout", "x", false)
-			}
-			f.data("error", exit42, true)
-			f.data("stdout", "", true)
-		})
-		var out bytes.Buffer
-		code, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(rand.NewChaCha8([32]byte{})), Stdout: &out})
-		if code != 42 || err != nil || out.String() != strings.Repeat("x", 2*maxPongs) {
-			t.Errorf("%d, %v, %q", code, err, out.String())
+	input := &stalling{waits: make(chan struct{})}
+	ended := make(chan struct{})
+	dial := serve(t, func(f *fake) {
+		f.begin()
+		<-input.waits
+		for range 8 {
+			f.data("stdout", "x", false)
 		}
+		f.data("error", exit42, true)
+		f.data("stdout", "", true)
+		<-ended
+		_ = f.session.Close() // it no longer reads, and does not notice the end
 	})
+	var out bytes.Buffer
+	code, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(input), Stdout: &out})
+	close(ended)
+	if code != 42 || err != nil || out.String() != strings.Repeat("x", 8) {
+		t.Errorf("%d, %v, %q", code, err, out.String())
+	}
+}
+
+// stalling is an endless input. It closes waits when nothing was read for a while.
+type stalling struct {
+	waits chan struct{}
+	once  sync.Once
+	last  *time.Timer
+}
+
+func (s *stalling) Read(b []byte) (int, error) {
+	if s.last == nil {
+		s.last = time.AfterFunc(300*time.Millisecond, func() { s.once.Do(func() { close(s.waits) }) })
+	}
+	s.last.Reset(300 * time.Millisecond)
+	return len(b), nil
 }
 
 func TestNoAnswer(t *testing.T) {
@@ -430,46 +445,24 @@ func (c *count) Write(b []byte) (int, error) { c.n += len(b); return len(b), nil
 // than the server has sent.
 func FuzzAnswer(f *testing.F) {
 	good := fmt.Sprintf(upgradeTo, "v4.channel.k8s.io")
-	rest := &bytes.Buffer{}
-	for id := uint32(1); id < 9; id += 2 {
-		rest.Write(append(controlFrame(nil, frameSynReply, 4), 0, 0, 0, byte(id)))
-	}
-	rest.Write(dataFrame(append(make([]byte, frameHead), "out"...), 5, false))
-	rest.Write(dataFrame(append(make([]byte, frameHead), exit42...), 1, true))
-	rest.Write(pong(2))
-	rest.Write(controlFrame(nil, frameGoAway, 0))
-	f.Add([]byte(good + rest.String()))
 	f.Add([]byte(good + "\x00\x00\x00\x05\x01\xff\xff\xffabc"))
 	f.Add([]byte(good + "\x80\x03\x00\x03\x00\x00\x00\x08\x00\x00\x00\x05\x00\x00\x00\x01"))
 	f.Add([]byte("HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		var out, errs count
-		dial := func(context.Context) (net.Conn, error) { return scripted{Reader: bytes.NewReader(said)}, nil }
-		code, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(strings.NewReader("in")), Stdout: &out, Stderr: &errs})
-		if code < 0 || code > 255 || code != 0 && err != nil {
-			t.Errorf("code %d, %v", code, err)
-		}
-		if err != nil && err.Error() == "" {
-			t.Error("an error without words")
-		}
-		if out.n+errs.n > len(said) {
-			t.Errorf("%d and %d bytes of %d", out.n, errs.n, len(said))
-		}
+		synctest.Test(t, func(t *testing.T) { // also fails if a goroutine is left
+			var out, errs count
+			dial := func(context.Context) (net.Conn, error) { return scripted{Reader: bytes.NewReader(said)}, nil }
+			code, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(strings.NewReader("in")), Stdout: &out, Stderr: &errs})
+			if code < 0 || code > 255 || code != 0 && err != nil {
+				t.Errorf("code %d, %v", code, err)
+			}
+			if err != nil && err.Error() == "" {
+				t.Error("an error without words")
+			}
+			if out.n+errs.n > len(said) {
+				t.Errorf("%d and %d bytes of %d", out.n, errs.n, len(said))
+			}
+			time.Sleep(beginTimeout) // the client's own waits end
+		})
 	})
-}
-
-// BenchmarkOutput measures the cost of 16 MiB of output.
-func BenchmarkOutput(b *testing.B) {
-	frame := string(dataFrame(make([]byte, frameHead+32<<10), 3, false))
-	said := fmt.Sprintf(upgradeTo, "v4.channel.k8s.io") + strings.Repeat(frame, 512) +
-		string(dataFrame(append(make([]byte, frameHead), exit42...), 1, true))
-	text := []byte(said)
-	b.SetBytes(16 << 20)
-	b.ReportAllocs()
-	for b.Loop() {
-		dial := func(context.Context) (net.Conn, error) { return scripted{Reader: bytes.NewReader(text)}, nil }
-		if code, err := Run(b.Context(), Session{Dial: dial, Stdout: &count{}}); code != 42 || err != nil {
-			b.Fatal(code, err)
-		}
-	}
 }

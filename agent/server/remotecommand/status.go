@@ -1,75 +1,61 @@
 package remotecommand
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
+	"context"
 	"errors"
-	"fmt"
-	"strconv"
+	"sync/atomic"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilexec "k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // maxStatus limits the bytes of the command's status.
 const maxStatus = 64 << 10
 
-// Reason and cause type of an exit code in a status (constants.go of
-// k8s.io/cri-streaming/pkg/streaming/remotecommand).
-const (
-	reasonExitCode    = "NonZeroExitCode"
-	causeTypeExitCode = "ExitCode"
-)
-
-// statusBuffer receives the data of the stream error.
-type statusBuffer struct{ bytes.Buffer }
-
 var errLongStatus = errors.New("command status from server is too long")
 
-func (r *statusBuffer) Write(b []byte) (int, error) {
-	if r.Len()+len(b) > maxStatus {
+// status is the number of bytes of the command's status. The client of Kubernetes takes a
+// session without a status for success.
+type status struct{ bytes atomic.Int64 }
+
+// statusStream is the stream of the command's status.
+type statusStream struct {
+	httpstream.Stream
+	status *status
+	fail   context.CancelCauseFunc
+}
+
+// Read implements io.Reader.
+func (s *statusStream) Read(b []byte) (int, error) {
+	n, err := s.Stream.Read(b)
+	if s.status.bytes.Add(int64(n)) > maxStatus {
+		s.fail(errLongStatus)
 		return 0, errLongStatus
 	}
-	return r.Buffer.Write(b)
+	return n, err
 }
 
-// outcome is the result of a command.
-type outcome struct {
-	code int
-	err  error
-}
-
-// status returns the result of the command; nil if the server has sent none, or an
-// incomplete one.
-func (s *session) status() *outcome {
-	var status metav1.Status
-	if json.Unmarshal(s.statusText.Bytes(), &status) != nil {
-		return nil
+// outcome returns the result of a session whose client has returned err.
+func (u *upgrader) outcome(ctx context.Context, err error) (code int, _ error) {
+	if local := (*localError)(nil); errors.As(context.Cause(ctx), &local) {
+		return 0, local
 	}
-	return outcomeOf(&status)
-}
-
-func outcomeOf(status *metav1.Status) *outcome {
-	switch status.Status {
-	case metav1.StatusSuccess:
-		return &outcome{}
-	case metav1.StatusFailure:
-	default:
-		return nil
+	if exit := (utilexec.CodeExitError{}); errors.As(err, &exit) && exit.Code != 0 {
+		return exit.Code, nil
 	}
-	if status.Reason == reasonExitCode && status.Details != nil {
-		for _, cause := range status.Details.Causes {
-			if cause.Type != causeTypeExitCode {
-				continue
-			}
-			code, err := strconv.ParseUint(cause.Message, 10, 8)
-			if err != nil || code == 0 {
-				return &outcome{err: &CommandError{Text: fmt.Sprintf("command ended with invalid exit code %.20q", cause.Message)}}
-			}
-			return &outcome{code: int(code)}
-		}
+	received := u.status.bytes.Load() > 0
+	switch {
+	case err == nil && received:
+		return 0, nil
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case u.refused != nil:
+		return 0, u.refused
+	case err == nil:
+		return 0, ErrNoStatus
+	case received:
+		return 0, &CommandError{Text: cmp.Or(err.Error(), "command failed without a message")}
 	}
-	if status.Message == "" {
-		return &outcome{err: &CommandError{Text: fmt.Sprintf("command ended with reason %.80q and without exit code", status.Reason)}}
-	}
-	return &outcome{err: &CommandError{Text: status.Message}}
+	return 0, err
 }

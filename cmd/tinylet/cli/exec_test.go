@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,88 +17,59 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// shell is the server side of a session: the SPDY/3 frames of Kubernetes' streaming
-// server.
+// shell is the server side of a session, with Kubernetes' implementation of the
+// protocol.
 type shell struct {
-	io.ReadWriter
-	asked *http.Request
-	ids   map[string]uint32
+	asked   *http.Request
+	session httpstream.Connection
+	streams map[string]httpstream.Stream
 }
 
 // sessions serves sessions with script.
 func sessions(script func(*shell)) func(*local.Config) {
 	return func(c *local.Config) {
 		c.Streaming = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			conn, buffered, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
+			w.Header().Set(httpstream.HeaderProtocolVersion, "v4.channel.k8s.io")
+			sh := &shell{asked: r, streams: make(map[string]httpstream.Stream)}
+			opened := make(chan httpstream.Stream, 5)
+			sh.session = spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+				opened <- s
+				return nil
+			})
+			if sh.session == nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				sh := &shell{struct {
-					io.Reader
-					io.Writer
-				}{buffered, conn}, r, map[string]uint32{}}
-				fmt.Fprint(sh, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n")
-				sh.begin()
-				script(sh)
-				_, _ = io.Copy(io.Discard, sh) // until the client has read all
-			}()
+			missing := 1
+			for _, parameter := range []string{"input", "output", "error", "tty"} {
+				if r.URL.Query().Get(parameter) == "1" {
+					missing++
+				}
+			}
+			for range missing {
+				s := <-opened
+				sh.streams[s.Headers().Get("streamtype")] = s
+			}
+			script(sh)
+			<-sh.session.CloseChan() // until the client has read all
+			_ = sh.session.Close()
 		})
 	}
 }
 
-func (sh *shell) begin() {
-	for parameter, name := range map[string]string{"": "error", "input": "stdin", "output": "stdout", "error": "stderr", "tty": "resize"} {
-		if parameter == "" || sh.asked.URL.Query().Get(parameter) == "1" {
-			sh.ids[name] = 0
-		}
-	}
-	for range sh.ids {
-		_, payload := sh.read()
-		for name := range sh.ids {
-			if len(payload) > 4 && bytes.Contains(payload, []byte(name)) {
-				sh.ids[name] = binary.BigEndian.Uint32(payload)
-			}
-		}
-	}
-	for _, id := range sh.ids {
-		_, _ = sh.Write(binary.BigEndian.AppendUint32([]byte{0x80, 3, 0, 2, 0, 0, 0, 4}, id))
-	}
-}
-
-// read reads a frame. Its header is zero if the client has closed the connection.
-func (sh *shell) read() (head [8]byte, payload []byte) {
-	if _, err := io.ReadFull(sh, head[:]); err != nil {
-		return [8]byte{}, nil
-	}
-	payload = make([]byte, binary.BigEndian.Uint32(head[4:])&0xffffff)
-	_, _ = io.ReadFull(sh, payload)
-	return head, payload
-}
-
 // input returns the next data of a stream; false means its end.
 func (sh *shell) input(stream string) (string, bool) {
-	for {
-		head, payload := sh.read()
-		if head == [8]byte{} || binary.BigEndian.Uint32(head[:]) == sh.ids[stream] {
-			return string(payload), head[4] == 0 && head[3] != 0
-		}
-	}
+	b := make([]byte, 32<<10)
+	n, err := sh.streams[stream].Read(b)
+	return string(b[:n]), err == nil
 }
 
-func (sh *shell) say(stream, text string) { sh.send(stream, text, 0) }
-
-func (sh *shell) send(stream, text string, flags uint32) {
-	b := binary.BigEndian.AppendUint32(nil, sh.ids[stream])
-	b = binary.BigEndian.AppendUint32(b, flags<<24|uint32(len(text)))
-	_, _ = sh.Write(append(b, text...))
-}
+func (sh *shell) say(stream, text string) { _, _ = io.WriteString(sh.streams[stream], text) }
 
 func (sh *shell) exit(code int) {
 	status := `{"status":"Success"}`
@@ -110,12 +80,12 @@ func (sh *shell) exit(code int) {
 }
 
 func (sh *shell) fail(status string) {
-	for name := range sh.ids {
-		if name != "error" {
-			sh.send(name, "", 1)
-		}
+	if status != "" {
+		sh.say("error", status)
 	}
-	sh.send("error", status, 1)
+	for _, s := range sh.streams {
+		_ = s.Close()
+	}
 }
 
 // execIn runs exec with standard input and also returns the exit code.
@@ -332,7 +302,7 @@ func TestExecOnATerminal(t *testing.T) {
 			t.Error(err)
 		}
 		second, _ := sh.input("resize")
-		sh.say("stdout", fmt.Sprintf("%s %q %s", first, key, second))
+		sh.say("stdout", fmt.Sprintf("%s %q %s", strings.TrimSpace(first), key, strings.TrimSpace(second)))
 		sh.exit(2)
 	}))
 	out, _, code, err := n.execIn(t.Context(), program, "crash", "-it", "--", "sh")
@@ -351,7 +321,7 @@ func TestTerminalIsRestored(t *testing.T) {
 		"signal":   func(_ *shell, cancel func()) { cancel() },
 		"hang-up":  func(*shell, func()) { _ = syscall.Kill(os.Getpid(), syscall.SIGHUP) },
 		"quit":     func(*shell, func()) { _ = syscall.Kill(os.Getpid(), syscall.SIGQUIT) },
-		"vanishes": func(sh *shell, _ func()) { sh.send("error", "", 1); sh.send("stdout", "", 1) },
+		"vanishes": func(sh *shell, _ func()) { _ = sh.session.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			person, program := pty(t)

@@ -2,13 +2,14 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -106,28 +107,23 @@ func (t *table) add(cells ...string) {
 }
 
 func (t *table) write(to io.Writer) error {
-	var widths []int
+	columns := 0
 	for _, row := range t.rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+		columns = max(columns, len(row))
 	}
-	w := bufio.NewWriter(to)
+	var text bytes.Buffer
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range t.rows {
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString(cell)
-			if i < len(row)-1 {
-				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-			}
-		}
-		w.WriteString(strings.TrimRight(line.String(), " "))
-		w.WriteByte('\n')
+		// A row with fewer cells would end the columns of the rows before it.
+		_, _ = io.WriteString(w, strings.Join(row, "\t")+strings.Repeat("\t", columns-len(row))+"\n") // to a buffer
 	}
-	return w.Flush() // returns the first write error
+	_ = w.Flush()
+	out := bufio.NewWriter(to)
+	for line := range strings.Lines(text.String()) {
+		out.WriteString(strings.TrimRight(line, " \n"))
+		out.WriteByte('\n')
+	}
+	return out.Flush() // returns the first write error
 }
 
 // clockUnset is earlier than any correct time. Earlier times were taken before the

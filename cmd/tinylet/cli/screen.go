@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // screen draws on a terminal and reads single keys from it. open switches to the
@@ -32,10 +33,8 @@ func newScreen(in io.Reader, out io.Writer) *screen {
 	if s.out, ok = out.(*os.File); !ok {
 		return nil
 	}
-	for _, f := range []*os.File{s.in, s.out} {
-		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
-			return nil
-		}
+	if !isTerminal(s.in) || !isTerminal(s.out) {
+		return nil
 	}
 	return s
 }
@@ -91,15 +90,15 @@ func (s *screen) closePipe() {
 
 // draw displays the output of write, cut to the size of the terminal.
 func (s *screen) draw(write func(io.Writer) error) error {
-	rows, columns := 24, 80
-	if size, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 0 && size.Col > 0 {
-		rows, columns = int(size.Row), int(size.Col)
+	columns, rows, err := term.GetSize(int(s.out.Fd()))
+	if err != nil || rows == 0 || columns == 0 {
+		columns, rows = 80, 24
 	}
 	var text bytes.Buffer
 	if err := write(&text); err != nil {
 		return err
 	}
-	_, err := io.WriteString(s.out, frame(text.String(), rows, columns))
+	_, err = io.WriteString(s.out, frame(text.String(), rows, columns))
 	return err
 }
 

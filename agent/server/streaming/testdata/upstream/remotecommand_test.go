@@ -52,7 +52,7 @@ func TestOwnClientExitCodeAndStreamsApart(t *testing.T) {
 
 func TestOwnClientFailure(t *testing.T) {
 	_, err := execute(t, board(t), "broken", remotecommand.Session{Stdout: io.Discard})
-	if f := (*remotecommand.Failed)(nil); !errors.As(err, &f) || !strings.Contains(f.Text, "no such program") {
+	if f := (*remotecommand.CommandError)(nil); !errors.As(err, &f) || !strings.Contains(f.Text, "no such program") {
 		t.Errorf("%v", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestOwnClientFailure(t *testing.T) {
 func TestOwnClientIsRefused(t *testing.T) {
 	c := remotecommand.Session{Dial: board(t), Path: "/exec/ns/pod/main", Stdout: io.Discard}
 	_, err := remotecommand.Run(t.Context(), c)
-	if r := (*remotecommand.Refused)(nil); !errors.As(err, &r) || r.Code != http.StatusBadRequest || !strings.Contains(r.Text, "no command") {
+	if r := (*remotecommand.ResponseError)(nil); !errors.As(err, &r) || r.Code != http.StatusBadRequest || !strings.Contains(r.Text, "no command") {
 		t.Errorf("no command: %v", err)
 	}
 }
