@@ -63,13 +63,13 @@ func (a *arguments) set(name, value string) (known bool, err error) {
 	case "K8S_POD_INFRA_CONTAINER_ID":
 	case "IP":
 		d := &decoder{}
-		if ip := d.containerAddress(&location{key: []byte(name)}, value); ip.IsValid() {
+		if ip := d.containerAddress(&location{key: name}, value); ip.IsValid() {
 			a.ips = []netip.Addr{ip}
 		}
 		err = d.detailsErr()
 	case "MAC":
 		d := &decoder{}
-		a.mac = d.mac(&location{key: []byte(name)}, value)
+		a.mac = d.mac(&location{key: name}, value)
 		err = d.detailsErr()
 	default:
 		return false, nil

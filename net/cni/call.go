@@ -54,7 +54,7 @@ func (c Call) run(parse func([]byte) (*request, error), execute func(*invocation
 	}
 	out, err := execute(i)
 	if err != nil {
-		out, exit = appendError(nil, i.errorVersion(), err), 1
+		out, exit = encodeError(i.errorVersion(), err), 1
 	}
 	if _, err := c.Stdout.Write(out); err != nil {
 		return 1

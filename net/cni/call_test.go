@@ -118,9 +118,9 @@ func TestErrorCodes(t *testing.T) {
 
 		"empty":              {"COMMAND=ADD", ``, CodeDecodingFailure, `"" is not an object`},
 		"a list":             {"COMMAND=ADD", `[]`, CodeDecodingFailure, `"[]" is not an object`},
-		"cut short":          {"COMMAND=ADD", validConfig, CodeDecodingFailure, `expected a comma or the end of the object`},
-		"more behind":        {"COMMAND=ADD", validConfig + "}}", CodeDecodingFailure, `data after the end of the configuration`},
-		"deep":               {"COMMAND=ADD", `{"x":` + strings.Repeat("[", 1<<16), CodeDecodingFailure, `nested too deeply`},
+		"cut short":          {"COMMAND=ADD", validConfig, CodeDecodingFailure, `unexpected end of JSON input`},
+		"more behind":        {"COMMAND=ADD", validConfig + "}}", CodeDecodingFailure, `invalid character '}' after top-level value`},
+		"deep":               {"COMMAND=ADD", `{"x":` + strings.Repeat("[", 1<<16), CodeDecodingFailure, `exceeded max depth`},
 		"a name of a number": {"COMMAND=ADD", `{"name":7}`, CodeDecodingFailure, `name: "7" is not a string`},
 		"a boolean in text":  {"COMMAND=ADD", validConfig + `,"hairpin":"true"}`, CodeDecodingFailure, `hairpin: "\"true\"" is not a boolean: write true or false`},
 		"a number in text":   {"COMMAND=ADD", validConfig + `,"mtu":"1500"}`, CodeDecodingFailure, `mtu: "\"1500\"" is not a number`},

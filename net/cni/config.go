@@ -80,7 +80,7 @@ func Default() Config {
 
 // readField reads a field of the plugin's configuration. It ignores unknown fields.
 func (c *Config) readField(d *decoder, at *location, value []byte) {
-	switch string(at.key) {
+	switch at.key {
 	case "cniVersion":
 		c.CNIVersion = d.str(at, value)
 	case "name":
@@ -186,7 +186,7 @@ func (c *Config) addKept(d *decoder, at *location, value []byte) {
 
 func readRange(d *decoder, at *location, value []byte) (r Range) {
 	d.object(at, value, func(at *location, value []byte) {
-		switch string(at.key) {
+		switch at.key {
 		case "subnet":
 			r.Subnet = d.subnet(at, value)
 		case "gateway":

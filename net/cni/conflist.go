@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"bytes"
 	"errors"
 	"strconv"
 )
@@ -85,7 +86,10 @@ func appendRanges(out []byte, ranges []Range) []byte {
 	for i, r := range ranges {
 		out = append(appendSeparator(out, i), `{"subnet": "`...)
 		out = append(r.Subnet.AppendTo(out), '"')
-		out = append(appendAddress(out, `, "gateway": "`, r.Gateway), '}')
+		if r.Gateway.IsValid() {
+			out = append(r.Gateway.AppendTo(append(out, `, "gateway": "`...)), '"')
+		}
+		out = append(out, '}')
 	}
 	return out
 }
@@ -95,6 +99,11 @@ func appendSeparator(out []byte, i int) []byte {
 		return out
 	}
 	return append(out, ", "...)
+}
+
+// appendString appends a JSON string.
+func appendString(out []byte, text string) []byte {
+	return append(out, bytes.TrimSpace(encode(text))...)
 }
 
 func appendBool(out []byte, key string, value bool) []byte {
@@ -110,7 +119,7 @@ func ParseConflist(data []byte) (Config, error) {
 	c := Default()
 	var plugins [][]byte
 	d.document(data, func(at *location, value []byte) {
-		switch key := string(at.key); {
+		switch key := at.key; {
 		case isNull(value):
 		case key == "plugins":
 			plugins = nil
@@ -152,9 +161,9 @@ func (c *Config) raiseVersion(version string) {
 // readPlugin reads the fields of a plugin, and reports whether its type is tinylet-cni.
 func (c *Config) readPlugin(d *decoder, value []byte) bool {
 	c.Type = ""
-	at := &location{parent: &location{key: []byte("plugins")}}
+	at := &location{parent: &location{key: "plugins"}, inArray: true}
 	d.object(at, value, func(at *location, value []byte) {
-		switch string(at.key) {
+		switch at.key {
 		case "name", "cniVersion", "disableCheck": // those of the list take precedence
 		default:
 			c.readField(d, at, value)

@@ -1,6 +1,8 @@
 package cni
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -17,21 +19,22 @@ type decoder struct {
 // location is the location of a value in a document: the key of an object or the index of
 // an array. parent is the location of that object or array, nil for the document.
 type location struct {
-	parent *location
-	key    []byte // nil in an array
-	index  int
+	parent  *location
+	key     string
+	inArray bool // index is used instead of key
+	index   int
 }
 
 func (p *location) String() string {
 	switch {
 	case p == nil:
 		return ""
-	case p.key == nil:
+	case p.inArray:
 		return p.parent.String() + "[" + strconv.Itoa(p.index) + "]"
 	case p.parent == nil:
-		return string(p.key)
+		return p.key
 	}
-	return p.parent.String() + "." + string(p.key)
+	return p.parent.String() + "." + p.key
 }
 
 // fail records an error, unless there was one before.
@@ -78,26 +81,37 @@ func (d *decoder) typeError(at *location, value []byte, want string) {
 // document calls each with the members of a document that is one object, up to the first
 // syntax error.
 func (d *decoder) document(data []byte, each func(at *location, value []byte)) {
-	i := skipSpace(data, 0)
-	if !hasByte(data, i, '{') {
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \n\t\r"), []byte("{")) {
 		d.fail(nil, CodeDecodingFailure, "%s is not an object: is the network configuration on standard input?", quoteShort(string(data)))
 		return
 	}
-	end, err := d.scanObject(nil, data, i, each)
-	if end = skipSpace(data, end); err == nil && end < len(data) {
-		err = &syntaxError{end, "data after the end of the configuration"}
-	}
-	if err != nil {
-		d.fail(nil, CodeDecodingFailure, "%v", err)
+	members(nil, data, each)
+	var whole json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil {
+		var offset int64
+		if syntaxErr, ok := errors.AsType[*json.SyntaxError](err); ok {
+			offset = syntaxErr.Offset
+		}
+		d.fail(nil, CodeDecodingFailure, "byte %d: %v", offset, err)
 	}
 }
 
-func (d *decoder) scanObject(up *location, b []byte, i int, each func(at *location, value []byte)) (int, error) {
-	at := &location{parent: up}
-	return scanObject(b, i, maxDepth, func(key, value []byte) {
-		at.key = unquote(key)
-		each(at, value)
-	})
+// members calls each with the members of an object in their order, up to the first syntax
+// error.
+func members(parent *location, object []byte, each func(at *location, value []byte)) {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if _, err := dec.Token(); err != nil { // the opening brace
+		return
+	}
+	for dec.More() {
+		token, err := dec.Token()
+		key, ok := token.(string)
+		var value json.RawMessage
+		if err != nil || !ok || dec.Decode(&value) != nil {
+			return
+		}
+		each(&location{parent: parent, key: key}, value)
+	}
 }
 
 // object calls each with the members of an object. It skips a member that is null: runtimes
@@ -107,7 +121,7 @@ func (d *decoder) object(at *location, value []byte, each func(at *location, val
 		d.typeError(at, value, "an object")
 		return
 	}
-	_, _ = d.scanObject(at, value, 0, func(at *location, value []byte) { // document has checked the syntax
+	members(at, value, func(at *location, value []byte) {
 		if !isNull(value) {
 			each(at, value)
 		}
@@ -116,29 +130,28 @@ func (d *decoder) object(at *location, value []byte, each func(at *location, val
 
 func isNull(value []byte) bool { return value[0] == 'n' }
 
-// array calls each with the elements of an array. More than limit elements are an error.
+// array calls each with at most limit elements of an array. More elements are an error.
 func (d *decoder) array(at *location, value []byte, limit int, each func(at *location, value []byte)) {
-	if value[0] != '[' {
+	var elements []json.RawMessage
+	if value[0] != '[' || json.Unmarshal(value, &elements) != nil {
 		d.typeError(at, value, "an array")
 		return
 	}
-	element := &location{parent: at, index: -1}
-	_, _ = scanArray(value, 0, maxDepth, func(value []byte) {
-		if element.index++; element.index < limit {
-			each(element, value)
-		}
-	})
-	if element.index >= limit {
-		d.fail(at, CodeInvalidConfig, "has %d elements: write at most %d", element.index+1, limit)
+	for i, element := range elements[:min(len(elements), limit)] {
+		each(&location{parent: at, inArray: true, index: i}, element)
+	}
+	if len(elements) > limit {
+		d.fail(at, CodeInvalidConfig, "has %d elements: write at most %d", len(elements), limit)
 	}
 }
 
 func (d *decoder) str(at *location, value []byte) string {
-	if value[0] != '"' {
+	var text string
+	if value[0] != '"' || json.Unmarshal(value, &text) != nil {
 		d.typeError(at, value, "a string")
 		return ""
 	}
-	return string(unquote(value))
+	return text
 }
 
 // boolean returns the value, or fallback if it is not a boolean.

@@ -67,20 +67,15 @@ func errorFields(err error) (code Code, msg, details string) {
 	return e.Code, e.Msg, e.Details
 }
 
-// appendError appends an error in the format of CNI.
-func appendError(dst []byte, version string, err error) []byte {
+// encodeError encodes an error in the format of CNI.
+func encodeError(version string, err error) []byte {
 	code, msg, details := errorFields(err)
-	dst = append(dst, `{"cniVersion":`...)
-	dst = appendString(dst, version)
-	dst = append(dst, `,"code":`...)
-	dst = strconv.AppendUint(dst, uint64(code), 10)
-	dst = append(dst, `,"msg":`...)
-	dst = appendString(dst, msg)
-	if details != "" {
-		dst = append(dst, `,"details":`...)
-		dst = appendString(dst, details)
-	}
-	return append(dst, "}\n"...)
+	return encode(struct {
+		CNIVersion string `json:"cniVersion"`
+		Code       Code   `json:"code"`
+		Msg        string `json:"msg"`
+		Details    string `json:"details,omitempty"`
+	}{version, code, msg, details})
 }
 
 func joinText(a, b string) string {

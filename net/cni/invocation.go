@@ -25,7 +25,7 @@ func (i *invocation) run() (out []byte, err error) {
 	case status:
 		return nil, i.status()
 	case version:
-		return appendVersions(nil, i.config.CNIVersion), nil
+		return encodeVersions(i.config.CNIVersion), nil
 	}
 	return nil, environmentError(invalidVariable("CNI_COMMAND", string(i.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
 }
@@ -54,7 +54,7 @@ func (r *request) rejectIPAM(d *decoder) {
 	if r.ipam == nil {
 		return
 	}
-	d.object(&location{key: []byte("ipam")}, r.ipam, func(at *location, value []byte) {
+	d.object(&location{key: "ipam"}, r.ipam, func(at *location, value []byte) {
 		d.fail(at, CodeUnsupportedField, `%s is not supported: remove ipam, addresses come from "ranges"`, quoteShort(string(value)))
 	})
 }
@@ -86,7 +86,7 @@ func (i *invocation) add() ([]byte, error) {
 		return nil, err
 	}
 	v, _ := parseVersion(i.config.CNIVersion)
-	return appendResult(make([]byte, 0, 1024), v, &result), nil
+	return encodeResult(v, &result), nil
 }
 
 // del ignores errors in the network configuration. The environment suffices to tear down

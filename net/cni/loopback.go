@@ -24,7 +24,7 @@ func parseLoopback(data []byte) (*request, error) {
 	d := &decoder{}
 	r := &request{}
 	d.document(data, func(at *location, value []byte) {
-		switch string(at.key) {
+		switch at.key {
 		case "cniVersion":
 			r.config.CNIVersion = d.str(at, value)
 		case "prevResult":
@@ -62,9 +62,9 @@ func (i *invocation) runLoopback(up func(string) error, isUp func(string) (bool,
 			return append(append(make([]byte, 0, len(i.prevResult)+1), i.prevResult...), '\n'), nil
 		}
 		v, _ := parseVersion(i.config.CNIVersion)
-		return appendResult(nil, v, loopbackResult(e.netns)), nil
+		return encodeResult(v, loopbackResult(e.netns)), nil
 	case version:
-		return appendVersions(nil, i.config.CNIVersion), nil
+		return encodeVersions(i.config.CNIVersion), nil
 	case del, gc, status:
 		return nil, nil
 	}

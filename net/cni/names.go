@@ -39,3 +39,5 @@ func isInterface(text string) bool {
 }
 
 const interfaceRule = `write 1 to 15 bytes without "/", ":" or spaces`
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -15,8 +15,8 @@ const maxResultItems = 1024
 func readResult(value []byte) (*Result, *Error) {
 	d := &decoder{}
 	r := &Result{}
-	d.object(&location{key: []byte("prevResult")}, value, func(at *location, value []byte) {
-		switch string(at.key) {
+	d.object(&location{key: "prevResult"}, value, func(at *location, value []byte) {
+		switch at.key {
 		case "interfaces":
 			r.Interfaces = nil
 			d.array(at, value, maxResultItems, func(at *location, value []byte) {
@@ -31,7 +31,7 @@ func readResult(value []byte) (*Result, *Error) {
 		}
 	})
 	if err := r.validate(); err != nil {
-		d.fail(&location{key: []byte("prevResult")}, CodeInvalidConfig, "%v: pass the result of ADD", err)
+		d.fail(&location{key: "prevResult"}, CodeInvalidConfig, "%v: pass the result of ADD", err)
 	}
 	if d.err != nil {
 		return nil, d.err
@@ -41,7 +41,7 @@ func readResult(value []byte) (*Result, *Error) {
 
 func (d *decoder) resultInterface(at *location, value []byte) (i Interface) {
 	d.object(at, value, func(at *location, value []byte) {
-		switch string(at.key) {
+		switch at.key {
 		case "name":
 			i.Name = d.str(at, value)
 		case "mac":
@@ -69,7 +69,7 @@ func (d *decoder) anyMAC(at *location, value []byte) net.HardwareAddr {
 func (d *decoder) resultIP(at *location, value []byte) IP {
 	ip := IP{Interface: NoInterface}
 	d.object(at, value, func(at *location, value []byte) {
-		switch string(at.key) {
+		switch at.key {
 		case "address":
 			ip.Address = d.prefix(at, value)
 		case "gateway":
@@ -96,7 +96,7 @@ func (d *decoder) optionalAddress(at *location, value []byte) netip.Addr {
 func (d *decoder) resultRoute(at *location, value []byte) (r Route) {
 	d.object(at, value, func(at *location, value []byte) {
 		number := func() uint32 { return uint32(d.number(at, value, math.MaxUint32)) }
-		switch string(at.key) {
+		switch at.key {
 		case "dst":
 			r.Dst = d.prefix(at, value)
 		case "gw":

@@ -47,7 +47,7 @@ func parseRequest(data []byte) (*request, error) {
 }
 
 func (r *request) readField(d *decoder, at *location, value []byte) {
-	key := string(at.key)
+	key := at.key
 	if isNull(value) && key != validKey && key != draftValidKey {
 		return
 	}
@@ -73,7 +73,7 @@ func (r *request) readField(d *decoder, at *location, value []byte) {
 
 // readCapability reads the arguments of one of the capabilities in the conflist.
 func (r *request) readCapability(d *decoder, at *location, value []byte) {
-	switch string(at.key) {
+	switch at.key {
 	case "portMappings":
 		r.ports = nil
 		d.array(at, value, maxPorts, func(at *location, value []byte) { r.readPort(d, at, value) })
@@ -89,11 +89,11 @@ func (r *request) readCapability(d *decoder, at *location, value []byte) {
 // readArgs reads args.cni. The rest of args belongs to other plugins.
 func (r *request) readArgs(d *decoder, at *location, value []byte) {
 	d.object(at, value, func(at *location, value []byte) {
-		if string(at.key) != "cni" {
+		if at.key != "cni" {
 			return
 		}
 		d.object(at, value, func(at *location, value []byte) {
-			switch string(at.key) {
+			switch at.key {
 			case "ips":
 				r.argIPs = d.containerAddresses(at, value)
 			case "mac":
@@ -105,7 +105,7 @@ func (r *request) readArgs(d *decoder, at *location, value []byte) {
 
 // lowerKey returns the key in lower case: containerd writes HostPort and CRI-O hostPort.
 // Other plugins accept both, because encoding/json ignores the case.
-func lowerKey(at *location) string { return strings.ToLower(string(at.key)) }
+func lowerKey(at *location) string { return strings.ToLower(at.key) }
 
 // readPort reads a host port. It ignores a duplicate.
 func (r *request) readPort(d *decoder, at *location, value []byte) {
@@ -215,7 +215,7 @@ func (r *request) readAttachments(d *decoder, at *location, value []byte) {
 	d.array(at, value, maxAttachments, func(at *location, value []byte) {
 		var id ID
 		d.object(at, value, func(at *location, value []byte) {
-			switch string(at.key) {
+			switch at.key {
 			case "containerID":
 				id.ContainerID = d.str(at, value)
 			case "ifname":

@@ -1,6 +1,8 @@
 package cni
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -69,70 +71,85 @@ func (r *Result) validate() error {
 	return nil
 }
 
-// appendResult appends a result in the format of a version.
-func appendResult(dst []byte, v specVersion, r *Result) []byte {
-	dst = append(dst, `{"cniVersion":`...)
-	dst = appendString(dst, versions[v])
-	dst = append(dst, `,"interfaces":[`...)
-	for i := range r.Interfaces {
-		dst = appendInterface(appendComma(dst, i), v, &r.Interfaces[i])
-	}
-	dst = append(dst, `],"ips":[`...)
-	for i := range r.IPs {
-		dst = appendIP(appendComma(dst, i), v, &r.IPs[i])
-	}
-	dst = append(dst, `],"routes":[`...)
-	for i := range r.Routes {
-		dst = appendRoute(appendComma(dst, i), v, &r.Routes[i])
-	}
-	return append(dst, "],\"dns\":{}}\n"...)
+// resultJSON is the format of a result in version 0.3.0 and later.
+type resultJSON struct {
+	CNIVersion string          `json:"cniVersion"`
+	Interfaces []interfaceJSON `json:"interfaces"`
+	IPs        []ipJSON        `json:"ips"`
+	Routes     []routeJSON     `json:"routes"`
+	DNS        struct{}        `json:"dns"`
 }
 
-func appendInterface(dst []byte, v specVersion, i *Interface) []byte {
-	dst = append(dst, `{"name":`...)
-	dst = appendString(dst, i.Name)
-	if len(i.MAC) > 0 {
-		dst = append(dst, `,"mac":`...)
-		dst = appendString(dst, i.MAC.String())
-	}
-	if v >= spec110 {
-		dst = appendNonZero(dst, `,"mtu":`, uint32(max(i.MTU, 0)))
-	}
-	if i.Sandbox != "" {
-		dst = append(dst, `,"sandbox":`...)
-		dst = appendString(dst, i.Sandbox)
-	}
-	return append(dst, '}')
+type interfaceJSON struct {
+	Name    string `json:"name"`
+	MAC     string `json:"mac,omitempty"`
+	MTU     int    `json:"mtu,omitempty"` // 1.1.0 and later
+	Sandbox string `json:"sandbox,omitempty"`
 }
 
-func appendIP(dst []byte, v specVersion, ip *IP) []byte {
-	dst = append(dst, '{')
-	if v < spec100 {
-		family := "6"
-		if ip.Address.Addr().Is4() {
-			family = "4"
+type ipJSON struct {
+	Version   string       `json:"version,omitempty"` // before 1.0.0
+	Address   netip.Prefix `json:"address"`
+	Gateway   netip.Addr   `json:"gateway,omitzero"`
+	Interface *int         `json:"interface,omitempty"`
+}
+
+// routeJSON is the format of a route. The last five fields exist in 1.1.0 and later.
+type routeJSON struct {
+	Dst      netip.Prefix `json:"dst"`
+	Gateway  netip.Addr   `json:"gw,omitzero"`
+	MTU      uint32       `json:"mtu,omitempty"`
+	AdvMSS   uint32       `json:"advmss,omitempty"`
+	Priority uint32       `json:"priority,omitempty"`
+	Table    uint32       `json:"table,omitempty"`
+	Scope    uint32       `json:"scope,omitempty"`
+}
+
+// encodeResult encodes a result in the format of a version.
+func encodeResult(v specVersion, r *Result) []byte {
+	out := resultJSON{
+		CNIVersion: versions[v],
+		Interfaces: make([]interfaceJSON, 0, len(r.Interfaces)),
+		IPs:        make([]ipJSON, 0, len(r.IPs)),
+		Routes:     make([]routeJSON, 0, len(r.Routes)),
+	}
+	for _, i := range r.Interfaces {
+		item := interfaceJSON{Name: i.Name, MAC: i.MAC.String(), Sandbox: i.Sandbox}
+		if v >= spec110 {
+			item.MTU = max(i.MTU, 0)
 		}
-		dst = append(dst, `"version":"`+family+`",`...)
+		out.Interfaces = append(out.Interfaces, item)
 	}
-	dst = append(dst, `"address":"`...)
-	dst = append(ip.Address.AppendTo(dst), '"')
-	dst = appendAddress(dst, `,"gateway":"`, ip.Gateway)
-	if ip.Interface != NoInterface {
-		dst = appendNumber(dst, `,"interface":`, uint32(ip.Interface))
+	for _, ip := range r.IPs {
+		item := ipJSON{Address: ip.Address, Gateway: ip.Gateway}
+		if ip.Interface != NoInterface {
+			item.Interface = &ip.Interface
+		}
+		if v < spec100 {
+			item.Version = "6"
+			if ip.Address.Addr().Is4() {
+				item.Version = "4"
+			}
+		}
+		out.IPs = append(out.IPs, item)
 	}
-	return append(dst, '}')
+	for _, r := range r.Routes {
+		if v < spec110 {
+			r = Route{Dst: r.Dst, Gateway: r.Gateway}
+		}
+		out.Routes = append(out.Routes, routeJSON(r))
+	}
+	return encode(out)
 }
 
-func appendRoute(dst []byte, v specVersion, r *Route) []byte {
-	dst = append(dst, `{"dst":"`...)
-	dst = append(r.Dst.AppendTo(dst), '"')
-	dst = appendAddress(dst, `,"gw":"`, r.Gateway)
-	if v >= spec110 {
-		dst = appendNonZero(dst, `,"mtu":`, r.MTU)
-		dst = appendNonZero(dst, `,"advmss":`, r.AdvMSS)
-		dst = appendNonZero(dst, `,"priority":`, r.Priority)
-		dst = appendNonZero(dst, `,"table":`, r.Table)
-		dst = appendNonZero(dst, `,"scope":`, r.Scope)
+// encode returns v as one line of JSON. It panics if JSON cannot represent v, which is
+// impossible for the types in this package.
+func encode(v any) []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err)
 	}
-	return append(dst, '}')
+	return out.Bytes()
 }

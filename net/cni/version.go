@@ -33,22 +33,16 @@ func parseVersion(version string) (v specVersion, ok bool) {
 	return 0, false
 }
 
-// appendVersions appends the result of VERSION. Its version is the requested one, which
+// encodeVersions encodes the result of VERSION. Its version is the requested one, which
 // need not be supported.
-func appendVersions(dst []byte, requested string) []byte {
+func encodeVersions(requested string) []byte {
 	if !isVersion(requested) {
 		requested = NewestVersion
 	}
-	dst = append(dst, `{"cniVersion":`...)
-	dst = appendString(dst, requested)
-	dst = append(dst, `,"supportedVersions":[`...)
-	for i, v := range &versions {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, v)
-	}
-	return append(dst, "]}\n"...)
+	return encode(struct {
+		CNIVersion string   `json:"cniVersion"`
+		Supported  []string `json:"supportedVersions"`
+	}{requested, versions[:]})
 }
 
 // isVersion reports whether a text consists of digits and dots.
