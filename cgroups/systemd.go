@@ -97,7 +97,7 @@ type systemd struct {
 	// The timeouts above, shorter in tests.
 	answerTime, jobTime, idleTime time.Duration
 
-	ctx        context.Context // ends with close
+	lifetime   func() context.Context // its context ends with close
 	end        context.CancelCauseFunc
 	connecting chan struct{} // one slot, held while connecting
 
@@ -109,13 +109,14 @@ type systemd struct {
 
 func newSystemd(root string) *systemd {
 	s := &systemd{root: root, answerTime: answerTime, jobTime: jobTime, idleTime: idleTime, connecting: make(chan struct{}, 1)}
-	s.ctx, s.end = context.WithCancelCause(context.Background())
+	ctx, end := context.WithCancelCause(context.Background())
+	s.lifetime, s.end = func() context.Context { return ctx }, end
 	return s
 }
 
 // limit returns a context that ends after d with ErrUnanswered, and with close.
 func (s *systemd) limit(d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(s.ctx, d, ErrUnanswered)
+	return context.WithTimeoutCause(s.lifetime(), d, ErrUnanswered)
 }
 
 // use calls do with a connection. A connection of an earlier use may have broken since,
@@ -222,7 +223,7 @@ func (s *systemd) connect() (*connection, error) {
 	if errPrivate == nil {
 		return private, nil
 	}
-	if err := context.Cause(s.ctx); err != nil {
+	if err := context.Cause(s.lifetime()); err != nil {
 		return nil, err
 	}
 	return nil, fmt.Errorf("%w, neither on the system bus nor on its own socket: %w; check that dbus.service runs and that `systemctl list-jobs` answers", ErrUnanswered, errors.Join(errBus, errPrivate))
@@ -272,7 +273,7 @@ func (s *systemd) open(raw net.Conn, bus bool) (*connection, error) {
 	c := &connection{of: s}
 	err := raw.SetReadDeadline(time.Now().Add(s.answerTime))
 	if err == nil {
-		c.bus, err = dbus.NewConn(boundedWriter{raw, s.answerTime}, dbus.WithContext(s.ctx))
+		c.bus, err = dbus.NewConn(boundedWriter{raw, s.answerTime}, dbus.WithContext(s.lifetime()))
 	}
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
@@ -378,7 +379,7 @@ func (c *connection) classify(method string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case c.of.ctx.Err() != nil:
+	case c.of.lifetime().Err() != nil:
 		return errClosed
 	case errors.Is(err, context.DeadlineExceeded):
 		c.close()
@@ -427,12 +428,12 @@ func (c *connection) job(method, unit string, start func(ctx context.Context, en
 		}
 		return nil
 	case <-ctx.Done():
-		if c.of.ctx.Err() != nil {
+		if c.of.lifetime().Err() != nil {
 			return errClosed
 		}
 		return fmt.Errorf("%w: job of %s did not end within %v; see `systemctl list-jobs`", ErrUnanswered, method, c.of.jobTime)
 	case <-c.bus.Context().Done():
-		if c.of.ctx.Err() != nil {
+		if c.of.lifetime().Err() != nil {
 			return errClosed
 		}
 		return errBroken

@@ -175,7 +175,7 @@ func (o *ownerFile) reserveFirst(r Range, key string, chosen []netip.Addr, reser
 func (r *Request) complete() error {
 	switch {
 	case r.Owner == "":
-		return errors.New("Owner is required")
+		return errors.New("request has no Owner")
 	case len(r.Ranges) == 0 || len(r.Ranges) > maxAddresses:
 		return fmt.Errorf("%d address ranges: a request has 1 to %d", len(r.Ranges), maxAddresses)
 	}

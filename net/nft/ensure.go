@@ -110,7 +110,7 @@ func misshapen(err error) bool {
 	if !errors.As(err, &refused) {
 		return false
 	}
-	switch refused.message.Header.Type & 0xff {
+	switch uint16(refused.message.Header.Type) & 0xff {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_NEWSET, unix.NFT_MSG_NEWRULE:
 		return true
 	}

@@ -149,7 +149,7 @@ func unanswered(err error) error {
 // for another reason.
 func missing(m netlink.Message, errno unix.Errno) string {
 	absent := errno == unix.EPROTONOSUPPORT || errno == unix.EAFNOSUPPORT || errno == unix.EOPNOTSUPP
-	switch m.Header.Type {
+	switch uint16(m.Header.Type) {
 	case unix.NFNL_MSG_BATCH_BEGIN, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE:
 		if absent {
 			return "nf_tables"

@@ -8,7 +8,7 @@ import (
 )
 
 // WriteMetrics writes the metrics of the node's certificates under the kubelet's names.
-func (i *Identity) WriteMetrics(out *metrics.Stream) { i.Stats().write(out, time.Now()) }
+func (id *Identity) WriteMetrics(out *metrics.Stream) { id.Stats().write(out, time.Now()) }
 
 // write writes the metrics at a time. Without a certificate the remaining time is infinite,
 // as upstream.

@@ -88,6 +88,7 @@ func open(file io.ReaderAt, size int64) (*archive, error) {
 		return nil, invalidf("zstd compression is not supported: use gzip or none")
 	case compression.Gzip:
 		a.gzip = true
+	case compression.Uncompressed, compression.Unknown:
 	}
 	return a, nil
 }

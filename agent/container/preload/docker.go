@@ -110,6 +110,7 @@ func layerType(e *entry) string {
 		return ocispec.MediaTypeImageLayerGzip
 	case compression.Zstd:
 		return ocispec.MediaTypeImageLayerZstd
+	case compression.Uncompressed, compression.Unknown:
 	}
 	return ocispec.MediaTypeImageLayer
 }

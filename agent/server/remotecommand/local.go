@@ -30,7 +30,7 @@ func localStreams(ctx context.Context, c *Session, fail context.CancelCauseFunc)
 		o.Stderr = &localWriter{add("write command output"), c.Stderr}
 	}
 	if c.TTY && c.Sizes != nil {
-		o.TerminalSizeQueue = &sizeQueue{ctx, c.Sizes}
+		o.TerminalSizeQueue = &sizeQueue{ctx.Done(), c.Sizes}
 	}
 	return o, func() {
 		for _, s := range all {
@@ -92,7 +92,7 @@ func (s *localWriter) Write(b []byte) (int, error) { return s.use(s.w.Write, b) 
 
 // sizeQueue implements remotecommand.TerminalSizeQueue.
 type sizeQueue struct {
-	ctx   context.Context
+	ended <-chan struct{} // closed when the session has ended
 	sizes <-chan Size
 }
 
@@ -104,7 +104,7 @@ func (q *sizeQueue) Next() *Size {
 			return nil
 		}
 		return &size
-	case <-q.ctx.Done():
+	case <-q.ended:
 		return nil
 	}
 }

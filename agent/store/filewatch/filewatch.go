@@ -259,8 +259,8 @@ func (w *Watch) follow(path string) (fresh bool, err error) {
 		case info.IsDir():
 			dir = entry
 		case info.Mode()&fs.ModeSymlink != 0:
-			target, err := os.Readlink(entry)
-			if err != nil {
+			target, _ := os.Readlink(entry)
+			if target == "" {
 				return fresh, nil // it was just replaced, which the watch reports
 			}
 			if filepath.IsAbs(target) {
