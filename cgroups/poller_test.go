@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -198,26 +199,33 @@ func TestPollerPauses(t *testing.T) {
 	}
 }
 
-// What is gone is told of once at most: nobody wakes up for it for ever.
+// TestWatchOfARemovedGroup removes a group between an event and the next poll of its file:
+// the watch reports that once, and does not wake up again. The kernel notifies nobody of
+// the removal itself, so the group is removed by the callback, after which the pause begins.
 func TestWatchOfARemovedGroup(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
 	told := make(chan error, 64)
-	w, err := p.watchFile(path, fileEvents, 100*time.Millisecond, func(_ []byte, err error) { told <- err })
+	before := make(chan int, 1)
+	var once sync.Once
+	w, err := p.watchFile(path, fileEvents, 100*time.Millisecond, func(_ []byte, err error) {
+		once.Do(func() {
+			before <- openFiles(t)
+			err = errors.Join(err, tree.Delete(path))
+		})
+		told <- err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := next(t, told); err != nil {
 		t.Fatal(err)
 	}
-	before := openFiles(t)
-	if err := tree.Delete(path); err != nil { // in the pause, after which the kernel is asked again
-		t.Fatal(err)
-	}
 	if err := next(t, told); !errors.Is(err, ErrNotFound) {
 		t.Errorf("told %v", err)
 	}
-	until(t, "its file is closed", func() bool { return openFiles(t) < before })
+	open := <-before
+	until(t, "its file is closed", func() bool { return openFiles(t) < open })
 	time.Sleep(300 * time.Millisecond)
 	if len(told) > 0 {
 		t.Errorf("told %d times more", len(told))
