@@ -256,7 +256,7 @@ func remove(dir string) error {
 	if busy {
 		err = ErrBusy
 	}
-	if err != nil {
+	if err != nil && isDir(dir) { // others may have removed it
 		return fmt.Errorf("delete cgroup %s: %w", dir, err)
 	}
 	return nil
@@ -268,7 +268,14 @@ func removeEmpty(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Delete(); err != nil && isDir(dir) {
+	err = m.Delete()
+	if errors.Is(err, unix.ENODEV) {
+		// Another process is removing it. rmdir(2) waits until that is done.
+		if err = unix.Rmdir(dir); errors.Is(err, unix.ENOENT) {
+			err = nil
+		}
+	}
+	if err != nil && isDir(dir) {
 		return err
 	}
 	return nil

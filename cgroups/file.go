@@ -36,10 +36,12 @@ const (
 // errors.
 func read(file string, buf []byte) (int, error) {
 	fd, err := retry(func() (int, error) { return unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
-	if errors.Is(err, unix.ENOENT) {
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		return 0, fmt.Errorf("read %s: %w", file, whyMissing(file))
-	}
-	if err != nil {
+	case errors.Is(err, unix.ENODEV): // the cgroup is being deleted
+		return 0, fmt.Errorf("read %s: %w", file, ErrNotFound)
+	case err != nil:
 		return 0, fmt.Errorf("read %s: %w", file, err)
 	}
 	defer unix.Close(fd)
