@@ -190,7 +190,7 @@ func TestJournalAfterShutdown(t *testing.T) {
 				store.FinishAll([]*v1.Pod{p}, shutdown.Terminated)
 				if row.told {
 					store.FinishAll([]*v1.Pod{ended}, shutdown.Terminated)
-					store.FinishAll([]*v1.Pod{ended}, shutdown.Terminated) // as the source tells it again and again
+					store.FinishAll([]*v1.Pod{ended}, shutdown.Terminated) // the source reports it repeatedly
 				}
 				if err := store.Close(); err != nil {
 					t.Fatal(err)

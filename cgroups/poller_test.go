@@ -200,8 +200,8 @@ func TestPollerPauses(t *testing.T) {
 }
 
 // TestWatchOfARemovedGroup removes a group between an event and the next poll of its file:
-// the watch reports that once, and does not wake up again. The kernel notifies nobody of
-// the removal itself, so the group is removed by the callback, after which the pause begins.
+// the watch reports that once, and does not wake up again. The removal itself
+// causes no event, so the group is removed by the callback, after which the pause begins.
 func TestWatchOfARemovedGroup(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)

@@ -21,7 +21,7 @@ func inNetwork(t *testing.T, programs string, test func()) {
 	ns := nstest.New(t)
 	for _, name := range []string{"ip", "nft"} {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is not installed: it makes what is looked for", name)
+			t.Skipf("%s is not installed: the test makes links and tables with it", name)
 		}
 	}
 	if err := netns.Do(ns, func() error {

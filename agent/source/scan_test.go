@@ -43,7 +43,7 @@ func idle(tb testing.TB) (*File, *filewatch.Watch) {
 // told waits until inotify has told of all that was written so far: it tells
 // in order, of the last manifest's mode at last, and all Watches at the same time.
 // That manifest counts as changed.
-func told(t *testing.T, f *File) {
+func awaitEvent(t *testing.T, f *File) {
 	t.Helper()
 	path := f.entries[29].path
 	w := filewatch.New(filewatch.Config{Events: filewatch.Attributes})
@@ -57,7 +57,7 @@ func told(t *testing.T, f *File) {
 	select {
 	case <-w.Changed():
 	case <-time.After(20 * time.Second):
-		t.Fatal("inotify tells nothing")
+		t.Fatal("inotify reports no event")
 	}
 }
 
@@ -71,7 +71,7 @@ func TestLookWaitsForAWriter(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		told(t, f)
+		awaitEvent(t, f)
 	}
 	look := func() (result, int) {
 		r := f.scan(w)
@@ -112,7 +112,7 @@ func TestLookDoubtsBadContent(t *testing.T) {
 		if err := os.WriteFile(e.path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		told(t, f)
+		awaitEvent(t, f)
 	}
 	settle := func() result {
 		f.scan(w)

@@ -19,7 +19,7 @@ func TestNamesThatCount(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(f.path, name), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			told(t, f) // of another manifest
+			awaitEvent(t, f) // of another manifest
 			changes, err := w.Take()
 			if err != nil {
 				t.Fatal(err)

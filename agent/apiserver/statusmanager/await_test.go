@@ -41,7 +41,7 @@ func TestAwaitTerminal(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if took.Load() >= 0 {
-			t.Error("it does not wait for the server to hear")
+			t.Error("it does not wait for the API server")
 		}
 		m.SetPods([]*v1.Pod{ended})
 		time.Sleep(time.Second)

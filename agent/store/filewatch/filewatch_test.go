@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -485,14 +486,19 @@ func TestNoDescriptors(t *testing.T) {
 
 // TestUnreadable checks directories that may be searched and not read.
 func TestUnreadable(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root reads any directory")
-	}
 	root := t.TempDir()
 	folder := filepath.Join(root, "a")
 	must(t, os.MkdirAll(filepath.Join(folder, "b"), 0o755))
+	must(t, os.Chmod(filepath.Join(folder, "b"), 0o777))
 	must(t, os.Chmod(folder, 0o311))
 	t.Cleanup(func() { _ = os.Chmod(folder, 0o755) })
+	if os.Getuid() == 0 { // root reads any directory, so this thread accesses files as another user
+		must(t, os.Chmod(filepath.Dir(root), 0o755))
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		must(t, unix.Setfsuid(65534))
+		defer func() { must(t, unix.Setfsuid(0)) }()
+	}
 	w := New(Config{Events: Writes})
 	defer w.Close()
 	if _, err := w.Set(filepath.Join(folder, "b", "f")); err != nil {
