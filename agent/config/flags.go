@@ -132,7 +132,7 @@ func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 }
 
 // ignoredFlagWarnings returns a warning for each given flag without effect. For flags that set a
-// field, unhonouredSettings warns about the field.
+// field, unsupportedSettings warns about the field.
 func (f *Flags) ignoredFlagWarnings() []Warning {
 	var warnings []Warning
 	add := func(name, why string) {

@@ -13,7 +13,7 @@ import (
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
-// duration stands for the type duration in inertFlags.
+// duration stands for the type duration in ignoredFlags.
 const duration = time.Duration(0)
 
 // fieldValue is the pflag.Value of a boundFlag. It checks each text by assigning it

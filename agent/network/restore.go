@@ -14,8 +14,8 @@ import (
 )
 
 // A file that was deleted or overwritten is written again at once. If that repeats,
-// the waits begin with at most firstRestore and double up to slowLook. A period of
-// slowLook without a change resets them.
+// the waits begin with at most firstRestore and double up to resyncInterval. A period of
+// resyncInterval without a change resets them.
 const firstRestore = 2 * time.Second
 
 // watcher is a filewatch.Watch; tests have one of virtual time.

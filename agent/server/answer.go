@@ -12,7 +12,7 @@ import (
 const rearm = time.Second
 
 // deadlineWriter is a response writer with a write deadline: each write must finish within
-// writeTime. The deadline applies only while a write is in progress, so a response
+// writeTimeout. The deadline applies only while a write is in progress, so a response
 // that is produced slowly, or that waits for data, is not aborted. It must be used by
 // one goroutine.
 type deadlineWriter struct {

@@ -28,7 +28,7 @@ func newGzipPool() *gzipPool {
 	return &gzipPool{places: make(slot, maxGzipWriters)}
 }
 
-// gzipResponse is a response writer that compresses a response of at least worthGzip
+// gzipResponse is a response writer that compresses a response of at least minGzipSize
 // bytes if a slot is free.
 type gzipResponse struct {
 	from  *gzipPool

@@ -63,7 +63,7 @@ type issuer struct {
 
 // obtain requests a certificate and waits for it, at most approvalLimit. A repeated
 // call continues with the same request, unless that was refused. The parameter
-// again is that of waitingKey. A value on interrupt ends the wait.
+// again is that of pendingKey. A value on interrupt ends the wait.
 func (i *issuer) obtain(ctx context.Context, api csrAPI, t template, again bool, interrupt <-chan struct{}) (*tls.Certificate, error) {
 	key, err := i.store.pendingKey(again)
 	if err != nil {

@@ -60,7 +60,7 @@ const (
 
 // awaitExit waits until the runtime reports the stopped container as exited.
 // containerd 2.4 answers StopContainer up to half a second before that, and
-// refuses to remove the container until then. After endLimit it returns nil: a
+// refuses to remove the container until then. After exitTimeout it returns nil: a
 // caller that finds the container running observes it again anyway.
 func (d *Driver) awaitExit(ctx context.Context, containerID string) error {
 	limited, cancel := context.WithTimeout(ctx, exitTimeout)

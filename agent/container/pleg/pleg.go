@@ -81,7 +81,7 @@ type PLEG struct {
 	snapshots chan []Pod
 	wake      chan struct{} // one slot: pending or fresh changed
 	relistNow chan struct{} // one slot
-	// relistSoon has one slot: relist again after settleGap.
+	// relistSoon has one slot: relist again after repeatDelay.
 	relistSoon chan struct{}
 
 	mu           sync.Mutex

@@ -6,8 +6,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// kept is the maximum number of recorded events: a few minutes of a busy node in
-// under 100 kB. One pod may have keptOfPod of them.
+// maxEvents is the maximum number of recorded events: a few minutes of a busy node in
+// under 100 kB. One pod may have maxEventsPerPod of them.
 const (
 	maxEvents       = 256
 	maxEventsPerPod = 32

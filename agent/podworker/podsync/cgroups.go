@@ -76,8 +76,8 @@ func (s *Syncer) livePods(gone types.UID) []*v1.Pod {
 	return pods
 }
 
-// reliefPeriod is the kernel's default period of cpu.max, in microseconds.
-// reliefLeast is the smallest quota that a share leaves to pods.
+// throttlePeriod is the kernel's default period of cpu.max, in microseconds.
+// minThrottleQuota is the smallest quota that a share leaves to pods.
 const (
 	throttlePeriod   = 100_000
 	minThrottleQuota = 1_000

@@ -197,7 +197,7 @@ const serverTimeout = 10 * time.Second
 var errServerTimeout = errors.New("server does not respond")
 
 // unmountWithTimeout unmounts a network volume unless it is in use. If the system
-// call takes longer than wait, unmountPlainly returns errSilent and the call
+// call takes longer than wait, it returns errServerTimeout and the call
 // continues; no second call is made for the path until it returns.
 func (v *Manager) unmountWithTimeout(path string, wait time.Duration) error {
 	if _, runs := v.unmounting.LoadOrStore(path, nil); runs {
@@ -219,7 +219,7 @@ func (v *Manager) unmountWithTimeout(path string, wait time.Duration) error {
 	}
 }
 
-// unmountOne unmounts one mount. If a bind mount is busy, takeOff detaches it
+// unmountOne unmounts one mount. If a bind mount is busy, it detaches the mount
 // (MNT_DETACH). It does not detach a busy mount that holds data in memory, but
 // returns EBUSY: its memory is freed only when its last user ends, and the caller
 // has to know that.

@@ -89,7 +89,7 @@ func (t *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &sessionConn{UnixConn: inner, release: t.release}, buffered, nil
 }
 
-// sessionConn releases its session when it is closed. Unlike a gatedConn, its
+// sessionConn releases its session when it is closed. Unlike a limitedConn, its
 // two directions can be closed separately.
 type sessionConn struct {
 	*net.UnixConn

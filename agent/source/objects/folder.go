@@ -68,7 +68,6 @@ type Folder struct {
 
 	mu      sync.Mutex
 	files   map[string]*file
-	order   []string // names of files, sorted
 	objects map[key]any
 	// withheld maps the ignored Secrets that users other than the owner can
 	// read to their files.
