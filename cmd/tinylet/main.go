@@ -15,6 +15,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent"
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/server/profile"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 	_ "github.com/tinylet/tinylet/cmd/tinylet/cniplugin" // runs as the CNI plugin under that name
 )
@@ -38,6 +39,7 @@ type program struct {
 }
 
 func main() {
+	profile.DeferHeapProfile()
 	p := program{run: agent.Run, commands: cli.Commands(), stdout: os.Stdout, stderr: os.Stderr}
 	ctx, stop := withSignals(context.Background(), os.Exit)
 	code := p.main(ctx, os.Args)
