@@ -71,7 +71,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w; `tinylet check` shows the remedy", err), driver.Close())
 	}
-	native, err := newNativeAPI(cfg.Kubelet.ContainerRuntimeEndpoint)
+	native, err := containerd.New(cfg.Kubelet.ContainerRuntimeEndpoint)
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
@@ -84,27 +84,12 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 type environment struct {
 	cfg     *config.Config
 	runtime container.Runtime
-	native  *nativeAPI
+	native  *containerd.API
 	// runtimeCalls returns the number of calls of the runtime.
 	runtimeCalls func() uint64
 	tree         *cgroups.Tree
 	guard        *selfprotect.Guard // nil if ownCgroup is false
 	log          *slog.Logger
-}
-
-// nativeAPI is containerd's native API.
-type nativeAPI struct {
-	*containerd.Store
-	*containerd.Tasks
-}
-
-func newNativeAPI(endpoint string) (*nativeAPI, error) {
-	store, err := containerd.New(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	tasks, err := containerd.NewTasks(endpoint)
-	return &nativeAPI{Store: store, Tasks: tasks}, err
 }
 
 // newGuard returns the protection of this process and, once it connects, of the container
@@ -174,10 +159,8 @@ type agent struct {
 	supervisor *health.Supervisor
 	// shutdownFlag is a file that exists if the agent is stopped for a node shutdown.
 	shutdownFlag string
-	// restored is closed when the sync loop has the pods of the journal, and stopping when
-	// the agent stops.
-	restored, stopping chan struct{}
-	systemd            *sdnotify.Notifier // nil unless systemd expects notifications
+	stopping     chan struct{}      // closed when the agent stops
+	systemd      *sdnotify.Notifier // nil unless systemd expects notifications
 
 	syncer  *podsync.Syncer
 	volumes *volume.Manager
@@ -196,7 +179,8 @@ type agent struct {
 	// networkTasks set up, or remove, routes and Services.
 	networkTasks []health.Task
 
-	eviction *eviction.Manager
+	eviction  *eviction.Manager
+	evictable *podsync.Evictable
 
 	disks   *diskusage.Meter
 	streams *streaming.Handler
@@ -211,7 +195,7 @@ func assemble(env environment) (*agent, error) {
 		statuses:    podstatus.NewStore(),
 		events:      event.NewRecorder(env.log),
 		supervisor:  health.NewSupervisor(env.log),
-		restored:    make(chan struct{}), stopping: make(chan struct{}),
+		stopping:    make(chan struct{}),
 	}
 	a.pleg = pleg.New(pleg.Config{Runtime: a.runtime, Log: a.log, Connected: a.runtimeConnected})
 	a.wake = func(uid types.UID) { a.workers.Wake(uid) }
@@ -253,6 +237,11 @@ func (a *agent) assembleWorkers() error {
 	}
 	a.workers = podworker.NewWorkers(a.journaledSyncer(), a.log)
 	a.workers.OnTerminated = a.podTerminated
+	a.evictable = &podsync.Evictable{Syncer: a.syncer, Workers: a.workers}
+	if a.cluster != nil {
+		a.evictable.Recorded = a.cluster.isRecorded
+	}
+	a.eviction.Pods = a.evictable
 	a.loop = syncloop.New(syncloop.Config{
 		Updates: a.mux.Updates(), MarkSeen: a.sourceSeen, OnStatusReconciled: a.syncer.OnStatusReconciled,
 		// Without any source the configuration is wrong: remove no running pod.

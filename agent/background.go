@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -41,11 +40,7 @@ func (a *agent) assembleBackground() (err error) {
 	a.rotator, err = logrotate.New(logrotate.Config{
 		Reopen: a.runtime,
 		Containers: func() []logrotate.Log {
-			n, ok := a.node.Peek()
-			if !ok {
-				return nil
-			}
-			return logrotate.LogsOf(a.statuses.List(), n)
+			return logrotate.LogsOf(a.statuses.List(), a.node.Peek)
 		},
 		AfterCheck: a.eviction.Trigger, // logs have grown
 		MaxSize:    cfg.LogMaxBytes(),
@@ -79,7 +74,7 @@ func (a *agent) assembleBackground() (err error) {
 				if err != nil && ctx.Err() == nil {
 					a.log.Debug("cannot list containers of orphaned pods", "error", err)
 				}
-				return append(a.runningContainers(), orphans...)
+				return append(reaper.RunningContainers(a.statuses.List(), a.node.Peek), orphans...)
 			},
 			AfterCheck: a.eviction.Trigger, // once a minute, also on a standalone node
 			Populated:  a.tree.Populated, Containers: a.runtime, Tasks: a.native,
@@ -99,16 +94,6 @@ func (a *agent) assembleBackground() (err error) {
 	return err
 }
 
-// runningContainers returns the running containers by the pods' statuses. It is empty until
-// the runtime has reported its cgroup driver.
-func (a *agent) runningContainers() []reaper.Container {
-	n, ok := a.node.Peek()
-	if !ok {
-		return nil
-	}
-	return reaper.RunningContainers(a.statuses.List(), n)
-}
-
 // unknownPods returns the pods that terminate and have no status, because their spec is not
 // known.
 func (a *agent) unknownPods() map[types.UID]bool {
@@ -123,23 +108,6 @@ func (a *agent) unknownPods() map[types.UID]bool {
 
 // reasonBadObject is the reason of events about invalid files of local objects.
 const reasonBadObject = "InvalidObject"
-
-// pullConfig returns the configuration of the image puller.
-func (a *agent) pullConfig() image.Config {
-	c := image.Config{
-		Images: a.runtime, Events: a.events, Serialize: *a.cfg.Kubelet.SerializeImagePulls, Log: a.log,
-		Node:              image.NewNodeAuth(a.cfg.Paths.Root, os.Getenv("HOME"), a.log),
-		MirrorCredentials: a.cfg.Tinylet.MirrorCredentials,
-	}
-	c.QPS, c.Burst = int(*a.cfg.Kubelet.RegistryPullQPS), int(a.cfg.Kubelet.RegistryBurst)
-	if n := a.cfg.Kubelet.MaxParallelImagePulls; n != nil {
-		c.MaxParallel = int(*n)
-	}
-	if a.preload != nil {
-		c.WaitPreloaded = a.preload.Wait
-	}
-	return c
-}
 
 // assembleCPUs builds the CPU manager; with the policy none there is none.
 func (a *agent) assembleCPUs() (err error) {

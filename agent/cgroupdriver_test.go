@@ -9,6 +9,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/node/nodeinfo/nodeinfotest"
 	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
@@ -25,7 +26,7 @@ func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 		{Name: "d", ContainerID: "containerd://2"},
 	}})
 	a := &agent{statuses: statuses, node: nodeinfotest.New(t, cfg, "")}
-	if got := a.runningContainers(); got != nil {
+	if got := reaper.RunningContainers(a.statuses.List(), a.node.Peek); got != nil {
 		t.Errorf("before the runtime has told its driver: %v", got)
 	}
 	for driver, want := range map[string]string{
@@ -33,7 +34,7 @@ func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 		criconfig.DriverSystemd:  "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice/cri-containerd-1.scope",
 	} {
 		a.node = nodeinfotest.New(t, cfg, driver)
-		if got := a.runningContainers(); len(got) != 1 || got[0].Cgroup != want || got[0].ID != "1" {
+		if got := reaper.RunningContainers(a.statuses.List(), a.node.Peek); len(got) != 1 || got[0].Cgroup != want || got[0].ID != "1" {
 			t.Errorf("%s: %v, want %s", driver, got, want)
 		}
 	}

@@ -5,12 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,22 +36,20 @@ import (
 
 // cluster holds the components that need an API server.
 type cluster struct {
-	metered   bool
 	clock     *clock.Clock
 	meter     apiclient.Meter // of all clients, including those that only enrol
+	state     *local.ClusterSource
 	identity  *identity.Identity
 	objects   *apiobjects.Objects
-	pods      *source.API
+	pods      *podsync.APIPods
 	registrar *registration.Registrar
 	reporter  *statusmanager.Manager
 	inputs    *registration.Collector
 	events    *eventsink.Sink
-	offline   *offline.Journal
 	journal   *offline.Store     // nil if it cannot be used
 	journaled *podsync.Journaled // nil without a journal
 	reader    offline.Objects
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
-	log       *slog.Logger
 
 	// assigned means that the API server has listed the node's pods: then the objects that
 	// they refer to may be requested.
@@ -71,7 +65,6 @@ func (a *agent) assembleCluster() (err error) {
 	}
 	pace := cfg.UpdateIntervals()
 	c := &cluster{
-		metered: cfg.Tinylet.Metered, log: log,
 		clock: clock.New(clock.Config{LowerBound: version.BuildTime(), Log: log}),
 	}
 	c.identity, err = identity.New(identity.Config{
@@ -103,10 +96,11 @@ func (a *agent) assembleCluster() (err error) {
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	if c.offline, err = a.openJournal(c.contacted, c.assigned.Load); err != nil {
+	stored, err := a.openJournal(c.contacted, c.assigned.Load)
+	if err != nil {
 		return err
 	}
-	if c.journal = c.offline.Store; c.journal != nil {
+	if c.journal = stored.Store; c.journal != nil {
 		c.clock.RaiseLowerBound(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
@@ -143,7 +137,7 @@ func (a *agent) assembleCluster() (err error) {
 	c.inputs.OnChange = c.registrar.Trigger
 	c.reporter = statusmanager.New(statusmanager.Config{
 		API: api, NodeName: cfg.NodeName, NodeUID: c.registrar.UID,
-		List: a.reportable, Changed: a.statuses.Changed(),
+		List: func() []statusmanager.Entry { return podsync.Reportable(a.statuses.List(), c.mayReport) }, Changed: a.statuses.Changed(),
 		Done: func(uid types.UID) bool {
 			state, ok := a.workers.State(uid)
 			return ok && state == podworker.Terminated
@@ -161,7 +155,7 @@ func (a *agent) assembleCluster() (err error) {
 	if err != nil {
 		return err
 	}
-	c.pods, err = source.NewAPI(source.APIConfig{
+	pods, err := source.NewAPI(source.APIConfig{
 		API: api, NodeName: cfg.NodeName,
 		All: func(pods []*v1.Pod) {
 			c.objects.SetReferencingPods(pods)
@@ -172,8 +166,25 @@ func (a *agent) assembleCluster() (err error) {
 		},
 		Recovered: c.recovered, Events: a.events, Log: log,
 	})
+	if err != nil {
+		return err
+	}
+	c.pods = &podsync.APIPods{
+		API: pods, Store: c.journal, Log: log, Restored: make(chan struct{}),
+		Set:   func(ctx context.Context, name string, pods source.PodSet) { a.mux.Set(ctx, name, pods) },
+		Known: func(uid types.UID) bool { _, known := a.workers.State(uid); return known },
+		Listed: func() {
+			c.assigned.Store(true)
+			a.wakeAll() // objects may have changed while they could not be watched
+		},
+	}
+	c.state = &local.ClusterSource{
+		Metered: cfg.Tinylet.Metered, Identity: c.identity, Registrar: c.registrar, Meter: &c.meter, Journal: stored,
+		// The clock comes first: it may be the cause of the others.
+		Problem: problems(c.clock.Problem, c.identity.Problem, stored.Remedy),
+	}
 	a.cluster = c
-	return err
+	return nil
 }
 
 // openJournal opens the journal of the API server's pods. A journal that another process has
@@ -198,18 +209,23 @@ func (a *agent) openJournal(contacted, mayRead func() bool) (*offline.Journal, e
 	return j, err
 }
 
-// joined joins problems with a semicolon.
-func joined(problems ...string) string {
-	return strings.Join(slices.DeleteFunc(problems, func(p string) bool { return p == "" }), "; ")
-}
-
 // addressesChanged handles a change of the node's addresses, which its serving certificate and
 // each pod's status contain.
 func (a *agent) addressesChanged(c *cluster) {
 	c.identity.AddressesChanged()
+	a.wakeAll()
+}
+
+// wakeAll triggers a sync of all pods.
+func (a *agent) wakeAll() {
 	for _, e := range a.statuses.List() {
 		a.wake(e.Pod.UID)
 	}
+}
+
+// mayReport reports whether the API server may receive a pod's status.
+func (c *cluster) mayReport(p *v1.Pod, s *v1.PodStatus) bool {
+	return c.journaled == nil || c.journaled.MayReport(p, s)
 }
 
 // recovered returns the client's channel that is closed when an outage ends; nil before there is
@@ -240,83 +256,6 @@ func (c *cluster) contacted() bool {
 	return !answered.IsZero()
 }
 
-// state returns the state of the connection to the API server.
-func (c *cluster) state() *local.Cluster {
-	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Journal: &local.Journal{State: c.offline.State, Aside: c.offline.Quarantined()}}
-	if c.journal != nil {
-		out.Journal.Secrets = c.journal.Secrets()
-	}
-	// The clock comes first: it may be the cause of the others.
-	out.Problem = joined(c.clock.Problem(), c.identity.Problem(), c.offline.Remedy())
-	certificates := c.identity.Stats()
-	if expires := certificates.ClientExpiry; !expires.IsZero() {
-		out.Expires = &expires
-	}
-	if expires := certificates.ServingExpiry; !expires.IsZero() {
-		out.ServingExpires = &expires
-	}
-	out.Sent, out.Received = c.meter.Total()
-	out.SentToday, out.ReceivedToday = c.meter.Today(time.Now())
-	client := c.identity.Current()
-	if client == nil {
-		return out
-	}
-	answered, failure := client.Contact()
-	if !answered.IsZero() {
-		out.LastResponse = &answered
-	}
-	if failure != nil {
-		out.Failure = failure.Error()
-	}
-	return out
-}
-
-// followPods returns the task of the API server's pods: it first sets those of the journal,
-// which need no network, then those of the API server in their place.
-func (a *agent) followPods() func(context.Context) error {
-	c := a.cluster
-	listed := false // also by an earlier run of the task
-	restored := sync.OnceFunc(func() { close(a.restored) })
-	return func(ctx context.Context) error {
-		if c.journal != nil && !listed {
-			pods := c.journal.Pods()
-			a.log.Info("restored pods from the journal", "pods", len(pods))
-			a.mux.Set(ctx, pod.SourceRestore, source.PodSet{Pods: pods})
-		}
-		restored()
-		return c.pods.Run(ctx, func(ctx context.Context, pods source.PodSet) {
-			pods.Replaces = pod.SourceRestore
-			a.mux.Set(ctx, pod.SourceAPI, pods)
-			if !listed && ctx.Err() == nil {
-				listed = true
-				c.assigned.Store(true)
-				a.pruneJournal(ctx)
-				// Objects may have changed while they could not be watched.
-				for _, e := range a.statuses.List() {
-					a.wake(e.Pod.UID)
-				}
-			}
-		})
-	}
-}
-
-// pruneJournal removes the pods from the journal that have no worker, such as pods that cannot
-// be decoded any more.
-func (a *agent) pruneJournal(ctx context.Context) {
-	journal := a.cluster.journal
-	if journal == nil {
-		return
-	}
-	for _, uid := range journal.UIDs() {
-		if _, known := a.workers.State(uid); known {
-			continue
-		}
-		if err := journal.Forget(ctx, uid); err != nil {
-			a.log.Warn("cannot remove pod from journal", "podUID", uid, "effect", "the next write removes it", "error", err)
-		}
-	}
-}
-
 // objectChanged triggers a sync of the pods that refer to an object.
 func (a *agent) objectChanged(kind, namespace, name string) {
 	for _, e := range a.statuses.List() {
@@ -324,22 +263,6 @@ func (a *agent) objectChanged(kind, namespace, name string) {
 			a.wake(e.Pod.UID)
 		}
 	}
-}
-
-// reportable returns the pods for the status manager. A status that was not observed is not
-// reported: after a reboot the API server knows more of a pod than an agent whose runtime does
-// not respond yet. A final status is not reported before it is in the journal: a pod that is
-// terminal for the API server must not run again.
-func (a *agent) reportable() []statusmanager.Entry {
-	entries := a.statuses.List()
-	out := make([]statusmanager.Entry, len(entries))
-	for i, e := range entries {
-		out[i].Pod = e.Pod
-		if j := a.cluster.journaled; e.Observed && (j == nil || j.MayReport(e.Pod, e.Status)) {
-			out[i].Status = e.Status
-		}
-	}
-	return out
 }
 
 // staticGone reports whether no source has a static pod of that name, and no such pod is left.

@@ -582,36 +582,31 @@ func TestSettled(t *testing.T) {
 	scarcity(t, func(t *testing.T, s *scarce) {
 		hog := asking(t, "hog", "", false)
 		s.run(hog)
-		if s.agent.isReported(hog.UID) {
-			t.Error("a pod that runs is settled")
+		reclaimed := func(want bool, when string) {
+			t.Helper()
+			if err := s.agent.eviction.Reclaim(t.Context(), policy.DeadContainers); err != nil {
+				t.Error(err)
+			}
+			if n := len(s.runtime.AllContainers()); (n == 0) != want {
+				t.Errorf("%s: %d containers are left", when, n)
+			}
 		}
+		reclaimed(false, "the pod runs")
 		s.uses(map[string]int64{hog.Name: 250})
 		s.agent.eviction.Trigger()
 		s.settle(10 * time.Second)
-		if s.agent.isReported(hog.UID) {
-			t.Error("settled, and nobody has heard of it")
-		}
+		reclaimed(false, "the node is standalone")
 		known := hog.DeepCopy()
 		known.Status.Phase = v1.PodRunning
-		s.agent.cluster = &cluster{reporter: statusmanager.New(statusmanager.Config{})}
-		s.agent.cluster.reporter.SetPods([]*v1.Pod{known})
-		if s.agent.isReported(hog.UID) {
-			t.Error("settled, and the server has it as running")
-		}
+		c := &cluster{reporter: statusmanager.New(statusmanager.Config{})}
+		c.reporter.SetPods([]*v1.Pod{known})
+		s.agent.evictable.Recorded = c.isRecorded
+		reclaimed(false, "the API server has the pod as running")
 		known.Status.Phase = v1.PodFailed
-		if !s.agent.isReported(hog.UID) {
-			t.Error("the server has heard of its end, and it is not settled")
-		}
-		if err := s.agent.eviction.Reclaim(t.Context(), policy.DeadContainers); err != nil {
-			t.Error(err)
-		}
-		if n := len(s.runtime.AllContainers()); n != 0 {
-			t.Errorf("%d containers are left", n)
-		}
+		reclaimed(true, "the API server has the pod's final status")
 		if st := s.status(hog.UID); st.Reason != "Evicted" || len(st.ContainerStatuses) != 1 || st.ContainerStatuses[0].State.Terminated == nil {
 			t.Errorf("the status forgot: %+v", st)
 		}
-		s.agent.cluster = nil
 	})
 }
 
@@ -930,12 +925,12 @@ func TestEvictedPodStaysSo(t *testing.T) {
 					}
 					set(pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{hog}})
 					l.settle(time.Minute)
-					evictablePods{l.agent}.Evict(hog, policy.Eviction{Message: "why", Grace: time.Second, Condition: &v1.PodCondition{Reason: "TerminationByKubelet", Message: "why"}})
+					l.agent.evictable.Evict(hog, policy.Eviction{Message: "why", Grace: time.Second, Condition: &v1.PodCondition{Reason: "TerminationByKubelet", Message: "why"}})
 					l.settle(after)
 					if err := l.agent.eviction.Reclaim(t.Context(), policy.DeadContainers); err != nil {
 						t.Fatal(err)
 					}
-					e := l.agent.reportable()
+					e := l.reportable()
 					told := len(e) == 1 && e[0].Status != nil && e[0].Status.Phase == v1.PodFailed
 					if after > 2*time.Second && (!told || len(l.runtime.AllContainers()) > 0) {
 						t.Errorf("%v after it %+v would be told, and there are %d containers", after, e, len(l.runtime.AllContainers()))

@@ -12,9 +12,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/podworker/podsync"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
@@ -47,7 +49,7 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 				defer stop()
 				l.done.Go(func() {
 					for {
-						for _, e := range l.agent.reportable() {
+						for _, e := range l.reportable() {
 							if e.Status == nil || !pod.IsTerminal(e.Status.Phase) {
 								continue
 							}
@@ -64,7 +66,7 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 				})
 				l.done.Go(func() { l.agent.mux.Set(ctx, pod.SourceAPI, source.PodSet{Pods: []*v1.Pod{p}}) })
 				l.settle(2 * time.Minute)
-				if e := l.agent.reportable(); len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != row.want {
+				if e := l.reportable(); len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != row.want {
 					t.Errorf("the API server would hear %+v, want %s", e, row.want)
 				}
 				stop()
@@ -81,6 +83,11 @@ func (l *lab) join(dir string) {
 	l.cfg.Kubeconfig, l.cfg.Paths.State, l.cfg.Paths.PKI = dir+"/none.conf", dir, dir
 	l.start()
 	l.agent.syncer.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+}
+
+// reportable returns what the status manager would report.
+func (l *lab) reportable() []statusmanager.Entry {
+	return podsync.Reportable(l.agent.statuses.List(), l.agent.cluster.mayReport)
 }
 
 // leave ends such an agent, so that the next can have its journal.
@@ -107,7 +114,7 @@ func TestNothingIsToldBeforeTheRuntimeAnswers(t *testing.T) {
 		l.settle(time.Minute)
 		running := func(want int32) {
 			t.Helper()
-			e := l.agent.reportable()
+			e := l.reportable()
 			if len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != v1.PodRunning || e[0].Status.ContainerStatuses[0].RestartCount != want {
 				t.Errorf("the API server would hear %+v, want a pod that runs after %d restarts", e, want)
 			}
@@ -119,7 +126,7 @@ func TestNothingIsToldBeforeTheRuntimeAnswers(t *testing.T) {
 		l.join(dir)
 		set()
 		l.settle(time.Minute)
-		if e := l.agent.reportable(); len(e) != 1 || e[0].Status != nil {
+		if e := l.reportable(); len(e) != 1 || e[0].Status != nil {
 			t.Errorf("the API server would hear %+v", e)
 		}
 		if phase := l.status(p.UID).Phase; phase != v1.PodPending {
@@ -248,7 +255,7 @@ func TestJournalSettings(t *testing.T) {
 				}
 				row.set(&l.cfg.Tinylet, dir)
 				l.join(dir)
-				told := l.agent.cluster.state()
+				told := l.agent.cluster.state.State()
 				if told.Journal.State != row.state || (row.todo == "") != (told.Problem == "") || !strings.Contains(told.Problem, row.todo) {
 					t.Errorf("the journal is %+v, to do: %q", told.Journal, told.Problem)
 				}

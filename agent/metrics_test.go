@@ -26,10 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/metrics/metricstest"
-	"github.com/tinylet/tinylet/agent/node/clock"
-	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
 // scraped is what Prometheus reads of the agent's bytes, by direction, verb and
@@ -59,13 +56,8 @@ func TestStatusAndMetricAgree(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`))
 	}))
 	defer s.Close()
-	log := slog.New(slog.DiscardHandler)
-	id, err := identity.New(identity.Config{Kubeconfig: "/none", PKI: t.TempDir(), NodeName: "n", Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cluster{metered: true, offline: &offline.Journal{}, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registration.New(registration.Config{Log: log})}
-	if told := c.state(); told.Sent != 0 || !told.Metered {
+	c := everything(t, true).cluster
+	if told := c.state.State(); told.Sent != 0 || !told.Metered {
 		t.Errorf("before anything was sent: %+v", told)
 	}
 	client, err := apiclient.New(apiclient.Config{Server: s.URL, Meter: &c.meter})
@@ -79,7 +71,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err := client.Create(t.Context(), apiclient.CoreEvents, "default", "", "", &v1.Event{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	samples, told := scraped(t, c), c.state()
+	samples, told := scraped(t, c), c.state.State()
 	var names []string
 	sums := make(map[string]uint64)
 	for _, direction := range []string{"sent", "received"} {

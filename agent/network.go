@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/config"
@@ -50,7 +51,7 @@ func (a *agent) assembleNetwork() error {
 		return err
 	}
 	if a.cluster == nil {
-		a.local.SetProblem(problems(problems(cfg.PlainPodURL, cfg.ExposedCredentials), a.network.Problem))
+		a.local.SetProblem(problems(cfg.PlainPodURL, cfg.ExposedCredentials, a.network.Problem))
 		return nil
 	}
 	a.cluster.inputs.Problem = problems(a.cluster.inputs.Problem, a.network.Problem)
@@ -69,9 +70,17 @@ func (a *agent) runtimeConnected() {
 	}
 }
 
-// problems joins two problems.
-func problems(first, second func() string) func() string {
-	return func() string { return joined(first(), second()) }
+// problems returns a function that joins the problems of others with a semicolon.
+func problems(all ...func() string) func() string {
+	return func() string {
+		var out []string
+		for _, problem := range all {
+			if text := problem(); text != "" {
+				out = append(out, text)
+			}
+		}
+		return strings.Join(out, "; ")
+	}
 }
 
 // assembleRoutes adds the Router in mode routed. In other modes the routes of an earlier

@@ -96,7 +96,7 @@ func TestAddressOfThePodsNode(t *testing.T) {
 		moved := inputs.OnAddressesChanged
 		inputs.OnAddressesChanged = func() { moves++; moved() }
 		l.agent.cluster.registrar.Conditions(t.Context()) // as tinylet status and the status page do
-		if l.agent.clusterState(); moves > 0 {
+		if l.agent.cluster.state.State(); moves > 0 {
 			t.Error("somebody who reads the node's conditions wakes all pods")
 		}
 		l.agent.cluster.uplinkChanged() // somebody has told of a link

@@ -36,6 +36,7 @@ func (a *agent) assembleServers() (err error) {
 	if err != nil {
 		return err
 	}
+	a.eviction.DiskUsage = a.disks
 	if a.tree != nil {
 		a.stats, err = stats.NewSource(stats.SourceConfig{
 			NodeName: cfg.NodeName, RootDir: cfg.Paths.Root, Tree: a.tree, Node: a.node, Statuses: a.statuses, Workers: a.workers,
@@ -56,7 +57,7 @@ func (a *agent) assembleServers() (err error) {
 	}
 	clusterState := (func() *local.Cluster)(nil)
 	if a.cluster != nil {
-		clusterState = a.clusterState
+		clusterState = a.cluster.state.State
 	}
 	a.local, err = local.New(local.Config{
 		Cluster:        clusterState,
@@ -84,14 +85,6 @@ func (a *agent) assembleServers() (err error) {
 	}
 	a.local.SetProblem(problems(cfg.PlainPodURL, cfg.ExposedCredentials))
 	return nil
-}
-
-// clusterState returns the state of the connection to the API server, and the conditions of
-// the Node.
-func (a *agent) clusterState() *local.Cluster {
-	out := a.cluster.state()
-	out.Conditions = local.Conditions(a.cluster.registrar.Conditions(context.Background()))
-	return out
 }
 
 // pressureConditions returns the conditions of a standalone node.

@@ -46,7 +46,7 @@ func (a *agent) assembleSources() error {
 		a.sources[i] = health.Task{Name: "source-" + name, Run: func(ctx context.Context) error { return r.Run(ctx, set) }}
 	}
 	if a.cluster != nil {
-		a.sources = append(a.sources, health.Task{Name: "source-" + pod.SourceAPI, Run: a.followPods()})
+		a.sources = append(a.sources, health.Task{Name: "source-" + pod.SourceAPI, Run: a.cluster.pods.Run})
 	}
 	if len(a.sources) == 0 {
 		log.Warn("no source of pods is configured", "effect", "no pod is started or removed", "remedy", "set staticPodPath, staticPodURL or --kubeconfig")

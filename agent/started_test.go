@@ -7,6 +7,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/container/logrotate"
+	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/server/streaming"
 )
 
@@ -25,11 +26,7 @@ func TestStartedContainerIsSeenBeforeTheStatus(t *testing.T) {
 			l.done.Go(func() {
 				defer cancel()
 				for range woken { // as the rotation of logs does
-					n, ok := a.node.Peek()
-					if !ok {
-						continue
-					}
-					if logs := logrotate.LogsOf(a.statuses.List(), n); len(logs) > 0 && found < 0 {
+					if logs := logrotate.LogsOf(a.statuses.List(), a.node.Peek); len(logs) > 0 && found < 0 {
 						found = l.since()
 						if want := filepath.Join(l.cfg.Paths.PodLogs, "default_two-board_"+string(p.UID), "c0", "0.log"); logs[0].Path != want {
 							t.Errorf("its log is %q, want %q", logs[0].Path, want)
@@ -50,7 +47,7 @@ func TestStartedContainerIsSeenBeforeTheStatus(t *testing.T) {
 		if found < 0 || found > 30*time.Second {
 			t.Errorf("the container was listed after %v, want at its start", found)
 		}
-		if all := l.agent.runningContainers(); len(all) != 1 || all[0].ID != id {
+		if all := reaper.RunningContainers(l.agent.statuses.List(), l.agent.node.Peek); len(all) != 1 || all[0].ID != id {
 			t.Errorf("running: %+v", all)
 		}
 		if got, err := (&streaming.Finder{Statuses: l.agent.statuses}).Find(t.Context(), streaming.Name{Namespace: "default", Pod: p.Name, Container: "c0"}); err != nil || got.ContainerID != id {

@@ -28,7 +28,7 @@ func (a *agent) assemblePage(pods *local.PodLister, checks []local.Check) (http.
 		Pods: pods.List, Usage: a.usage, Events: a.events.Recent, Conditions: a.pressureConditions,
 	}
 	if a.cluster != nil {
-		source.Cluster = a.clusterState
+		source.Cluster = a.cluster.state.State
 	}
 	pc.State = source.State
 	return statuspage.New(pc)

@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"fmt"
+	"os"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,11 +26,18 @@ func (a *agent) newSyncer() *podsync.Syncer {
 	cfg, node, log := a.cfg, a.node, a.log
 	a.volumes = volume.New(cfg.Paths.Root)
 	a.volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.UsableMemory(p, node.Allocatable()) }
+	objects := a.reader()
+	pulls := image.ConfigFrom(cfg)
+	pulls.Images, pulls.Events, pulls.Log = a.runtime, a.events, log
+	pulls.Node = image.NewNodeAuth(cfg.Paths.Root, os.Getenv("HOME"), log)
+	if a.preload != nil {
+		pulls.WaitPreloaded = a.preload.Wait
+	}
 	c := podsync.Config{
 		Runtime:     a.runtime,
-		Images:      image.NewPuller(a.pullConfig()),
+		Images:      image.NewPuller(pulls),
 		Volumes:     a.volumes,
-		Objects:     a.reader(),
+		Objects:     objects,
 		Probes:      a.probes,
 		Hooks:       hook.New(hook.Config{Hooks: handler.New(handler.Config{Exec: a.runtime}), Events: a.events}),
 		Users:       &userns.Lazy{Config: cfg},
@@ -40,17 +47,19 @@ func (a *agent) newSyncer() *podsync.Syncer {
 			LimitedSwap: node.LimitedSwap(),
 			StaticCPU:   a.cpus != nil,
 		},
-		CPUs:              a.cpus,
-		OOM:               a.oomWatcher(),
-		Statuses:          a.statuses,
-		Events:            a.events,
-		Node:              node.Get,
-		PeekNode:          node.Peek,
-		AdmitNode:         node.Admission,
-		ShuttingDown:      a.shutdown.InProgress,
-		Pressure:          a.eviction.Conditions,
-		PodAdded:          a.eviction.PodAdded,
-		Handler:           a.handler,
+		CPUs:         a.cpus,
+		OOM:          a.oomWatcher(),
+		Statuses:     a.statuses,
+		Events:       a.events,
+		Node:         node.Get,
+		PeekNode:     node.Peek,
+		AdmitNode:    node.Admission,
+		ShuttingDown: a.shutdown.InProgress,
+		Pressure:     a.eviction.Conditions,
+		PodAdded:     a.eviction.PodAdded,
+		Handler: func(ctx context.Context, p *v1.Pod) (string, error) {
+			return apiobjects.RuntimeHandler(ctx, objects, p)
+		},
 		RecursiveReadOnly: node.RecursiveReadOnly,
 		Wake:              a.wake,
 		HostIPs:           node.HostIPs,
@@ -88,16 +97,4 @@ func (a *agent) reader() apiobjects.Source {
 		return a.objects
 	}
 	return apiobjects.Chain(a.objects, a.cluster.reader)
-}
-
-// handler returns the runtime handler of a pod's RuntimeClass.
-func (a *agent) handler(ctx context.Context, pod *v1.Pod) (string, error) {
-	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
-		return "", nil
-	}
-	class, err := a.reader().RuntimeClass(ctx, *pod.Spec.RuntimeClassName)
-	if err != nil {
-		return "", fmt.Errorf("get the pod's RuntimeClass: %w", err)
-	}
-	return class.Handler, nil
 }

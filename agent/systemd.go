@@ -24,7 +24,7 @@ func (a *agent) assembleSystemd() error {
 func (a *agent) ready(ctx context.Context) error {
 	if a.cluster != nil {
 		select {
-		case <-a.restored:
+		case <-a.cluster.pods.Restored:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

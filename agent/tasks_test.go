@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/cgroups/cgroupstest"
@@ -38,10 +39,11 @@ func everything(t *testing.T, joined bool) *agent {
 	l.cfg.Tinylet.Network = config.Network{Mode: config.NetworkRouted, ConfigFolder: dir + "/net.d", Bridge: "cni0", Services: true}
 	if joined {
 		l.cfg.Kubeconfig, l.cfg.Paths.State, l.cfg.Paths.PKI = dir+"/kubeconfig", dir+"/state", dir+"/pki"
+		l.cfg.Tinylet.Metered = true
 	}
 	h, tree := cgroupstest.New(t)
 	h.Write("/", map[string]string{"cgroup.controllers": "cpu cpuset memory\n", "cpuset.cpus.effective": "0-3\n"})
-	native, err := newNativeAPI("unix://" + dir + "/containerd.sock")
+	native, err := containerd.New("unix://" + dir + "/containerd.sock")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,22 @@ const callTimeout = 2 * time.Minute
 // maxResponse limits one response in bytes. The client's own limit is 16 MiB.
 const maxResponse = 4 << 20
 
+// API is a client of containerd's native API.
+type API struct {
+	*Store
+	*Tasks
+}
+
+// New returns a client for the socket endpoint, which is unix:///path, unix:/path or
+// /path. It does not connect.
+func New(endpoint string) (*API, error) {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return &API{&Store{path: path}, &Tasks{path: path, proc: "/proc", readTimeout: 2 * time.Second}}, nil
+}
+
 func socketPath(endpoint string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix:")
 	if strings.HasPrefix(path, "//") {

@@ -70,7 +70,7 @@ func TestEndShim(t *testing.T) {
 		"another namespace": start(t, bin, "-namespace", "moby", "-id", "wanted"),
 		"without a value":   start(t, bin, "-namespace", "k8s.io", "-id"),
 	}
-	tasks, err := NewTasks("/run/none")
+	tasks, err := New("/run/none")
 	if err != nil {
 		t.Fatal(err)
 	}

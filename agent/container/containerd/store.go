@@ -35,16 +35,6 @@ type Store struct {
 	client *client.Client
 }
 
-// New returns a Store for the socket endpoint, which is unix:///path, unix:/path or
-// /path. It does not connect.
-func New(endpoint string) (*Store, error) {
-	path, err := socketPath(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	return &Store{path: path}, nil
-}
-
 // Protect creates the lease, which protects the blobs of subsequent Puts until
 // Release, also over restarts of containerd or the agent.
 func (s *Store) Protect(ctx context.Context) error {

@@ -43,7 +43,7 @@ func newStore(t testing.TB, endpoint string) *Store {
 			t.Error(err)
 		}
 	})
-	return s
+	return s.Store
 }
 
 func TestImage(t *testing.T) {

@@ -30,13 +30,6 @@ type Tasks struct {
 	readers     atomic.Int32
 }
 
-// NewTasks returns Tasks for a socket endpoint, in the same form as in New. It does not
-// connect.
-func NewTasks(endpoint string) (*Tasks, error) {
-	path, err := socketPath(endpoint)
-	return &Tasks{path: path, proc: "/proc", readTimeout: 2 * time.Second}, err
-}
-
 // Ended reports whether a container's task has stopped or does not exist. It blocks
 // until containerd has the state from the shim, or until ctx ends.
 func (t *Tasks) Ended(ctx context.Context, containerID string) (bool, error) {

@@ -19,11 +19,11 @@ import (
 
 func newTasks(t *testing.T, endpoint string) *Tasks {
 	t.Helper()
-	tasks, err := NewTasks(endpoint)
+	tasks, err := New(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tasks
+	return tasks.Tasks
 }
 
 func TestEnded(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEndedWithoutContainerd(t *testing.T) {
 	if ended, err := tasks.Ended(t.Context(), "id"); ended || !errors.Is(err, container.ErrUnavailable) {
 		t.Errorf("%v, %v", ended, err)
 	}
-	if _, err := NewTasks("tcp://127.0.0.1:1"); err == nil {
+	if _, err := New("tcp://127.0.0.1:1"); err == nil {
 		t.Error("an endpoint that is no socket")
 	}
 }

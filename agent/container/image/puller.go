@@ -21,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
@@ -65,6 +66,19 @@ type Config struct {
 	// name. nil disables image preloading.
 	WaitPreloaded func(ctx context.Context, ref string) (known bool)
 	Log           *slog.Logger
+}
+
+// ConfigFrom returns the part of a Config that the node's configuration has.
+func ConfigFrom(c *config.Config) Config {
+	k := &c.Kubelet
+	out := Config{
+		Serialize: *k.SerializeImagePulls, QPS: int(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
+		MirrorCredentials: c.Tinylet.MirrorCredentials,
+	}
+	if n := k.MaxParallelImagePulls; n != nil {
+		out.MaxParallel = int(*n)
+	}
+	return out
 }
 
 // Puller ensures that images are present. It is safe for concurrent use and

@@ -194,13 +194,17 @@ func (r *Rotator) acquire(ctx context.Context, path string) (done func(), err er
 	}, nil
 }
 
-// LogsOf returns the logs of the running containers of pods.
-func LogsOf(entries []pod.Entry, node *criconfig.Node) []Log {
-	var out []Log
+// LogsOf returns the logs of the running containers of pods: none before the runtime has
+// reported the directory of logs.
+func LogsOf(entries []pod.Entry, node func() (n *criconfig.Node, ok bool)) (out []Log) {
+	n, ok := node()
+	if !ok {
+		return nil
+	}
 	for i := range entries {
 		e := &entries[i]
 		for c := range e.Running() {
-			out = append(out, Log{ID: c.ID, Path: criconfig.ContainerLogPath(e.Pod, node, c.Name, c.Restarts)})
+			out = append(out, Log{ID: c.ID, Path: criconfig.ContainerLogPath(e.Pod, n, c.Name, c.Restarts)})
 		}
 	}
 	return out

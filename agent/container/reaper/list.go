@@ -13,17 +13,21 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// RunningContainers returns the running containers of pods, by their newest statuses.
-func RunningContainers(entries []pod.Entry, node *criconfig.Node) []Container {
-	var out []Container
+// RunningContainers returns the running containers of pods, by their newest statuses: none
+// before the runtime has reported its cgroup driver.
+func RunningContainers(entries []pod.Entry, node func() (n *criconfig.Node, ok bool)) (out []Container) {
+	n, ok := node()
+	if !ok {
+		return nil
+	}
 	for i := range entries {
 		e := &entries[i]
 		cgroup := ""
 		for c := range e.Running() {
 			if cgroup == "" {
-				cgroup = criconfig.PodCgroup(e.Pod, node)
+				cgroup = criconfig.PodCgroup(e.Pod, n)
 			}
-			out = append(out, Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: c.ID, Cgroup: criconfig.ContainerCgroup(cgroup, c.ID, node)})
+			out = append(out, Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: c.ID, Cgroup: criconfig.ContainerCgroup(cgroup, c.ID, n)})
 		}
 	}
 	return out

@@ -109,10 +109,13 @@ func New(c Config) *Manager {
 		m.Space = diskusage.SpaceAt
 	}
 	if c.LimitLocalStorage {
-		m.localStorage = newLocalStorage(localStorageConfig{Layout: m.layout, Pods: m.limitedPods, Evict: c.Pods.Evict, AfterCheck: m.Trigger})
+		m.localStorage = newLocalStorage(localStorageConfig{Layout: m.layout, Pods: m.limitedPods, Evict: m.evict, AfterCheck: m.Trigger})
 	}
 	return m
 }
+
+// evict evicts a pod for the limits on local storage.
+func (m *Manager) evict(p *v1.Pod, why policy.Eviction) <-chan struct{} { return m.Pods.Evict(p, why) }
 
 // Trigger triggers a check of the thresholds. It does not block. Before the first check
 // it does nothing.

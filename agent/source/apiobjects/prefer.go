@@ -3,6 +3,7 @@ package apiobjects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,6 +18,18 @@ import (
 type Source interface {
 	objects.Reader
 	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
+}
+
+// RuntimeHandler returns the runtime handler of a pod's RuntimeClass; "" is the runtime's default.
+func RuntimeHandler(ctx context.Context, from Source, pod *v1.Pod) (string, error) {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
+		return "", nil
+	}
+	class, err := from.RuntimeClass(ctx, *pod.Spec.RuntimeClassName)
+	if err != nil {
+		return "", fmt.Errorf("get the pod's RuntimeClass: %w", err)
+	}
+	return class.Handler, nil
 }
 
 // Chain chains two sources. Local files take precedence, also for pods from

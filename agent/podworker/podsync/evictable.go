@@ -1,0 +1,87 @@
+package podsync
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+)
+
+// Evictable are the node's pods for the eviction manager. It is safe for concurrent use.
+type Evictable struct {
+	*Syncer
+	Workers *podworker.Workers
+	// Recorded reports whether the journal or the API server has the final status of a pod of
+	// the API server; nil on a standalone node.
+	Recorded func(types.UID) bool
+}
+
+// Running implements eviction.Pods. It omits pods that have completed although their sandbox
+// may still run.
+func (a *Evictable) Running() (out []pod.Entry) {
+	states := a.Workers.States()
+	for _, e := range a.Statuses.List() {
+		state := states[e.Pod.UID]
+		terminating := state == podworker.Terminating && !pod.IsTerminal(e.Status.Phase)
+		if e.Sandbox.ID != "" && (state == podworker.Syncing || terminating) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Active implements eviction.Pods.
+func (a *Evictable) Active() (out []pod.Entry) {
+	states := a.Workers.States()
+	for _, e := range a.Statuses.List() {
+		if state := states[e.Pod.UID]; state == podworker.Waiting || state == podworker.Syncing {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Evict implements eviction.Pods.
+func (a *Evictable) Evict(evicted *v1.Pod, why policy.Eviction) <-chan struct{} {
+	e := &Eviction{
+		Reason: podstatus.Reason{Reason: policy.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
+	}
+	if why.Condition != nil {
+		e.Disruption = &podstatus.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
+	}
+	return a.Workers.Evict(evicted.UID, why.Grace, func() { a.EvictWith(evicted.UID, e) })
+}
+
+// Kill implements eviction.Pods.
+func (a *Evictable) Kill(killed *v1.Pod) error { return a.KillProcesses(killed.UID) }
+
+// NotifyChanges implements eviction.Pods.
+func (a *Evictable) NotifyChanges(slot chan<- struct{}) (cancel func()) {
+	return a.Statuses.Notify(slot)
+}
+
+// RemoveDead removes exited containers that are not needed any more; see RemoveExited.
+func (a *Evictable) RemoveDead(ctx context.Context) error { return a.RemoveExited(ctx, a.isRecorded) }
+
+// isRecorded reports whether a pod is terminated and its containers are not needed as the
+// record of that. For a static pod they are the only record; but an evicted one starts again
+// with the agent, whatever they say.
+func (a *Evictable) isRecorded(uid types.UID) bool {
+	state, ok := a.Workers.State(uid)
+	if !ok || state != podworker.Terminated {
+		return false
+	}
+	of, s, ok := a.Statuses.Get(uid)
+	switch {
+	case !ok:
+		return false
+	case pod.IsStatic(of):
+		return s.Phase == v1.PodFailed && s.Reason == policy.Reason
+	}
+	return a.Recorded != nil && a.Recorded(uid)
+}

@@ -1,0 +1,85 @@
+package podsync
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/source/offline"
+)
+
+// APIPods are the pods of the API server: those of the journal until the API server has listed
+// its own.
+type APIPods struct {
+	API   *source.API
+	Store *offline.Store // nil without a journal
+	// Set replaces the pods of a source.
+	Set func(ctx context.Context, source string, pods source.PodSet)
+	// Known reports whether a pod has a worker.
+	Known func(types.UID) bool
+	// Listed is called when the first list of the API server is set.
+	Listed func()
+	Log    *slog.Logger
+
+	listed   bool // also by an earlier Run
+	restored sync.Once
+	// Restored is closed when the pods of the journal are set.
+	Restored chan struct{}
+}
+
+// Run sets the pods of the journal, which need no network, then those of the API server in their
+// place. It returns the cause of ctx when that ends. At most one Run may be active at a time.
+func (a *APIPods) Run(ctx context.Context) error {
+	if a.Store != nil && !a.listed {
+		pods := a.Store.Pods()
+		a.Log.Info("restored pods from the journal", "pods", len(pods))
+		a.Set(ctx, pod.SourceRestore, source.PodSet{Pods: pods})
+	}
+	a.restored.Do(func() { close(a.Restored) })
+	return a.API.Run(ctx, func(ctx context.Context, pods source.PodSet) {
+		pods.Replaces = pod.SourceRestore
+		a.Set(ctx, pod.SourceAPI, pods)
+		if !a.listed && ctx.Err() == nil {
+			a.listed = true
+			a.Listed()
+			a.prune(ctx)
+		}
+	})
+}
+
+// prune removes the pods from the journal that have no worker, such as pods that cannot be
+// decoded any more.
+func (a *APIPods) prune(ctx context.Context) {
+	if a.Store == nil {
+		return
+	}
+	for _, uid := range a.Store.UIDs() {
+		if a.Known(uid) {
+			continue
+		}
+		if err := a.Store.Forget(ctx, uid); err != nil {
+			a.Log.Warn("cannot remove pod from journal", "podUID", uid, "effect", "the next write removes it", "error", err)
+		}
+	}
+}
+
+// Reportable returns the pods for the status manager. A status that was not observed is not
+// reported: after a reboot the API server knows more of a pod than an agent whose runtime does
+// not respond yet. A final status is not reported before it is in the journal, if there is one:
+// a pod that is terminal for the API server must not run again.
+func Reportable(entries []pod.Entry, mayReport func(*v1.Pod, *v1.PodStatus) bool) []statusmanager.Entry {
+	out := make([]statusmanager.Entry, len(entries))
+	for i, e := range entries {
+		out[i].Pod = e.Pod
+		if e.Observed && (mayReport == nil || mayReport(e.Pod, e.Status)) {
+			out[i].Status = e.Status
+		}
+	}
+	return out
+}
