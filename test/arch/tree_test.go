@@ -145,6 +145,42 @@ func TestEveryPackageSaysWhatItOwns(t *testing.T) {
 	}
 }
 
+// oneFile has the reason of each package of the product that has one file only.
+var oneFile = map[string]string{
+	"agent/apiserver/strategicpatch":   "two writers need it, of a pod's status and of a node's; compared with apimachinery's in a module of its own",
+	"agent/config/document":            "manifests and objects are read by the same decoder, which no configuration needs",
+	"agent/config/version":             "the linker sets its variables; packages of every directory import it",
+	"agent/health/sdnotify":            "the only user of go-systemd's daemon package",
+	"agent/podworker/hook":             "podsync tests replace it; it imports no state of a sync",
+	"agent/podworker/syncloop":         "the loop knows the workers, and not what they do",
+	"agent/resource/resize/checkpoint": "resize is pure, and this has its file",
+	"agent/server/profile":             "links memory profiling into the runtime",
+	"agent/store/atomicfile":           "used in most directories, and imports nothing of the product",
+	"agent/store/secretfile":           "checks of owners and modes, for which atomicfile has no use",
+	"board":                            "has room for what is known of boards, and knows no Kubernetes",
+	"cmd/tinylet/cniplugin":            "runs before the packages that it does not import",
+	"net/netns":                        "link and podnet need it, and neither may import the other's thread handling",
+}
+
+func TestPackagesOfOneFileHaveAReason(t *testing.T) {
+	found := map[string]bool{}
+	for _, p := range goList(t, "./agent/...", "./cmd/...", "./cgroups/...", "./board/...", "./net/...") {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		if len(p.GoFiles) != 1 || strings.HasSuffix(path, "test") { // a double of the package above it
+			continue
+		}
+		found[path] = true
+		if oneFile[path] == "" {
+			t.Errorf("%s has one file: merge it into the package that uses it, or write its reason into oneFile", path)
+		}
+	}
+	for path := range oneFile {
+		if !found[path] {
+			t.Errorf("%s is in oneFile and has not one file", path)
+		}
+	}
+}
+
 // TestErrorsHaveOneLogKey fails for a log attribute that gives an error by
 // another key than "error": who searches a log should need one word.
 func TestErrorsHaveOneLogKey(t *testing.T) {
