@@ -1,10 +1,10 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/cgroups"
@@ -17,39 +17,40 @@ const cadvisorParts = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartMemoryM
 // cpuTotal is the label of CPU time summed over all CPUs.
 var cpuTotal = metrics.AppendLabel(nil, "cpu", "total")
 
-// groupFamilies are the metrics that /metrics/cadvisor has for every cgroup.
-var groupFamilies = []struct {
-	kind       metrics.Kind
-	name, help string
-	value      func(*row) (value float64, ok bool)
-}{
-	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", cfsCounter(func(c *cgroups.CPUStats) cgroups.Number { return c.Periods })},
-	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", cfsCounter(func(c *cgroups.CPUStats) cgroups.Number { return c.ThrottledPeriods })},
-	{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set in bytes.", workingSetBytes},
-	{metrics.KindGauge, "container_memory_usage_bytes", "Current memory usage in bytes, including page cache.", func(r *row) (float64, bool) { return valueOf(r.usage) }},
-	{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return valueOf(r.stats.Memory.Anon) }},
-	{metrics.KindGauge, "container_memory_cache", "Number of bytes of page cache memory.", func(r *row) (float64, bool) { return valueOf(r.stats.Memory.File) }},
-	{metrics.KindGauge, "container_memory_swap", "Swap usage in bytes.", swapBytes},
-	{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit in bytes; 0 is none.", memoryLimit},
-	{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return valueOf(r.stats.Events.OOMKill) }},
-	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Total time in which some tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Some })},
-	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Total time in which all tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Full })},
-	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Total time in which some tasks waited for memory, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.MemoryPressure.Some })},
-	{metrics.KindCounter, "container_pressure_memory_stalled_seconds_total", "Total time in which all tasks waited for memory, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.MemoryPressure.Full })},
-	{metrics.KindCounter, "container_pressure_io_waiting_seconds_total", "Total time in which some tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.IOPressure.Some })},
-	{metrics.KindCounter, "container_pressure_io_stalled_seconds_total", "Total time in which all tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.IOPressure.Full })},
-}
-
-// ioFamilies have the device as an additional label.
-var ioFamilies = []struct {
-	name, help string
-	value      func(*cgroups.IOStats) cgroups.Number
-}{
-	{"container_fs_reads_total", "Cumulative count of reads completed.", func(f *cgroups.IOStats) cgroups.Number { return f.Reads }},
-	{"container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(f *cgroups.IOStats) cgroups.Number { return f.ReadBytes }},
-	{"container_fs_writes_total", "Cumulative count of writes completed.", func(f *cgroups.IOStats) cgroups.Number { return f.Writes }},
-	{"container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(f *cgroups.IOStats) cgroups.Number { return f.WrittenBytes }},
-}
+// The metrics that /metrics/cadvisor has for every cgroup, in this order. Those of cpuFamilies
+// have the label cpuTotal, those of ioFamilies the device.
+var (
+	timeFamilies = []family{
+		{metrics.KindGauge, "container_last_seen", "Last time the cgroup was seen, in seconds since the unix epoch.", func(r *row) (float64, bool) { return float64(r.at.Unix()), true }},
+		{metrics.KindGauge, "container_start_time_seconds", "Start time since the unix epoch in seconds.", func(r *row) (float64, bool) { return float64(r.start.Unix()), r.start.Unix() > 0 }},
+	}
+	cpuFamilies = []family{
+		{metrics.KindCounter, "container_cpu_usage_seconds_total", "Cumulative CPU time consumed in seconds.", cpuSeconds},
+	}
+	groupFamilies = []family{
+		{metrics.KindCounter, "container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", cfsCounter(func(c *cgroups.CPUStats) cgroups.Number { return c.Periods })},
+		{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", cfsCounter(func(c *cgroups.CPUStats) cgroups.Number { return c.ThrottledPeriods })},
+		{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set in bytes.", workingSetBytes},
+		{metrics.KindGauge, "container_memory_usage_bytes", "Current memory usage in bytes, including page cache.", func(r *row) (float64, bool) { return valueOf(r.usage) }},
+		{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return valueOf(r.stats.Memory.Anon) }},
+		{metrics.KindGauge, "container_memory_cache", "Number of bytes of page cache memory.", func(r *row) (float64, bool) { return valueOf(r.stats.Memory.File) }},
+		{metrics.KindGauge, "container_memory_swap", "Swap usage in bytes.", swapBytes},
+		{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit in bytes; 0 is none.", memoryLimit},
+		{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return valueOf(r.stats.Events.OOMKill) }},
+		{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Total time in which some tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Some })},
+		{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Total time in which all tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.CPUPressure.Full })},
+		{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Total time in which some tasks waited for memory, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.MemoryPressure.Some })},
+		{metrics.KindCounter, "container_pressure_memory_stalled_seconds_total", "Total time in which all tasks waited for memory, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.MemoryPressure.Full })},
+		{metrics.KindCounter, "container_pressure_io_waiting_seconds_total", "Total time in which some tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.IOPressure.Some })},
+		{metrics.KindCounter, "container_pressure_io_stalled_seconds_total", "Total time in which all tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Stats) *cgroups.Stall { return &f.IOPressure.Full })},
+	}
+	ioFamilies = []family{
+		{metrics.KindCounter, "container_fs_reads_total", "Cumulative count of reads completed.", func(r *row) (float64, bool) { return valueOf(r.stats.IO.Reads) }},
+		{metrics.KindCounter, "container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(r *row) (float64, bool) { return valueOf(r.stats.IO.ReadBytes) }},
+		{metrics.KindCounter, "container_fs_writes_total", "Cumulative count of writes completed.", func(r *row) (float64, bool) { return valueOf(r.stats.IO.Writes) }},
+		{metrics.KindCounter, "container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(r *row) (float64, bool) { return valueOf(r.stats.IO.WrittenBytes) }},
+	}
+)
 
 // networkFamilies have the interface as an additional label.
 var networkFamilies = []struct {
@@ -71,12 +72,15 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	g, err := s.collect(ctx, cadvisorParts)
 	if err != nil {
 		s.cfg.Log.Error("cannot collect stats for /metrics/cadvisor", "node", s.cfg.Node, "error", err)
-		scrapeErrors(out, 1)
+		scrapeErrors(out, true, "container_scrape_error", "machine_scrape_error")
 		return out.Flush()
 	}
 	g.dedupe()
 	g.labelCadvisor()
-	s.writeGroups(out, g)
+	writeFamilies(out, g.rows, timeFamilies)
+	writeFamilies(out, g.rows, cpuFamilies, cpuTotal)
+	writeFamilies(out, g.rows, groupFamilies)
+	writeFamilies(out, g.rows, ioFamilies, s.device)
 	s.writeNetwork(ctx, out, g)
 
 	labels := metrics.AppendLabel(nil, "boot_id", g.machine.BootID)
@@ -86,51 +90,19 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	out.Sample(float64(g.machine.Cores), labels)
 	out.Family(metrics.KindGauge, "machine_memory_bytes", "Amount of memory of the machine in bytes.")
 	out.Sample(float64(g.machine.Memory), labels)
-	failed := 0.0
-	if g.readFailed {
-		failed = 1
-	}
-	scrapeErrors(out, failed)
+	scrapeErrors(out, g.readFailed, "container_scrape_error", "machine_scrape_error")
 	return out.Flush()
 }
 
-func scrapeErrors(out *metrics.Stream, failed float64) {
-	for _, name := range [...]string{"container_scrape_error", "machine_scrape_error"} {
-		out.Family(metrics.KindGauge, name, "1 if there was an error while getting metrics, 0 otherwise.")
-		out.Sample(failed)
-	}
-}
-
-func (s *Stats) writeGroups(out *metrics.Stream, g *collected) {
-	out.Family(metrics.KindGauge, "container_last_seen", "Last time the cgroup was seen, in seconds since the unix epoch.")
-	for i := range g.rows {
-		out.Sample(float64(g.rows[i].at.Unix()), g.rows[i].labels)
-	}
-	out.Family(metrics.KindGauge, "container_start_time_seconds", "Start time since the unix epoch in seconds.")
-	for i := range g.rows {
-		if start := g.rows[i].start(&g.machine); start.Unix() > 0 {
-			out.Sample(float64(start.Unix()), g.rows[i].labels)
-		}
-	}
-	out.Family(metrics.KindCounter, "container_cpu_usage_seconds_total", "Cumulative CPU time consumed in seconds.")
-	for i := range g.rows {
-		if value, ok := cpuSeconds(&g.rows[i]); ok {
-			out.Sample(value, g.rows[i].labels, cpuTotal)
-		}
-	}
-	for _, f := range groupFamilies {
+// writeFamilies writes the samples of rows. more are labels of all samples.
+func writeFamilies(out *metrics.Stream, rows []row, families []family, more ...[]byte) {
+	labels := append([][]byte{nil}, more...)
+	for _, f := range families {
 		out.Family(f.kind, f.name, f.help)
-		for i := range g.rows {
-			if value, ok := f.value(&g.rows[i]); ok {
-				out.Sample(value, g.rows[i].labels)
-			}
-		}
-	}
-	for _, f := range ioFamilies {
-		out.Family(metrics.KindCounter, f.name, f.help)
-		for i := range g.rows {
-			if value := f.value(&g.rows[i].stats.IO); value.Known {
-				out.Sample(float64(value.Value), g.rows[i].labels, s.device)
+		for i := range rows {
+			if value, ok := f.value(&rows[i]); ok {
+				labels[0] = rows[i].labels
+				out.Sample(value, labels...)
 			}
 		}
 	}
@@ -186,12 +158,8 @@ func (g *collected) labelCadvisor() {
 	text := newLabelArena(len(g.rows))
 	for i := range g.rows {
 		r := &g.rows[i]
-		switch {
-		case r.container != nil:
-			r.labels = text.keep(appendCadvisor(text.begin(), r.cgroup, r.container.ID, r.container.Image, r.pod, r.container.Name))
-		default:
-			r.labels = text.keep(appendCadvisor(text.begin(), r.cgroup, "", "", r.pod, ""))
-		}
+		c := cmp.Or(r.container, &Container{})
+		r.labels = text.keep(appendCadvisor(text.begin(), r.cgroup, c.ID, c.Image, r.pod, c.Name))
 	}
 }
 
@@ -210,21 +178,6 @@ func appendCadvisor(to []byte, id, name, image string, pod *Pod, container strin
 	to = metrics.AppendLabel(to, "name", name)
 	to = metrics.AppendLabel(to, "namespace", namespace)
 	return metrics.AppendLabel(to, "pod", podName)
-}
-
-// start returns the start time of the row's container, pod, system cgroup or
-// node; zero if it is unknown.
-func (r *row) start(m *Machine) time.Time {
-	switch {
-	case r.container != nil:
-		return r.container.Start
-	case r.pod != nil:
-		return r.pod.Sandbox.Start
-	case r.system != nil:
-		return r.system.Start
-	default:
-		return m.Boot
-	}
 }
 
 func memoryLimit(r *row) (float64, bool) {

@@ -19,6 +19,7 @@ type row struct {
 	pod       *Pod
 	container *Container
 
+	start time.Time // of the container, pod, system cgroup or node; zero is unknown
 	at    time.Time // when the cgroup was read
 	stats cgroups.Stats
 	rate  cgroups.Number // CPU usage in nanocores
@@ -67,15 +68,16 @@ func (s *Stats) collect(ctx context.Context, parts cgroups.Parts) (*collected, e
 	}
 	g := &collected{machine: machine, pods: pods, rows: make([]row, 0, size)}
 	reader := s.cfg.Groups.NewReader()
-	s.read(g, reader, parts, row{cgroup: "/"})
+	s.read(g, reader, parts, row{cgroup: "/", start: machine.Boot})
 	for i := range system {
-		s.read(g, reader, parts, row{cgroup: withLeadingSlash(system[i].Cgroup), system: &system[i]})
+		s.read(g, reader, parts, row{cgroup: withLeadingSlash(system[i].Cgroup), system: &system[i], start: system[i].Start})
 	}
 	for i := range pods {
 		pod := &pods[i]
-		s.read(g, reader, parts, row{cgroup: withLeadingSlash(pod.Cgroup), pod: pod})
+		s.read(g, reader, parts, row{cgroup: withLeadingSlash(pod.Cgroup), pod: pod, start: pod.Sandbox.Start})
 		for j := range pod.Containers {
-			s.read(g, reader, parts, row{cgroup: withLeadingSlash(pod.Containers[j].Cgroup), pod: pod, container: &pod.Containers[j]})
+			c := &pod.Containers[j]
+			s.read(g, reader, parts, row{cgroup: withLeadingSlash(c.Cgroup), pod: pod, container: c, start: c.Start})
 		}
 	}
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"bytes"
+	"strconv"
 )
 
 // AppendInterfaces parses the content of /proc/PID/net/dev
@@ -20,8 +21,8 @@ func AppendInterfaces(dev []byte, to []Interface) []Interface {
 			if fields == len(n) {
 				break
 			}
-			value, ok := netCounter(field)
-			if !ok {
+			value, err := strconv.ParseUint(string(field), 10, 64)
+			if err != nil {
 				break
 			}
 			n[fields] = value
@@ -37,19 +38,4 @@ func AppendInterfaces(dev []byte, to []Interface) []Interface {
 		})
 	}
 	return to
-}
-
-// netCounter parses an unsigned decimal number of 64 bits.
-func netCounter(digits []byte) (n uint64, ok bool) {
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		more := n*10 + uint64(c-'0')
-		if n > (1<<64-1)/10 || more < n*10 {
-			return 0, false
-		}
-		n = more
-	}
-	return n, len(digits) > 0
 }

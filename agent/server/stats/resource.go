@@ -11,32 +11,34 @@ import (
 // resourceParts are the parts of a cgroup that /metrics/resource reports.
 const resourceParts = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartSwap
 
-// resourceFamily is a metric family of /metrics/resource: of the node, of pods
-// or of containers.
-type resourceFamily struct {
-	kind        metrics.Kind
-	name, help  string
-	value       func(*row) (value float64, ok bool)
-	noTimestamp bool
+// family is a metric family whose samples are those of cgroups.
+type family struct {
+	kind       metrics.Kind
+	name, help string
+	value      func(*row) (value float64, ok bool)
 }
 
+// startFamily is the only one of /metrics/resource without timestamps.
+const startFamily = "container_start_time_seconds"
+
+// The metrics of /metrics/resource: of the node, of pods and of containers.
 var (
-	nodeFamilies = []resourceFamily{
-		{metrics.KindCounter, "node_cpu_usage_seconds_total", "Cumulative CPU time consumed by the node in core-seconds.", cpuSeconds, false},
-		{metrics.KindGauge, "node_memory_working_set_bytes", "Current working set of the node in bytes.", workingSetBytes, false},
-		{metrics.KindGauge, "node_swap_usage_bytes", "Current swap usage of the node in bytes.", swapBytes, false},
+	nodeFamilies = []family{
+		{metrics.KindCounter, "node_cpu_usage_seconds_total", "Cumulative CPU time consumed by the node in core-seconds.", cpuSeconds},
+		{metrics.KindGauge, "node_memory_working_set_bytes", "Current working set of the node in bytes.", workingSetBytes},
+		{metrics.KindGauge, "node_swap_usage_bytes", "Current swap usage of the node in bytes.", swapBytes},
 	}
-	containerFamilies = []resourceFamily{
-		{metrics.KindGauge, "container_start_time_seconds", "Start time of the container since unix epoch in seconds.", startSeconds, true},
-		{metrics.KindCounter, "container_cpu_usage_seconds_total", "Cumulative CPU time consumed by the container in core-seconds.", cpuSeconds, false},
-		{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set of the container in bytes.", workingSetBytes, false},
-		{metrics.KindGauge, "container_swap_usage_bytes", "Current amount of the container swap usage in bytes.", swapBytes, false},
-		{metrics.KindGauge, "container_swap_limit_bytes", "Current amount of the container swap limit in bytes, if there is one.", swapLimit, false},
+	containerFamilies = []family{
+		{metrics.KindGauge, startFamily, "Start time of the container since unix epoch in seconds.", startSeconds},
+		{metrics.KindCounter, "container_cpu_usage_seconds_total", "Cumulative CPU time consumed by the container in core-seconds.", cpuSeconds},
+		{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set of the container in bytes.", workingSetBytes},
+		{metrics.KindGauge, "container_swap_usage_bytes", "Current amount of the container swap usage in bytes.", swapBytes},
+		{metrics.KindGauge, "container_swap_limit_bytes", "Current amount of the container swap limit in bytes, if there is one.", swapLimit},
 	}
-	podFamilies = []resourceFamily{
-		{metrics.KindCounter, "pod_cpu_usage_seconds_total", "Cumulative CPU time consumed by the pod in core-seconds.", cpuSeconds, false},
-		{metrics.KindGauge, "pod_memory_working_set_bytes", "Current working set of the pod in bytes.", workingSetBytes, false},
-		{metrics.KindGauge, "pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes.", swapBytes, false},
+	podFamilies = []family{
+		{metrics.KindCounter, "pod_cpu_usage_seconds_total", "Cumulative CPU time consumed by the pod in core-seconds.", cpuSeconds},
+		{metrics.KindGauge, "pod_memory_working_set_bytes", "Current working set of the pod in bytes.", workingSetBytes},
+		{metrics.KindGauge, "pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes.", swapBytes},
 	}
 )
 
@@ -48,44 +50,47 @@ var (
 func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
 	out := metrics.NewStream(w)
 	g, err := s.collect(ctx, resourceParts)
-	failed := 0.0
 	if err != nil {
 		s.cfg.Log.Error("cannot collect stats for /metrics/resource", "node", s.cfg.Node, "error", err)
-		g, failed = &collected{}, 1
-	} else if g.readFailed {
-		failed = 1
+		g = &collected{readFailed: true}
 	}
 	s.labelResource(g)
-	for i := range nodeFamilies {
-		nodeFamilies[i].write(out, g, (*row).isNode)
-	}
-	for i := range containerFamilies {
-		containerFamilies[i].write(out, g, func(r *row) bool { return r.container != nil && r.labels != nil })
-	}
-	for i := range podFamilies {
-		podFamilies[i].write(out, g, func(r *row) bool { return r.pod != nil && r.container == nil })
-	}
-	for _, name := range [...]string{"resource_scrape_error", "scrape_error"} {
-		out.Family(metrics.KindGauge, name, "1 if there was an error while getting metrics, 0 otherwise.")
-		out.Sample(failed)
-	}
+	g.writeResource(out, nodeFamilies, (*row).isNode)
+	g.writeResource(out, containerFamilies, func(r *row) bool { return r.container != nil && r.labels != nil })
+	g.writeResource(out, podFamilies, func(r *row) bool { return r.pod != nil && r.container == nil })
+	scrapeErrors(out, g.readFailed, "resource_scrape_error", "scrape_error")
 	return out.Flush()
 }
 
-func (f *resourceFamily) write(out *metrics.Stream, g *collected, of func(*row) bool) {
-	out.Family(f.kind, f.name, f.help)
-	for i := range g.rows {
-		r := &g.rows[i]
-		if !of(r) {
-			continue
-		}
-		value, ok := f.value(r)
-		switch {
-		case !ok:
-		case f.noTimestamp:
-			out.Sample(value, r.labels)
-		default:
-			out.SampleAt(r.at.UnixMilli(), value, r.labels)
+// scrapeErrors writes the metrics that report whether a scrape has failed.
+func scrapeErrors(out *metrics.Stream, failed bool, names ...string) {
+	value := 0.0
+	if failed {
+		value = 1
+	}
+	for _, name := range names {
+		out.Family(metrics.KindGauge, name, "1 if there was an error while getting metrics, 0 otherwise.")
+		out.Sample(value)
+	}
+}
+
+// writeResource writes the samples of the rows that are of a kind.
+func (g *collected) writeResource(out *metrics.Stream, families []family, of func(*row) bool) {
+	for _, f := range families {
+		out.Family(f.kind, f.name, f.help)
+		for i := range g.rows {
+			r := &g.rows[i]
+			if !of(r) {
+				continue
+			}
+			value, ok := f.value(r)
+			switch {
+			case !ok:
+			case f.name == startFamily:
+				out.Sample(value, r.labels)
+			default:
+				out.SampleAt(r.at.UnixMilli(), value, r.labels)
+			}
 		}
 	}
 }
@@ -132,10 +137,10 @@ func incomplete(r *row) string {
 	}
 }
 
-func cpuSeconds(r *row) (float64, bool) { return seconds(r.stats.CPU.Usage) }
-
-// seconds converts a figure in microseconds.
-func seconds(f cgroups.Number) (float64, bool) { return float64(f.Value) / 1e6, f.Known }
+// cpuSeconds converts the CPU time, which is in microseconds.
+func cpuSeconds(r *row) (float64, bool) {
+	return float64(r.stats.CPU.Usage.Value) / 1e6, r.stats.CPU.Usage.Known
+}
 
 func valueOf(f cgroups.Number) (float64, bool) { return float64(f.Value), f.Known }
 
@@ -149,6 +154,5 @@ func swapLimit(r *row) (float64, bool) {
 }
 
 func startSeconds(r *row) (float64, bool) {
-	start := r.container.Start
-	return float64(start.UnixNano()) / 1e9, start.Unix() > 0
+	return float64(r.start.UnixNano()) / 1e9, r.start.Unix() > 0
 }

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,28 +42,23 @@ func (s *Stats) WriteSummary(ctx context.Context, w io.Writer, onlyCPUAndMemory 
 
 // writePieces encodes a summary pod by pod.
 func writePieces(w io.Writer, summary *statsapi.Summary) error {
-	encoder := json.NewEncoder(w)
-	if _, err := io.WriteString(w, `{"node":`); err != nil {
-		return err
-	}
+	out := bufio.NewWriter(w) // after an error of w, all writes return it
+	encoder := json.NewEncoder(out)
+	_, _ = out.WriteString(`{"node":`)
 	if err := encoder.Encode(&summary.Node); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(w, `,"pods":[`); err != nil {
-		return err
-	}
+	_, _ = out.WriteString(`,"pods":[`)
 	for i := range summary.Pods {
 		if i > 0 {
-			if _, err := io.WriteString(w, ","); err != nil {
-				return err
-			}
+			_ = out.WriteByte(',')
 		}
 		if err := encoder.Encode(&summary.Pods[i]); err != nil {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, "]}\n")
-	return err
+	_, _ = out.WriteString("]}\n")
+	return out.Flush()
 }
 
 // Summary reads all stats, or only those of CPU, memory and swap. It omits
@@ -88,19 +84,11 @@ func (s *Stats) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 		r := &rows[0]
 		switch {
 		case r.isNode():
-			n, p := &summary.Node, r.commonStats()
-			n.CPU, n.Memory, n.Swap = p.cpu, p.memory, p.swap
-			if full {
-				n.IO = p.io
-			}
+			n, c := &summary.Node, r.summary("", full)
+			n.CPU, n.Memory, n.Swap, n.IO = c.CPU, c.Memory, c.Swap, c.IO
 			rows = rows[1:]
 		case r.system != nil:
-			p := r.commonStats()
-			c := statsapi.ContainerStats{Name: r.system.Name, StartTime: metav1.NewTime(r.system.Start), CPU: p.cpu, Memory: p.memory, Swap: p.swap}
-			if full {
-				c.IO = p.io
-			}
-			summary.Node.SystemContainers = append(summary.Node.SystemContainers, c)
+			summary.Node.SystemContainers = append(summary.Node.SystemContainers, r.summary(r.system.Name, full))
 			rows = rows[1:]
 		default:
 			n := 1
@@ -127,49 +115,35 @@ func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
 	}
 	for i := range rows {
 		r := &rows[i]
-		p := r.commonStats()
-		if r.container == nil {
-			out.CPU, out.Memory, out.Swap = p.cpu, p.memory, p.swap
-			if full {
-				out.IO = p.io
-				if r.stats.Pids.Known {
-					out.ProcessStats = &statsapi.ProcessStats{ProcessCount: valuePtr(&r.stats.Pids)}
-				}
-			}
+		if r.container != nil {
+			out.Containers = append(out.Containers, r.summary(r.container.Name, full))
 			continue
 		}
-		c := statsapi.ContainerStats{Name: r.container.Name, StartTime: metav1.NewTime(r.container.Start), CPU: p.cpu, Memory: p.memory, Swap: p.swap}
-		if full {
-			c.IO = p.io
+		c := r.summary("", full)
+		out.CPU, out.Memory, out.Swap, out.IO = c.CPU, c.Memory, c.Swap, c.IO
+		if full && r.stats.Pids.Known {
+			out.ProcessStats = &statsapi.ProcessStats{ProcessCount: valuePtr(&r.stats.Pids)}
 		}
-		out.Containers = append(out.Containers, c)
 	}
 	return out
 }
 
-// commonStats holds the parts that the stats of every kind of cgroup have.
-type commonStats struct {
-	cpu    *statsapi.CPUStats
-	memory *statsapi.MemoryStats
-	swap   *statsapi.SwapStats
-	io     *statsapi.IOStats
-}
-
-// commonStats returns the pieces of a row. They point into the row.
-func (r *row) commonStats() commonStats {
+// summary returns what the Summary reports of every kind of cgroup. It points into the row.
+// I/O is included only if full is set.
+func (r *row) summary(name string, full bool) statsapi.ContainerStats {
 	f, at := &r.stats, metav1.NewTime(r.at)
-	all := &struct {
+	all := new(struct {
 		cpu    statsapi.CPUStats
 		memory statsapi.MemoryStats
 		swap   statsapi.SwapStats
 		io     statsapi.IOStats
-	}{}
-	var p commonStats
+	})
+	out := statsapi.ContainerStats{Name: name, StartTime: metav1.NewTime(r.start)}
 	if r.nanoseconds.Known {
 		all.cpu = statsapi.CPUStats{
 			Time: at, UsageCoreNanoSeconds: valuePtr(&r.nanoseconds), UsageNanoCores: valuePtr(&r.rate), PSI: psi(&f.CPUPressure),
 		}
-		p.cpu = &all.cpu
+		out.CPU = &all.cpu
 	}
 	if r.usage.Known || r.workingSet.Known {
 		all.memory = statsapi.MemoryStats{
@@ -177,17 +151,17 @@ func (r *row) commonStats() commonStats {
 			RSSBytes: valuePtr(&f.Memory.Anon), PageFaults: valuePtr(&f.Memory.Faults), MajorPageFaults: valuePtr(&f.Memory.MajorFaults),
 			PSI: psi(&f.MemoryPressure),
 		}
-		p.memory = &all.memory
+		out.Memory = &all.memory
 	}
 	if f.Memory.SwapCurrent.Known {
 		all.swap = statsapi.SwapStats{Time: at, SwapUsageBytes: valuePtr(&f.Memory.SwapCurrent), SwapAvailableBytes: valuePtr(&r.swapAvailable)}
-		p.swap = &all.swap
+		out.Swap = &all.swap
 	}
-	if io := psi(&f.IOPressure); io != nil {
+	if io := psi(&f.IOPressure); full && io != nil {
 		all.io = statsapi.IOStats{Time: at, PSI: io}
-		p.io = &all.io
+		out.IO = &all.io
 	}
-	return p
+	return out
 }
 
 // valuePtr returns a pointer to the value of a figure, or nil if it is unknown.
