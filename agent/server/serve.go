@@ -163,8 +163,8 @@ func (s *Server) recover(r *http.Request) {
 // serveAuthorized serves an authorized request.
 func (s *Server) serveAuthorized(w http.ResponseWriter, r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
-		if user := authn.UserFrom(r.Context()); user != nil && user.Name != authn.Anonymous {
-			c.Promote(user.Name)
+		if user := authn.UserFrom(r.Context()); user != nil && user.Username != authn.Anonymous {
+			c.Promote(user.Username)
 		}
 	}
 	if !s.slots.requests.try() {

@@ -107,5 +107,5 @@ func (s *Server) hasValidCertificate(state *tls.ConnectionState) bool {
 		return false
 	}
 	user, err := s.config.Authn.Authenticate(&http.Request{TLS: state})
-	return err == nil && user.Name != authn.Anonymous
+	return err == nil && user.Username != authn.Anonymous
 }

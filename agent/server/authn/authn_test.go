@@ -91,11 +91,11 @@ func TestCertificates(t *testing.T) {
 		want  *User  // without Extra
 		error string // part of it
 	}{
-		{"good", []tls.Certificate{client(nil)}, &User{Name: "admin", Groups: []string{"ops", "system:masters", Authenticated}}, ""},
-		{"no groups", []tls.Certificate{ca.Client("admin", nil, nil)}, &User{Name: "admin", Groups: []string{Authenticated}}, ""},
-		{"says that it is authenticated", []tls.Certificate{ca.Client("a", []string{Authenticated}, nil)}, &User{Name: "a", Groups: []string{Authenticated}}, ""},
-		{"named as the anonymous", []tls.Certificate{ca.Client(Anonymous, nil, nil)}, &User{Name: Anonymous}, ""},
-		{"UID", []tls.Certificate{client(uid("7"))}, &User{Name: "admin", UID: "7", Groups: []string{"ops", "system:masters", Authenticated}}, ""},
+		{"good", []tls.Certificate{client(nil)}, &User{Username: "admin", Groups: []string{"ops", "system:masters", Authenticated}}, ""},
+		{"no groups", []tls.Certificate{ca.Client("admin", nil, nil)}, &User{Username: "admin", Groups: []string{Authenticated}}, ""},
+		{"says that it is authenticated", []tls.Certificate{ca.Client("a", []string{Authenticated}, nil)}, &User{Username: "a", Groups: []string{Authenticated}}, ""},
+		{"named as the anonymous", []tls.Certificate{ca.Client(Anonymous, nil, nil)}, &User{Username: Anonymous}, ""},
+		{"UID", []tls.Certificate{client(uid("7"))}, &User{Username: "admin", UID: "7", Groups: []string{"ops", "system:masters", Authenticated}}, ""},
 		{"two UIDs", []tls.Certificate{client(uid("7", "8"))}, nil, "more than one UID"},
 		{"empty UID", []tls.Certificate{client(uid(""))}, nil, "UID is empty"},
 		{"names nobody", []tls.Certificate{ca.Client("", []string{"system:masters"}, nil)}, nil, ErrNoCredentials.Error()},
@@ -103,7 +103,7 @@ func TestCertificates(t *testing.T) {
 		{"expired", []tls.Certificate{client(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) })}, nil, "expired"},
 		{"not valid yet", []tls.Certificate{client(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })}, nil, "not yet valid"},
 		{"of a server", []tls.Certificate{ca.Server()}, nil, "incompatible key usage"},
-		{"through another CA", []tls.Certificate{between.Client("admin", nil, nil), {Leaf: intermediate}}, &User{Name: "admin", Groups: []string{Authenticated}}, ""},
+		{"through another CA", []tls.Certificate{between.Client("admin", nil, nil), {Leaf: intermediate}}, &User{Username: "admin", Groups: []string{Authenticated}}, ""},
 		{"through a CA that is not shown", []tls.Certificate{between.Client("admin", nil, nil)}, nil, "unknown authority"},
 		{"chain that is too long", append([]tls.Certificate{client(nil)}, make([]tls.Certificate, maxChain)...), nil, "9 certificates"},
 		{"nothing", nil, nil, ErrNoCredentials.Error()},
@@ -154,7 +154,7 @@ func TestTokens(t *testing.T) {
 		want  *User
 		error string
 	}{
-		{"good", &User{"system:serviceaccount:ns:app", "uid-of-system:serviceaccount:ns:app", []string{"system:serviceaccounts", Authenticated}, nil}, ""},
+		{"good", &User{Username: "system:serviceaccount:ns:app", UID: "uid-of-system:serviceaccount:ns:app", Groups: []string{"system:serviceaccounts", Authenticated}}, ""},
 		{"bad", nil, "token lookup failed"},
 		{"nameless", nil, "has no user name"},
 		{strings.Repeat("x", maxToken+1), nil, "exceeds 16384"},
@@ -199,7 +199,7 @@ func TestWhichCredentialsCount(t *testing.T) {
 			got, err := a.Authenticate(tt.request)
 			name := ""
 			if got != nil {
-				name = got.Name
+				name = got.Username
 			}
 			if name != tt.want || (err == nil) != (tt.want != "") {
 				t.Errorf("%q, %v; want %q", name, err, tt.want)

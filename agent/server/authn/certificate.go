@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/apis/asn1"
 )
 
@@ -24,13 +25,10 @@ func verifyChain(shown []*x509.Certificate, roots *x509.CertPool, now time.Time)
 		return nil, fmt.Errorf("verify client certificate: chain of %d certificates is longer than %d", len(shown), maxChain)
 	}
 	options := x509.VerifyOptions{
-		Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	if len(shown) > 1 {
-		options.Intermediates = x509.NewCertPool()
-		for _, between := range shown[1:] {
-			options.Intermediates.AddCert(between)
-		}
+	for _, between := range shown[1:] {
+		options.Intermediates.AddCert(between)
 	}
 	if _, err := leaf.Verify(options); err != nil {
 		return nil, fmt.Errorf("verify client certificate of %q, serial %x: %w", leaf.Subject.CommonName, leaf.SerialNumber, err)
@@ -49,11 +47,10 @@ func certificateUser(leaf *x509.Certificate) (*User, error) {
 		return nil, fmt.Errorf("read UID from client certificate of %q, serial %x: %w", leaf.Subject.CommonName, leaf.SerialNumber, err)
 	}
 	fingerprint := sha256.Sum256(leaf.Raw)
-	user := &User{
-		Name: leaf.Subject.CommonName, UID: uid, Groups: leaf.Subject.Organization,
-		Extra: map[string][]string{credentialID: {"X509SHA256=" + hex.EncodeToString(fingerprint[:])}},
-	}
-	return user.authenticated(), nil
+	return authenticated(&User{
+		Username: leaf.Subject.CommonName, UID: uid, Groups: leaf.Subject.Organization,
+		Extra: map[string]authenticationv1.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(fingerprint[:])}},
+	}), nil
 }
 
 // holderUID returns the UID of the subject, "" if it has none. It fails if the subject

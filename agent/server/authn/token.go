@@ -84,14 +84,8 @@ func (t *tokens) createReview(ctx context.Context, token string) (reviewResult, 
 	if status.User.Username == "" {
 		return reviewResult{}, errors.New("create TokenReview: response authenticates the token but has no user name")
 	}
-	user := &User{Name: status.User.Username, UID: status.User.UID, Groups: status.User.Groups}
-	if len(status.User.Extra) > 0 {
-		user.Extra = make(map[string][]string, len(status.User.Extra))
-		for key, values := range status.User.Extra {
-			user.Extra[key] = values
-		}
-	}
-	return reviewResult{user: user.authenticated()}, nil
+	user := status.User // a copy, without the token of the review
+	return reviewResult{user: authenticated(&user)}, nil
 }
 
 // reason returns the API server's reason of a rejection, without the token and

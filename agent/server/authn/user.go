@@ -3,6 +3,8 @@ package authn
 import (
 	"context"
 	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
 // Names of Kubernetes' built-in users and groups (pkg/authentication/user of
@@ -19,26 +21,18 @@ const (
 // credentialID is the key of Extra that identifies the credential of the request.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// User is the user of a request. Requests share a value: it must not be changed.
-type User struct {
-	// Name is never empty.
-	Name string
-	// UID distinguishes users of the same name; "" if unknown.
-	UID string
-	// Groups are the user's groups, including Authenticated or Unauthenticated.
-	Groups []string
-	// Extra is additional information of the authenticator for the authorizer.
-	Extra map[string][]string
-}
+// User is the user of a request. Requests share a value: it must not be changed. Its name is
+// never empty, and its groups include Authenticated or Unauthenticated.
+type User = authenticationv1.UserInfo
 
 // anonymous is the user of a request without credentials.
-var anonymous = &User{Name: Anonymous, Groups: []string{Unauthenticated}}
+var anonymous = &User{Username: Anonymous, Groups: []string{Unauthenticated}}
 
 // authenticated adds the group Authenticated, unless the user's name is Anonymous or
 // its groups already include Authenticated or Unauthenticated
 // (pkg/authentication/group).
-func (u *User) authenticated() *User {
-	if u.Name != Anonymous && !slices.Contains(u.Groups, Authenticated) && !slices.Contains(u.Groups, Unauthenticated) {
+func authenticated(u *User) *User {
+	if u.Username != Anonymous && !slices.Contains(u.Groups, Authenticated) && !slices.Contains(u.Groups, Unauthenticated) {
 		u.Groups = append(slices.Clip(u.Groups), Authenticated)
 	}
 	return u

@@ -6,48 +6,37 @@ import (
 	"strings"
 )
 
-// Subresources of a Node, in the order in which they are reviewed: access to any of
-// them is sufficient. The finer ones come first; proxy covers all paths without a
-// subresource of their own (pkg/kubelet/server/auth.go).
-var (
-	proxy      = []string{"proxy"}
-	pods       = []string{"pods", "proxy"}
-	healthz    = []string{"healthz", "proxy"}
-	configz    = []string{"configz", "proxy"}
-	stats      = []string{"stats"}
-	metrics    = []string{"metrics"}
-	logs       = []string{"log"} // named like pods/log
-	checkpoint = []string{"checkpoint"}
-	statusz    = []string{"statusz"}
-	flagz      = []string{"configz"} // flags are configuration; proxy is not sufficient
-)
+// nodeSubresources are the subresources of a Node by the first element of a path, in the order
+// in which they are reviewed: access to any of them is sufficient. The finer ones come
+// first; proxy covers all other paths (pkg/kubelet/server/auth.go).
+var nodeSubresources = map[string][]string{
+	"pods":        {"pods", "proxy"},
+	"runningpods": {"pods", "proxy"},
+	"healthz":     {"healthz", "proxy"},
+	"configz":     {"configz", "proxy"},
+	"stats":       {"stats"},
+	"metrics":     {"metrics"},
+	"logs":        {"log"}, // named like pods/log
+	"checkpoint":  {"checkpoint"},
+	"statusz":     {"statusz"},
+	"flagz":       {"configz"}, // flags are configuration; proxy is not sufficient
+}
+
+var proxy = []string{"proxy"}
 
 // Subresources returns the subresources of the Node for a path, in the order in which
 // to review them; a request requires access to one of them. The slice must not be
 // changed. path is the decoded URL.Path of a request. Only its first element is used.
 func Subresources(path string) []string {
-	switch firstPart(path) {
-	case "pods", "runningpods":
-		return pods
-	case "healthz":
-		return healthz
-	case "configz":
-		return configz
-	case "stats":
-		return stats
-	case "metrics":
-		return metrics
-	case "logs":
-		return logs
-	case "checkpoint":
-		return checkpoint
-	case "statusz":
-		return statusz
-	case "flagz":
-		return flagz
-	default:
-		return proxy
+	if all, ok := nodeSubresources[firstPart(path)]; ok {
+		return all
 	}
+	return proxy
+}
+
+// verbs are the verbs that methods require.
+var verbs = map[string]string{
+	http.MethodPost: "create", http.MethodGet: "get", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
 // Verb returns the verb that a request requires. Requests that run a program in a
@@ -60,20 +49,7 @@ func Verb(method, path string) string {
 	case "exec", "attach", "run", "portForward":
 		return "create"
 	}
-	switch method {
-	case http.MethodPost:
-		return "create"
-	case http.MethodGet:
-		return "get"
-	case http.MethodPut:
-		return "update"
-	case http.MethodPatch:
-		return "patch"
-	case http.MethodDelete:
-		return "delete"
-	default:
-		return ""
-	}
+	return verbs[method]
 }
 
 // firstPart returns the first element of a clean path, by which requests are routed.

@@ -140,7 +140,7 @@ func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, su
 // review creates a SubjectAccessReview.
 func (a *Authorizer) review(ctx context.Context, u *authn.User, verb, subresource string) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: u.Name, UID: u.UID, Groups: u.Groups,
+		User: u.Username, UID: u.UID, Groups: u.Groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: a.config.NodeName,
 		},
@@ -148,7 +148,7 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, verb, subresourc
 	if len(u.Extra) > 0 {
 		review.Spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.Extra))
 		for key, values := range u.Extra {
-			review.Spec.Extra[key] = values
+			review.Spec.Extra[key] = authorizationv1.ExtraValue(values)
 		}
 	}
 	review, err := a.config.Review(ctx, review)
@@ -178,7 +178,7 @@ func isUnavailable(err error) bool {
 // groups takes effect at once.
 func (a *Authorizer) userKey(u *authn.User) string {
 	parts := make([]string, 0, 3+len(u.Groups)+4*len(u.Extra))
-	parts = append(parts, u.Name, u.UID, strconv.Itoa(len(u.Groups)))
+	parts = append(parts, u.Username, u.UID, strconv.Itoa(len(u.Groups)))
 	parts = append(parts, u.Groups...)
 	for _, key := range slices.Sorted(maps.Keys(u.Extra)) {
 		parts = append(parts, key, strconv.Itoa(len(u.Extra[key])))

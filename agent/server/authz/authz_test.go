@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,8 +54,11 @@ func guardBy(t testing.TB, asks func(subresource string)) *Guard {
 	})
 	return NewGuard(who, may, nil, slog.New(slog.DiscardHandler))
 }
+// The subresources that the tests review.
+var pods, metrics, stats = Subresources("/pods"), Subresources("/metrics"), Subresources("/stats")
 
-var app = &authn.User{Name: "app", UID: "7", Groups: []string{"g", authn.Authenticated}, Extra: map[string][]string{"k": {"v", "w"}}}
+
+var app = &authn.User{Username: "app", UID: "7", Groups: []string{"g", authn.Authenticated}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}}}
 
 func TestReviewHasTheWholeRequest(t *testing.T) {
 	var got authorizationv1.SubjectAccessReviewSpec
@@ -208,16 +212,16 @@ func TestWhoIsWho(t *testing.T) {
 	a := newAuthorizer(t, server.AccessReview)
 	everybody := []*authn.User{
 		app,
-		{Name: "app2", UID: app.UID, Groups: app.Groups, Extra: app.Extra},
-		{Name: "app", UID: "8", Groups: app.Groups, Extra: app.Extra},
-		{Name: "app", UID: "7", Groups: []string{"g"}, Extra: app.Extra},
-		{Name: "app", UID: "7", Groups: []string{"g", authn.Authenticated, "k"}, Extra: app.Extra},
-		{Name: "app", UID: "7", Groups: []string{"g" + authn.Authenticated}, Extra: app.Extra},
-		{Name: "app", UID: "7", Groups: app.Groups},
-		{Name: "app", UID: "7", Groups: append(slices.Clone(app.Groups), "k", "2", "v", "w")},
-		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"k": {"vw"}}},
-		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"k": {}, "v": {"w"}}},
-		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"l": {"v", "w"}}},
+		{Username: "app2", UID: app.UID, Groups: app.Groups, Extra: app.Extra},
+		{Username: "app", UID: "8", Groups: app.Groups, Extra: app.Extra},
+		{Username: "app", UID: "7", Groups: []string{"g"}, Extra: app.Extra},
+		{Username: "app", UID: "7", Groups: []string{"g", authn.Authenticated, "k"}, Extra: app.Extra},
+		{Username: "app", UID: "7", Groups: []string{"g" + authn.Authenticated}, Extra: app.Extra},
+		{Username: "app", UID: "7", Groups: app.Groups},
+		{Username: "app", UID: "7", Groups: append(slices.Clone(app.Groups), "k", "2", "v", "w")},
+		{Username: "app", UID: "7", Groups: app.Groups, Extra: map[string]authenticationv1.ExtraValue{"k": {"vw"}}},
+		{Username: "app", UID: "7", Groups: app.Groups, Extra: map[string]authenticationv1.ExtraValue{"k": {}, "v": {"w"}}},
+		{Username: "app", UID: "7", Groups: app.Groups, Extra: map[string]authenticationv1.ExtraValue{"l": {"v", "w"}}},
 	}
 	for range 2 {
 		for _, user := range everybody {
@@ -231,7 +235,7 @@ func TestWhoIsWho(t *testing.T) {
 	if n := len(server.Reviews()); n != 2*len(everybody) {
 		t.Errorf("%d reviews for %d users and two verbs", n, len(everybody))
 	}
-	same := &authn.User{Name: "app", UID: "7", Groups: slices.Clone(app.Groups), Extra: map[string][]string{"k": {"v", "w"}}}
+	same := &authn.User{Username: "app", UID: "7", Groups: slices.Clone(app.Groups), Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}}}
 	if _, err := a.Allowed(t.Context(), same, "get", metrics); err != nil || len(server.Reviews()) != 2*len(everybody) {
 		t.Errorf("the same user is asked for again, %v", err)
 	}

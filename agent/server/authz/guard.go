@@ -64,7 +64,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.log.Debug("rejected unauthorized request", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path,
-		"user", user.Name, "verb", verb, "subresources", subresources, "error", err)
+		"user", user.Username, "verb", verb, "subresources", subresources, "error", err)
 	code, text := answerTo(user, verb, subresources, err)
 	refuse(w, code, text)
 }
@@ -74,9 +74,9 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func answerTo(user *authn.User, verb string, subresources []string, err error) (code int, text string) {
 	var review *ReviewError
 	if !errors.As(err, &review) {
-		return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Name, verb, subresources)
+		return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Username, verb, subresources)
 	}
-	text = fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Name, verb, review.Subresource)
+	text = fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, review.Subresource)
 	if !review.Unavailable {
 		return http.StatusInternalServerError, text
 	}

@@ -56,11 +56,11 @@ func newBoard(t testing.TB, anonymous bool) *board {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		user := authn.UserFrom(r.Context())
-		b.served = append(b.served, user.Name+" "+r.URL.Path)
+		b.served = append(b.served, user.Username+" "+r.URL.Path)
 		if r.Header.Get("Authorization") != "" {
 			t.Errorf("%s: the handler is given the token", r.URL.Path)
 		}
-		_, _ = io.WriteString(w, "served "+user.Name)
+		_, _ = io.WriteString(w, "served "+user.Username)
 	})
 	b.guard = NewGuard(who, newAuthorizer(t, b.cluster.AccessReview), next, slog.New(slog.DiscardHandler))
 	return b

@@ -6,6 +6,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
@@ -22,20 +23,19 @@ var ErrNoCredentials = errors.New("the node has no credentials for its API serve
 
 // Token sends a TokenReview.
 func (r Reviews) Token(ctx context.Context, review *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
-	client := r.Client()
-	if client == nil {
-		return nil, ErrNoCredentials
-	}
-	out := new(authenticationv1.TokenReview)
-	return out, client.Create(ctx, apiclient.TokenReviews, "", "", "", review, out)
+	return create(ctx, r, apiclient.TokenReviews, review, new(authenticationv1.TokenReview))
 }
 
 // Access sends a SubjectAccessReview.
 func (r Reviews) Access(ctx context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	return create(ctx, r, apiclient.SubjectAccessReviews, review, new(authorizationv1.SubjectAccessReview))
+}
+
+func create[T runtime.Object](ctx context.Context, r Reviews, kind apiclient.Resource, review, result T) (T, error) {
 	client := r.Client()
 	if client == nil {
-		return nil, ErrNoCredentials
+		var none T
+		return none, ErrNoCredentials
 	}
-	out := new(authorizationv1.SubjectAccessReview)
-	return out, client.Create(ctx, apiclient.SubjectAccessReviews, "", "", "", review, out)
+	return result, client.Create(ctx, kind, "", "", "", review, result)
 }
