@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -50,19 +51,20 @@ func NewClient(path string) *Client {
 	c := &Client{path: path}
 	c.http.Transport = &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", c.path)
-		},
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 	}
 	return c
+}
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", c.path)
 }
 
 // Dial connects to the agent, for PathExec and PathAttach. It blocks until
 // there is a connection or ctx ends.
 func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", c.path)
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
@@ -77,38 +79,26 @@ func (c *Client) Pods(ctx context.Context, name string) ([]Pod, error) {
 	if name != "" {
 		path += "?" + url.Values{"name": {name}}.Encode()
 	}
-	var pods []Pod
-	if err := c.get(ctx, path, &pods); err != nil {
+	pods, err := get[[]Pod](ctx, c, path)
+	if err != nil {
 		return nil, err
 	}
-	kept := pods[:0]
-	for _, p := range pods {
-		if p.Pod != nil {
-			kept = append(kept, p)
-		}
-	}
-	return kept, nil
+	return slices.DeleteFunc(pods, func(p Pod) bool { return p.Pod == nil }), nil
 }
 
 // Events lists the recent events, the oldest first.
 func (c *Client) Events(ctx context.Context) ([]event.Event, error) {
-	var events []event.Event
-	err := c.get(ctx, PathEvents, &events)
-	return events, err
+	return get[[]event.Event](ctx, c, PathEvents)
 }
 
 // Version returns the version of the running agent.
 func (c *Client) Version(ctx context.Context) (Version, error) {
-	var v Version
-	err := c.get(ctx, PathVersion, &v)
-	return v, err
+	return get[Version](ctx, c, PathVersion)
 }
 
 // Status returns the status of the running agent.
 func (c *Client) Status(ctx context.Context) (Status, error) {
-	var st Status
-	err := c.get(ctx, PathStatus, &st)
-	return st, err
+	return get[Status](ctx, c, PathStatus)
 }
 
 // Metrics writes the agent's metrics to w, in the text format of Prometheus. It
@@ -134,25 +124,18 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("call agent on %s: %w", c.path, explain(ctx, err))
 }
 
-func (c *Client) get(ctx context.Context, path string, into any) error {
+func get[T any](ctx context.Context, c *Client, path string) (result T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoResponse)
 	defer cancel()
-	if err := c.getInto(ctx, path, into); err != nil {
-		return c.failed(ctx, err)
-	}
-	return nil
-}
-
-func (c *Client) getInto(ctx context.Context, path string, into any) error {
 	resp, err := c.open(ctx, http.MethodGet, path)
 	if err != nil {
-		return err
+		return result, c.failed(ctx, err)
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into); err != nil {
-		return fmt.Errorf("read response: %w", err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&result); err != nil {
+		return result, c.failed(ctx, fmt.Errorf("read response: %w", err))
 	}
-	return nil
+	return result, nil
 }
 
 // open sends a request and returns the response if its status is 200.

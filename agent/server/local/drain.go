@@ -85,28 +85,18 @@ func (s *Server) cancelDrain(w http.ResponseWriter, _ *http.Request) {
 // over or ctx ends; the latter does not stop the termination. It returns the
 // number of remaining pods.
 func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, err error) {
-	asking, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoResponse) })
-	defer silence.Stop()
-	var over drainEnd
-	err = c.stream(asking, http.MethodPost, PathDrain, func(text []byte) error {
-		var line DrainProgress
-		if err := json.Unmarshal(text, &line); err != nil {
-			return fmt.Errorf("read response: %w", err)
+	for line, err := range stream[DrainProgress](ctx, c, http.MethodPost, PathDrain) {
+		if err != nil {
+			return left, fmt.Errorf("call agent on %s: %w", c.path, err)
 		}
 		left = line.Remaining
 		if line.Done {
-			return drainEnd{line.Error}
+			if line.Error != "" {
+				return left, errors.New(line.Error)
+			}
+			return left, nil
 		}
-		progress(line.Remaining)
-		return nil
-	}, func() { silence.Stop() })
-	switch {
-	case !errors.As(err, &over):
-		return left, c.failed(asking, err)
-	case over.why != "":
-		return left, over
+		progress(left)
 	}
 	return left, nil
 }
@@ -122,8 +112,3 @@ func (c *Client) CancelDrain(ctx context.Context) error {
 	}
 	return resp.Body.Close()
 }
-
-// drainEnd stops the reading of a stream after its last line.
-type drainEnd struct{ why string }
-
-func (e drainEnd) Error() string { return e.why }

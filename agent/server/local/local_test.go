@@ -241,7 +241,7 @@ func TestSocketNameIsTaken(t *testing.T) {
 
 func TestStrangersAreRefused(t *testing.T) {
 	s := newServer(t, Config{})
-	srv := &http.Server{Handler: s.socket(), ConnContext: withPeer}
+	srv := &http.Server{Handler: s.socket(), ConnContext: withConn}
 	l, err := net.Listen("tcp", "127.0.0.1:0") // no credentials on TCP
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log
 		MaxHeaderBytes:    maxHead,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withPeer,
+		ConnContext:       withConn,
 	}
 	srv.SetKeepAlivesEnabled(false)
 	failed := make(chan error, 1)
@@ -102,7 +102,7 @@ func (g *limitListener) Accept() (net.Conn, error) {
 		<-g.slots
 		return nil, err
 	}
-	return &limitedConn{Conn: c, release: func() { <-g.slots }}, nil
+	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-g.slots })}, nil
 }
 
 func (g *limitListener) Close() error {
@@ -113,11 +113,10 @@ func (g *limitListener) Close() error {
 type limitedConn struct {
 	net.Conn
 	release func()
-	once    sync.Once
 }
 
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(c.release)
+	c.release()
 	return err
 }

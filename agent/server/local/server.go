@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Config configures a Server. Pods, Events and Log are required. All functions
@@ -129,7 +130,7 @@ const (
 // keepServing listens and serves until ctx ends.
 func (s *Server) keepServing(ctx context.Context, address string, listen func(context.Context) (net.Listener, error), h http.Handler, maxHead int) {
 	log := s.config.Log.With("address", address)
-	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+	for retryIn := firstRetry; ; retryIn = min(2*retryIn, longestRetry) {
 		l, err := listen(ctx)
 		if err == nil {
 			log.Debug("serving local API")
@@ -138,13 +139,9 @@ func (s *Server) keepServing(ctx context.Context, address string, listen func(co
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn("cannot serve local API", "error", err, "retryIn", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		log.Warn("cannot serve local API", "error", err, "retryIn", retryIn)
+		if !wait.Pause(ctx, retryIn) {
 			return
-		case <-timer.C:
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (t *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		conn.Close()
 		return nil, nil, errors.New("hijack connection: not a unix socket")
 	}
-	gated.once.Do(gated.release)
+	gated.release()
 	t.hijacked = true
 	return &sessionConn{UnixConn: inner, release: t.release}, buffered, nil
 }

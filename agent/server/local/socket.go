@@ -53,7 +53,7 @@ func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
 }
 
 // socket returns the handler of the socket. It rejects clients other than root
-// and the agent's user, as determined by withPeer.
+// and the agent's user.
 func (s *Server) socket() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+PathPods, func(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +83,7 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc(PathExec, s.streaming)
 	mux.HandleFunc(PathAttach, s.streaming)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
+		if conn, _ := r.Context().Value(connKey{}).(net.Conn); !trusted(conn) {
 			writeJSON(w, http.StatusForbidden, Error{"only root may access the agent"})
 			return
 		}
@@ -153,12 +153,8 @@ func thisVersion() Version {
 // connKey is the context key of a request's connection.
 type connKey struct{}
 
-// peerKey is the context key of a bool: whether the peer of the connection is
-// root or the agent's user.
-type peerKey struct{}
-
-func withPeer(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(context.WithValue(ctx, connKey{}, c), peerKey{}, trusted(c))
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
 }
 
 // trusted reports whether the peer is root or the agent's user, by the kernel's

@@ -96,9 +96,5 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 // average since the previous request by any client, so a first call may not
 // have it.
 func (c *Client) Usage(ctx context.Context) (*Usage, error) {
-	var u Usage
-	if err := c.get(ctx, PathUsage, &u); err != nil {
-		return nil, err
-	}
-	return &u, nil
+	return get[*Usage](ctx, c, PathUsage)
 }

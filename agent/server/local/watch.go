@@ -2,12 +2,12 @@ package local
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"time"
 
@@ -55,53 +55,51 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 // returns the cause), handle fails (its error), or the agent exits
 // (ErrNotRunning).
 func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error) error {
-	asking, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoResponse) })
-	defer silence.Stop()
-	var failed handlerError
-	err := c.stream(asking, http.MethodGet, PathEvents+"?watch=true", func(line []byte) error {
-		var e event.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("read response: %w", err)
+	for e, err := range stream[event.Event](ctx, c, http.MethodGet, PathEvents+"?watch=true") {
+		if err != nil {
+			return fmt.Errorf("watch events of agent on %s: %w", c.path, err)
 		}
 		if err := handle(e); err != nil {
-			return handlerError{err}
+			return err
 		}
-		return nil
-	}, func() { silence.Stop() })
-	if errors.As(err, &failed) {
-		return failed.error
 	}
-	return fmt.Errorf("watch events of agent on %s: %w", c.path, explain(asking, err))
+	return nil
 }
 
-// handlerError is an error of the caller's handle, to be returned unchanged.
-type handlerError struct{ error }
+// stream yields the lines of a response. Unless the caller stops, it ends with an error: one
+// of Client, or the cause of ctx's end. A response that ends is ErrNotRunning.
+func stream[T any](ctx context.Context, c *Client, method, path string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoResponse) })
+		defer silence.Stop()
+		var v T
+		resp, err := c.open(ctx, method, path)
+		if err == nil {
+			defer resp.Body.Close()
+			silence.Stop()
+			lines := bufio.NewReader(resp.Body)
+			for v, err = readLine[T](lines); err == nil; v, err = readLine[T](lines) {
+				if !yield(v, nil) {
+					return
+				}
+			}
+		}
+		yield(v, explain(ctx, err))
+	}
+}
 
-// stream calls begun once the response starts, and then handle with each line.
-// A response that ends is ErrNotRunning.
-func (c *Client) stream(ctx context.Context, method, path string, handle func([]byte) error, begun func()) error {
-	resp, err := c.open(ctx, method, path)
-	if err != nil {
-		return err
+func readLine[T any](lines *bufio.Reader) (v T, err error) {
+	line, err := lines.ReadBytes('\n')
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return v, ErrNotRunning
+	case err != nil:
+		return v, err
 	}
-	defer resp.Body.Close()
-	begun()
-	lines := bufio.NewReader(resp.Body)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return ErrNotRunning
-		}
-		if err != nil {
-			return err
-		}
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			continue
-		}
-		if err := handle(line); err != nil {
-			return err
-		}
+	if err := json.Unmarshal(line, &v); err != nil {
+		return v, fmt.Errorf("read response: %w", err)
 	}
+	return v, nil
 }
