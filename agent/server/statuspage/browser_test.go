@@ -375,7 +375,7 @@ func TestPageWithoutItsAgentInABrowser(t *testing.T) {
 		down := gone
 		mu.Unlock()
 		if down {
-			writeError(w, http.StatusServiceUnavailable, "too many watch")
+			http.Error(w, "too many watch", http.StatusServiceUnavailable)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
@@ -409,7 +409,7 @@ func TestScreenshot(t *testing.T) {
 		p.Containers[0].Name = names[i]
 	}
 	state.Pods[0].Ready = 2
-	state.Pods[0].Containers[1] = Container{Name: "proxy", State: "Running", Severity: Good, MemoryBytes: 1 << 19}
+	state.Pods[0].Containers[1] = Container{ContainerUsage: local.ContainerUsage{Name: "proxy", State: "Running", MemoryBytes: 1 << 19}, Severity: Good}
 	state.Events[0].Pod = "default/camera-kitchen-pi"
 	c.open(serving(t, newPage(t, &board{state: state}, nil)) + "/")
 	c.look(1200, 900, "light")

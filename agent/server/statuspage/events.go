@@ -2,7 +2,10 @@ package statuspage
 
 import (
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // maxWatches limits concurrent watchers, so that the listener has connections
@@ -36,7 +39,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-p.watches }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		writeError(w, http.StatusServiceUnavailable, "too many watchers of the status page; close one of them")
+		http.Error(w, "too many watchers of the status page; close one of them", http.StatusServiceUnavailable)
 		return
 	}
 	if !p.addWatcher(r) {
@@ -46,11 +49,10 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	slot := make(chan struct{}, 1)
 	defer p.config.Notify(slot)()
 
-	ctx, timer := r.Context(), time.NewTimer(0)
+	ctx, timer := r.Context(), time.NewTimer(maxPeriod)
 	defer timer.Stop()
-	<-timer.C
 	out := stream{to: w, control: http.NewResponseController(w)}
-	for wait := firstPeriod; ; wait = maxPeriod {
+	for period := firstPeriod; ; period = maxPeriod {
 		state, err := p.read(ctx, time.Now())
 		if err == nil {
 			err = out.send("", state)
@@ -60,13 +62,10 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return // the client has disconnected, or ctx ended
 		}
-		timer.Reset(minPeriod)
-		select {
-		case <-ctx.Done():
+		if !wait.Pause(ctx, minPeriod) {
 			return
-		case <-timer.C:
 		}
-		timer.Reset(wait - minPeriod)
+		timer.Reset(period - minPeriod)
 		select {
 		case <-ctx.Done():
 			return
@@ -98,13 +97,7 @@ func (p *Page) removeWatcher() {
 // singleLine replaces control characters by spaces: a line break would end the
 // event's data.
 func singleLine(text string) string {
-	out := []byte(text)
-	for i, c := range out {
-		if c < ' ' {
-			out[i] = ' '
-		}
-	}
-	return string(out)
+	return strings.Map(func(r rune) rune { return max(r, ' ') }, text)
 }
 
 // stream writes server-sent events.

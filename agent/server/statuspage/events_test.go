@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // browser is a client of server-sent events. It records the time and the node
@@ -92,7 +94,7 @@ func watch(ctx context.Context, p *Page, b *browser) (done chan struct{}) {
 	return done
 }
 
-func named(name string) *State { return &State{Node: Node{Name: name}} }
+func named(name string) *State { return &State{Node: Node{NodeUsage: local.NodeUsage{Name: name}}} }
 
 func TestEventsComeWhenSomethingChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

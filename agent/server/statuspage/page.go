@@ -83,7 +83,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", denyAllPolicy)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		writeError(w, http.StatusMethodNotAllowed, "the status page is read-only: use GET")
+		http.Error(w, "the status page is read-only: use GET", http.StatusMethodNotAllowed)
 		return
 	}
 	if !p.authorize(w, r) {
@@ -99,7 +99,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case pathEvents:
 		p.serveEvents(w, r)
 	default:
-		writeError(w, http.StatusNotFound, "not found: "+r.URL.Path+"; the status page is at /")
+		http.Error(w, "not found: "+r.URL.Path+"; the status page is at /", http.StatusNotFound)
 	}
 }
 
@@ -107,7 +107,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	state, err := p.read(r.Context(), time.Now())
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, err.Error())
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -151,13 +151,6 @@ func (p *Page) acquire(ctx context.Context) error {
 
 // release releases the lock of last.
 func (p *Page) release() { <-p.lock }
-
-// writeError responds with an error as plain text.
-func writeError(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text + "\n")) // the client has disconnected
-}
 
 //go:embed index.html
 var index []byte

@@ -30,12 +30,14 @@ func sample(n int) *State {
 	s := &State{
 		Time: now,
 		Node: Node{
-			Name: "kitchen-pi", Version: "v1.36.0+tinylet.0.1.0", Platform: "linux/arm", Started: ago(53 * time.Hour),
-			CPUNanoCores: new(uint64(431_000_000)), Cores: 4,
-			MemoryBytes: 301 << 20, MemoryAvailableBytes: 159 << 20, MemoryCapacityBytes: 460 << 20,
-			Pressure: &local.Pressure{CPU: 1.26, IO: 12.5},
-			Agent:    &local.CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
-			Runtime:  &local.CgroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
+			NodeUsage: local.NodeUsage{
+				Name: "kitchen-pi", CPUNanoCores: new(uint64(431_000_000)), Cores: 4,
+				MemoryBytes: 301 << 20, MemoryAvailableBytes: 159 << 20, MemoryCapacityBytes: 460 << 20,
+				Pressure: &local.Pressure{CPU: 1.26, IO: 12.5},
+			},
+			Version: "v1.36.0+tinylet.0.1.0", Platform: "linux/arm", Started: ago(53 * time.Hour),
+			Agent:   &local.CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
+			Runtime: &local.CgroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
 		},
 		Checks: []Check{{Name: "syncloop"}, {Name: "runtime", Problem: "the runtime has not answered for 40s"}},
 		Conditions: []Condition{
@@ -66,8 +68,8 @@ func sample(n int) *State {
 			Started: ago(time.Duration(i+1) * time.Hour), QOSClass: "Burstable", IP: "10.88.0.5",
 			CPUNanoCores: new(uint64(i) * 7_000_000), MemoryBytes: uint64(i+1) << 20,
 			Containers: []Container{
-				{Name: "main", State: "Running", Severity: Good, MemoryBytes: uint64(i+1) << 19, CPUNanoCores: new(uint64(i) * 7_000_000)},
-				{Name: "proxy", State: "Waiting", Severity: Busy, Message: "back-off 10s", Restarts: i},
+				{ContainerUsage: local.ContainerUsage{Name: "main", State: "Running", MemoryBytes: uint64(i+1) << 19, CPUNanoCores: new(uint64(i) * 7_000_000)}, Severity: Good},
+				{ContainerUsage: local.ContainerUsage{Name: "proxy", State: "Waiting", Restarts: i}, Severity: Busy, Message: "back-off 10s"},
 			},
 		}
 		s.Pods = append(s.Pods, p)

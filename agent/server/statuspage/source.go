@@ -43,8 +43,8 @@ func (s *Source) State(ctx context.Context) (*State, error) {
 	out := &State{
 		Time: now,
 		Node: Node{
-			Name: s.NodeName, Version: version.Kubelet(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH, Started: s.Started,
-			Cores: goruntime.NumCPU(), MemoryCapacityBytes: s.MemoryCapacity,
+			NodeUsage: local.NodeUsage{Name: s.NodeName, Cores: goruntime.NumCPU(), MemoryCapacityBytes: s.MemoryCapacity},
+			Version:   version.Kubelet(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH, Started: s.Started,
 		},
 		Events: recentEvents(s.Events()),
 	}
@@ -106,12 +106,11 @@ func withHealth(all []local.Condition) []Condition {
 
 // setUsage sets what the node uses.
 func (s *State) setUsage(u *local.Usage) {
-	n := &s.Node
-	n.CPUNanoCores, n.MemoryBytes, n.MemoryAvailableBytes = u.Node.CPUNanoCores, u.Node.MemoryBytes, u.Node.MemoryAvailableBytes
-	n.Cores = cmp.Or(u.Node.Cores, n.Cores)
-	n.MemoryCapacityBytes = cmp.Or(u.Node.MemoryCapacityBytes, n.MemoryCapacityBytes)
-	n.Pressure, n.Agent, n.Runtime = u.Node.Pressure, u.Agent, u.Runtime
-	s.Classes = u.Classes
+	unmeasured := s.Node.NodeUsage
+	s.Node.NodeUsage, s.Node.Agent, s.Node.Runtime, s.Classes = u.Node, u.Agent, u.Runtime, u.Classes
+	s.Node.Name = unmeasured.Name
+	s.Node.Cores = cmp.Or(u.Node.Cores, unmeasured.Cores)
+	s.Node.MemoryCapacityBytes = cmp.Or(u.Node.MemoryCapacityBytes, unmeasured.MemoryCapacityBytes)
 }
 
 // podsOf returns the pods with their usage, as far as it is known.
@@ -147,7 +146,7 @@ func podsOf(pods []local.Pod, used *local.Usage) []Pod {
 func containersOf(p *v1.Pod) []Container {
 	out := []Container{}
 	for c := range pod.Containers(&p.Spec) {
-		shown := Container{Name: c.Name, State: "Waiting", Severity: Busy}
+		shown := Container{ContainerUsage: local.ContainerUsage{Name: c.Name, State: "Waiting"}, Severity: Busy}
 		if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil {
 			shown.Restarts = int(status.RestartCount)
 			setState(&shown, status)

@@ -28,19 +28,13 @@ type State struct {
 
 // Node describes the node and the agent.
 type Node struct {
-	Name     string    `json:"name"`
+	local.NodeUsage
 	Version  string    `json:"version"`
 	Platform string    `json:"platform"`
 	Started  time.Time `json:"started"` // of the agent
 
-	CPUNanoCores         *uint64            `json:"cpuNanoCores,omitempty"`
-	Cores                int                `json:"cores"`
-	MemoryBytes          uint64             `json:"memoryBytes"`
-	MemoryAvailableBytes uint64             `json:"memoryAvailableBytes"`
-	MemoryCapacityBytes  uint64             `json:"memoryCapacityBytes"`
-	Pressure             *local.Pressure    `json:"pressure,omitempty"`
-	Agent                *local.CgroupUsage `json:"agent,omitempty"`
-	Runtime              *local.CgroupUsage `json:"runtime,omitempty"`
+	Agent   *local.CgroupUsage `json:"agent,omitempty"`
+	Runtime *local.CgroupUsage `json:"runtime,omitempty"`
 }
 
 // Check is a health check of the agent. Problem is its failure, "" if it passed.
@@ -74,15 +68,11 @@ type Pod struct {
 	Containers   []Container `json:"containers"`
 }
 
-// Container is one container of a pod.
+// Container is one container of a pod. State can also be the reason of a state.
 type Container struct {
-	Name         string   `json:"name"`
-	State        string   `json:"state"`
-	Message      string   `json:"message,omitempty"`
-	Severity     Severity `json:"mood"`
-	Restarts     int      `json:"restarts"`
-	CPUNanoCores *uint64  `json:"cpuNanoCores,omitempty"`
-	MemoryBytes  uint64   `json:"memoryBytes"`
+	local.ContainerUsage
+	Message  string   `json:"message,omitempty"`
+	Severity Severity `json:"mood"`
 }
 
 // Event is an event that occurred Count times.

@@ -24,12 +24,12 @@ const cookieName = "tinylet_page"
 // site has no cookie.
 func (p *Page) authorize(w http.ResponseWriter, r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); r.URL.Path != pathPage && site != "" && site != "same-origin" && site != "none" {
-		writeError(w, http.StatusForbidden, "cross-site requests to the status page are not allowed")
+		http.Error(w, "cross-site requests to the status page are not allowed", http.StatusForbidden)
 		return false
 	}
 	if p.config.Token == nil {
 		if !isLoopback(r.Host) {
-			writeError(w, http.StatusMisdirectedRequest, "the status page is served only at http://localhost and http://127.0.0.1, unless a token is configured (statusPageTokenFile)")
+			http.Error(w, "the status page is served only at http://localhost and http://127.0.0.1, unless a token is configured (statusPageTokenFile)", http.StatusMisdirectedRequest)
 			return false
 		}
 		return true
@@ -39,7 +39,7 @@ func (p *Page) authorize(w http.ResponseWriter, r *http.Request) bool {
 		p.tokenErrorOnce.Do(func() {
 			p.config.Log.Warn("cannot read status page token, deny access", "error", err)
 		})
-		writeError(w, http.StatusServiceUnavailable, "cannot read the status page token; see the agent's log")
+		http.Error(w, "cannot read the status page token; see the agent's log", http.StatusServiceUnavailable)
 		return false
 	}
 	return p.authenticate(w, r, token)
@@ -79,7 +79,7 @@ func (p *Page) authenticate(w http.ResponseWriter, r *http.Request, token string
 // unauthorized responds to a request without a valid token.
 func unauthorized(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="tinylet"`)
-	writeError(w, http.StatusUnauthorized, "the status page requires its token: append ?token=TOKEN to the address, or send the header Authorization: Bearer TOKEN")
+	http.Error(w, "the status page requires its token: append ?token=TOKEN to the address, or send the header Authorization: Bearer TOKEN", http.StatusUnauthorized)
 }
 
 // cookieOf returns the value of the cookie for a token, which does not reveal
