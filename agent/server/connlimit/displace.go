@@ -53,9 +53,6 @@ func source(address net.Addr) netip.Prefix {
 	if from.Is6() {
 		bits = 64
 	}
-	out, err := from.Prefix(bits)
-	if err != nil { // all connections without an address share a source
-		return netip.Prefix{}
-	}
+	out, _ := from.Prefix(bits) // all connections without an address share the zero Prefix
 	return out
 }

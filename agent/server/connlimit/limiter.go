@@ -262,8 +262,5 @@ func (l *Listener) removePending(c *Conn) {
 }
 
 func remove(all []*Conn, c *Conn) []*Conn {
-	if i := slices.Index(all, c); i >= 0 {
-		return slices.Delete(all, i, i+1)
-	}
-	return all
+	return slices.DeleteFunc(all, func(other *Conn) bool { return other == c })
 }

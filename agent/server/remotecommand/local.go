@@ -14,20 +14,20 @@ import (
 // ones fail, because the client may still have goroutines when it has returned.
 func localStreams(ctx context.Context, c *Session, fail context.CancelCauseFunc) (o remotecommand.StreamOptions, release func()) {
 	var all []*local
-	add := func(what string) *local {
-		s := &local{what: what, fail: fail}
+	add := func(s *local) *local {
+		s.fail = fail
 		all = append(all, s)
 		return s
 	}
 	o.Tty = c.TTY
 	if c.Stdin != nil {
-		o.Stdin = &localReader{add("read command input"), c.Stdin}
+		o.Stdin = add(&local{what: "read command input", r: c.Stdin})
 	}
 	if c.Stdout != nil {
-		o.Stdout = &localWriter{add("write command output"), c.Stdout}
+		o.Stdout = add(&local{what: "write command output", w: c.Stdout})
 	}
 	if c.errors() {
-		o.Stderr = &localWriter{add("write command output"), c.Stderr}
+		o.Stderr = add(&local{what: "write command output", w: c.Stderr})
 	}
 	if c.TTY && c.Sizes != nil {
 		o.TerminalSizeQueue = &sizeQueue{ctx.Done(), c.Sizes}
@@ -41,9 +41,11 @@ func localStreams(ctx context.Context, c *Session, fail context.CancelCauseFunc)
 	}
 }
 
-// local is one of the caller's streams.
+// local is one of the caller's streams, which is read or written.
 type local struct {
 	what string
+	r    io.Reader
+	w    io.Writer
 	fail context.CancelCauseFunc
 
 	mu       sync.Mutex
@@ -74,21 +76,11 @@ func (s *local) use(f func([]byte) (int, error), b []byte) (int, error) {
 	return n, err
 }
 
-type localReader struct {
-	*local
-	r io.Reader
-}
-
 // Read implements io.Reader.
-func (s *localReader) Read(b []byte) (int, error) { return s.use(s.r.Read, b) }
-
-type localWriter struct {
-	*local
-	w io.Writer
-}
+func (s *local) Read(b []byte) (int, error) { return s.use(s.r.Read, b) }
 
 // Write implements io.Writer.
-func (s *localWriter) Write(b []byte) (int, error) { return s.use(s.w.Write, b) }
+func (s *local) Write(b []byte) (int, error) { return s.use(s.w.Write, b) }
 
 // sizeQueue implements remotecommand.TerminalSizeQueue.
 type sizeQueue struct {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 
 	utilexec "k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
@@ -15,22 +14,17 @@ const maxStatus = 64 << 10
 
 var errLongStatus = errors.New("command status from server is too long")
 
-// status is the number of bytes of the command's status. The client of Kubernetes takes a
-// session without a status for success.
-type status struct{ bytes atomic.Int64 }
-
 // statusStream is the stream of the command's status.
 type statusStream struct {
 	httpstream.Stream
-	status *status
-	fail   context.CancelCauseFunc
+	upgrader *upgrader
 }
 
 // Read implements io.Reader.
 func (s *statusStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
-	if s.status.bytes.Add(int64(n)) > maxStatus {
-		s.fail(errLongStatus)
+	if s.upgrader.statusBytes.Add(int64(n)) > maxStatus {
+		s.upgrader.fail(errLongStatus)
 		return 0, errLongStatus
 	}
 	return n, err
@@ -44,7 +38,7 @@ func (u *upgrader) outcome(ctx context.Context, err error) (code int, _ error) {
 	if exit := (utilexec.CodeExitError{}); errors.As(err, &exit) && exit.Code != 0 {
 		return exit.Code, nil
 	}
-	received := u.status.bytes.Load() > 0
+	received := u.statusBytes.Load() > 0
 	switch {
 	case err == nil && received:
 		return 0, nil

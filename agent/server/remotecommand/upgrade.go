@@ -51,9 +51,11 @@ type upgrader struct {
 	conn    net.Conn
 	onStart func()
 	fail    context.CancelCauseFunc
-	refused error // of the request; the client's error has the URL, with the command
-	status  status
+	refused error        // of the request; the client's error has the URL, with the command
 	missing atomic.Int32 // streams that are not created yet
+	// statusBytes are the bytes of the command's status. The client of Kubernetes
+	// takes a session without a status for success.
+	statusBytes atomic.Int64
 }
 
 func newUpgrader(conn net.Conn, c *Session, onStart func(), fail context.CancelCauseFunc) (*upgrader, error) {
@@ -140,7 +142,7 @@ func (c *connection) CreateStream(header http.Header) (httpstream.Stream, error)
 		c.onStart()
 	}
 	if kind == v1.StreamTypeError {
-		return &statusStream{stream, &c.status, c.fail}, nil
+		return &statusStream{stream, c.upgrader}, nil
 	}
 	return stream, nil
 }

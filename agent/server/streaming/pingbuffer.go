@@ -16,10 +16,7 @@ func unreadBytes(conn net.Conn) int  { return queued(conn, unix.SIOCINQ) }
 func unackedBytes(conn net.Conn) int { return queued(conn, unix.SIOCOUTQ) }
 
 func queued(conn net.Conn, which uint) (n int) {
-	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = secured.NetConn()
-	}
-	socket, ok := conn.(syscall.Conn)
+	socket, ok := transport(conn).(syscall.Conn)
 	if !ok {
 		return 0
 	}

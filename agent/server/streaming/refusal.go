@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -50,9 +51,7 @@ func httpErrorOf(err error) *httpError {
 func (r *httpError) write(w http.ResponseWriter) {
 	header := w.Header()
 	plainText(header)
-	for name, values := range r.header {
-		header[name] = values
-	}
+	maps.Copy(header, r.header)
 	if r.code == http.StatusTooManyRequests && header.Get("Retry-After") == "" {
 		header.Set("Retry-After", retryAfter)
 	}

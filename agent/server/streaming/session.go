@@ -77,13 +77,10 @@ func unread(r *bufio.Reader) []byte {
 
 // head returns the response header for the client.
 func head(header http.Header) []byte {
-	out := []byte("HTTP/1.1 101 Switching Protocols\r\n")
-	for name, values := range header {
-		for _, value := range values {
-			out = fmt.Appendf(out, "%s: %s\r\n", name, value)
-		}
-	}
-	return append(out, "\r\n"...)
+	out := bytes.NewBufferString("HTTP/1.1 101 Switching Protocols\r\n")
+	_ = header.Write(out) // a buffer returns no error
+	out.WriteString("\r\n")
+	return out.Bytes()
 }
 
 func newSession(client, runtime net.Conn, early, first []byte, idle time.Duration) *session {
@@ -272,11 +269,15 @@ func (s *session) close() {
 		}
 	}
 	s.runtime.Close()
-	if secured, ok := s.client.(interface{ NetConn() net.Conn }); ok {
-		secured.NetConn().Close()
-		return
+	transport(s.client).Close()
+}
+
+// transport returns the connection below TLS.
+func transport(conn net.Conn) net.Conn {
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		return secured.NetConn()
 	}
-	s.client.Close()
+	return conn
 }
 
 // closeWrite closes the write side of a connection. It reports false if that failed or

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // The protocols of streaming servers.
@@ -47,7 +49,7 @@ func (u *upgrade) protocol() string {
 // upgradeOf parses a client's upgrade request.
 func upgradeOf(r *http.Request) (*upgrade, error) {
 	protocols := r.Header.Values("Upgrade")
-	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || len(protocols) != 1 || !hasToken(r.Header.Values("Connection"), "upgrade") {
+	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || len(protocols) != 1 || !httpguts.HeaderValuesContainsToken(r.Header.Values("Connection"), "upgrade") {
 		return nil, errNoUpgrade
 	}
 	u := &upgrade{webSocket: strings.EqualFold(protocols[0], protocolWebSocket)}
@@ -77,7 +79,7 @@ var errNoUpgrade = &httpError{
 // false if the response is not the requested upgrade.
 func (u *upgrade) granted(header http.Header) (http.Header, bool) {
 	given := header.Values("Upgrade")
-	if len(given) != 1 || !strings.EqualFold(given[0], u.protocol()) || !hasToken(header.Values("Connection"), "upgrade") {
+	if len(given) != 1 || !strings.EqualFold(given[0], u.protocol()) || !httpguts.HeaderValuesContainsToken(header.Values("Connection"), "upgrade") {
 		return nil, false
 	}
 	out := pick(header, grantedWith[u.webSocket])
@@ -112,16 +114,4 @@ func withoutToken(header http.Header) {
 	if len(kept) > 0 {
 		header[name] = []string{strings.Join(kept, ", ")}
 	}
-}
-
-// hasToken reports whether comma-separated lists have a word, ignoring case.
-func hasToken(lists []string, word string) bool {
-	for _, list := range lists {
-		for token := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(strings.TrimSpace(token), word) {
-				return true
-			}
-		}
-	}
-	return false
 }
