@@ -156,14 +156,11 @@ func (a *agent) assembleNodeAPI() error {
 		Kubelet: k, GetCertificate: a.cluster.identity.Serving(), Authn: authenticator, Authz: authorizer,
 		Pods: a.statuses.All, Started: a.statuses.RunningContainer, Runtime: a.runtime, Streaming: a.streams, Profiling: profile.Handler(),
 		ContainerLog: (&server.ContainerLogs{Runtime: a.runtime, Statuses: a.statuses, Node: a.node.Peek}).Find,
-		Metrics:      a.writeMetrics, ProbeMetrics: a.writeProbes,
+		Checks:       a.checks(), Metrics: a.writeMetrics, ProbeMetrics: a.writeProbes,
 		Log: a.log,
 	}
 	if k.EnableContentionProfiling && *k.EnableDebuggingHandlers && *k.EnableProfilingHandler {
 		goruntime.SetBlockProfileRate(1) // every blocking event
-	}
-	for _, check := range a.checks() {
-		c.Checks = append(c.Checks, server.Check(check))
 	}
 	if a.stats != nil {
 		c.Summary, c.ResourceMetrics, c.CadvisorMetrics = a.stats.WriteSummary, a.stats.WriteResource, a.stats.WriteCadvisor

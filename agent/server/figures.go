@@ -39,7 +39,7 @@ func (s *Server) stats(w *deadlineWriter, r *http.Request, parts []string) {
 
 // metrics returns a handler that sends the text of write, compressed if the client
 // accepts gzip.
-func (s *Server) metrics(path string, write Text) http.Handler {
+func (s *Server) metrics(write Text) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := w.(*deadlineWriter) // route passes a *paced
 		if !s.acquireSnapshot(p, r) {

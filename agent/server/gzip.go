@@ -25,7 +25,10 @@ type gzipPool struct {
 }
 
 func newGzipPool() *gzipPool {
-	return &gzipPool{places: make(slot, maxGzipWriters)}
+	return &gzipPool{places: make(slot, maxGzipWriters), pool: sync.Pool{New: func() any {
+		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
+		return z
+	}}}
 }
 
 // gzipResponse is a response writer that compresses a response of at least minGzipSize
@@ -53,7 +56,7 @@ func (c *gzipResponse) Write(data []byte) (int, error) {
 	}
 	c.began = true
 	if c.from.places.try() {
-		c.zip = c.from.get()
+		c.zip = c.from.pool.Get().(*gzip.Writer)
 		c.zip.Reset(c.to)
 		c.to.Header().Set("Content-Encoding", "gzip")
 	}
@@ -86,17 +89,6 @@ func (c *gzipResponse) release() {
 	c.zip.Reset(nil)
 	c.from.pool.Put(c.zip)
 	c.from.places.free()
-}
-
-func (d *gzipPool) get() *gzip.Writer {
-	if z, ok := d.pool.Get().(*gzip.Writer); ok {
-		return z
-	}
-	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
-	if err != nil {
-		panic(err) // the level is a constant
-	}
-	return z
 }
 
 // acceptsGzip reports whether the client accepts gzip (RFC 9110, 12.5.3).

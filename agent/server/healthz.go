@@ -9,12 +9,13 @@ import (
 	"time"
 
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // addHealthz adds /healthz and /healthz/NAME, in the format of Kubernetes components
 // (pkg/server/healthz of k8s.io/apiserver).
 func (s *Server) addHealthz(exact map[string]http.Handler) {
-	checks := append([]Check{{Name: "ping", Healthy: func(time.Time) error { return nil }}}, s.config.Checks...)
+	checks := local.WithPing(s.config.Checks)
 	exact["/healthz"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		report, failed := examine(checks, query["exclude"], time.Now())
@@ -42,18 +43,7 @@ func (s *Server) addHealthz(exact map[string]http.Handler) {
 // examine runs the checks that are not excluded, and returns a report and the names of
 // the failed ones. The report has no reasons: only /healthz/NAME returns them.
 func examine(checks []Check, exclude []string, now time.Time) (report string, failed []string) {
-	var b strings.Builder
-	for _, check := range checks {
-		switch {
-		case slices.Contains(exclude, check.Name):
-			fmt.Fprintf(&b, "[+]%s excluded: ok\n", check.Name)
-		case check.Healthy(now) != nil:
-			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", check.Name)
-			failed = append(failed, check.Name)
-		default:
-			fmt.Fprintf(&b, "[+]%s ok\n", check.Name)
-		}
-	}
+	report, failed = local.RunChecks(checks, exclude, now, func(error) string { return "reason withheld" })
 	var unknown []string
 	for _, name := range exclude {
 		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name }) {
@@ -62,9 +52,9 @@ func examine(checks []Check, exclude []string, now time.Time) (report string, fa
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		fmt.Fprintf(&b, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
+		report += fmt.Sprintf("warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
 	}
-	return b.String(), failed
+	return report, failed
 }
 
 // masked replaces values that may be secret, as in the kubelet's logs.

@@ -1,8 +1,8 @@
 package server
 
 import (
+	"bufio"
 	"encoding/json"
-	"io"
 	"iter"
 	"net/http"
 	"time"
@@ -40,23 +40,21 @@ func (s *Server) podsWithStatus() iter.Seq[*v1.Pod] {
 // writePods writes a list pod by pod, to keep the whole list out of memory.
 func writePods(w *deadlineWriter, pods iter.Seq[*v1.Pod]) {
 	w.Header().Set("Content-Type", "application/json")
-	if _, err := io.WriteString(w, listHead); err != nil {
-		return // the client has disconnected
-	}
-	encoder := json.NewEncoder(w)
+	out := bufio.NewWriterSize(w, 1<<10) // after an error of w, all writes return it
+	encoder := json.NewEncoder(out)
+	_, _ = out.WriteString(listHead)
 	first := true
 	for p := range pods {
 		if !first {
-			if _, err := io.WriteString(w, ","); err != nil {
-				return
-			}
+			_ = out.WriteByte(',')
 		}
 		first = false
 		if encoder.Encode(p) != nil {
 			abort()
 		}
 	}
-	_, _ = io.WriteString(w, "]}\n")
+	_, _ = out.WriteString("]}\n")
+	_ = out.Flush() // fails only if the client has disconnected
 }
 
 // acquireSnapshot acquires a slot for a response that is assembled from much data, and

@@ -62,7 +62,7 @@ func (s *Server) exactRoutes() map[string]http.Handler {
 		"/metrics/cadvisor": s.config.CadvisorMetrics, "/metrics/probes": s.config.ProbeMetrics,
 	} {
 		if write != nil {
-			exact[path] = s.metrics(path, write)
+			exact[path] = s.metrics(write)
 		}
 	}
 	if *s.config.Kubelet.EnableDebuggingHandlers {

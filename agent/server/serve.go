@@ -92,24 +92,23 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(s.tls.NextProtos[0] == "h2")
-	failed := make(chan error, 1)
-	limited := connlimit.New(l, connlimit.Config{Promoted: maxPromoted, Pending: maxPending, Waiting: maxWaiting})
-	go func() { failed <- srv.ServeTLS(limited, "", "") }()
-
 	var err error
+	accepting := make(chan struct{})
+	limited := connlimit.New(l, connlimit.Config{Promoted: maxPromoted, Pending: maxPending, Waiting: maxWaiting})
+	go func() {
+		defer close(accepting)
+		err = srv.ServeTLS(limited, "", "")
+	}()
 	select {
-	case err = <-failed:
+	case <-accepting:
 	case <-ctx.Done():
-		if shutdown(srv, base) == nil {
-			err = <-failed
-			break
-		}
-		cut()
-		_ = srv.Close() // closes the remaining connections
-		err = <-failed
+		limit, cancel := context.WithTimeout(base, shutdownTimeout)
+		_ = srv.Shutdown(limit) // waits for the requests in flight
+		cancel()
 	}
-	cut() // ends streams on hijacked connections
-	_ = srv.Close()
+	cut()           // ends the remaining requests, and streams on hijacked connections
+	_ = srv.Close() // closes the remaining connections
+	<-accepting
 	running.Wait()
 	return err
 }
@@ -120,13 +119,6 @@ func transportOf(c net.Conn) net.Conn {
 		return t.NetConn()
 	}
 	return c
-}
-
-// shutdown waits up to endTime for the requests in flight.
-func shutdown(srv *http.Server, ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
-	defer cancel()
-	return srv.Shutdown(ctx)
 }
 
 // limitRequest limits the body of a request, and the concurrent requests of a connection

@@ -20,6 +20,8 @@ import (
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/server/authn"
 	"github.com/tinylet/tinylet/agent/server/authz"
+	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Config configures a Server. The funcs are called for each request, may be called
@@ -72,13 +74,8 @@ type Config struct {
 // Text writes metrics in the Prometheus text format.
 type Text func(context.Context, io.Writer) error
 
-// Check is one health check of the agent.
-type Check struct {
-	// Name is a path element, such as syncloop.
-	Name string
-	// Healthy returns nil, or an error that describes the failure.
-	Healthy func(now time.Time) error
-}
+// Check is a health check of the agent.
+type Check = local.Check
 
 // defaultSystemLogs is the kubelet's nodeLogDir.
 const defaultSystemLogs = "/var/log"
@@ -141,12 +138,12 @@ const (
 // have yet, are logged and retried with backoff.
 func (s *Server) Run(ctx context.Context) error {
 	log := s.config.Log.With("address", s.config.Kubelet.Address, "port", s.config.Kubelet.Port)
-	logged, wait := "", firstRetry
+	logged, retryIn := "", firstRetry
 	for ctx.Err() == nil {
 		l, err := s.listen(ctx)
 		if err == nil {
 			log.Info("serving kubelet API")
-			logged, wait = "", firstRetry
+			logged, retryIn = "", firstRetry
 			err = s.serve(ctx, l)
 		}
 		if text := fmt.Sprint(err); ctx.Err() == nil && text != logged {
@@ -154,13 +151,8 @@ func (s *Server) Run(ctx context.Context) error {
 			log.Warn("cannot serve kubelet API, will retry", "error", err,
 				"remedy", "check that the address exists and that no other process has the port")
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-		wait = min(2*wait, longestRetry)
+		wait.Pause(ctx, retryIn)
+		retryIn = min(2*retryIn, longestRetry)
 	}
 	return nil
 }

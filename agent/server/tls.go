@@ -65,14 +65,9 @@ func suite(name string) (id uint16, weak, ok bool) {
 	if id, ok := oldNames[name]; ok {
 		return id, false, true
 	}
-	for _, s := range tls.CipherSuites() {
+	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
 		if s.Name == name {
-			return s.ID, false, true
-		}
-	}
-	for _, s := range tls.InsecureCipherSuites() {
-		if s.Name == name {
-			return s.ID, true, true
+			return s.ID, s.Insecure, true
 		}
 	}
 	return 0, false, false

@@ -54,9 +54,9 @@ func guardBy(t testing.TB, asks func(subresource string)) *Guard {
 	})
 	return NewGuard(who, may, nil, slog.New(slog.DiscardHandler))
 }
+
 // The subresources that the tests review.
 var pods, metrics, stats = Subresources("/pods"), Subresources("/metrics"), Subresources("/stats")
-
 
 var app = &authn.User{Username: "app", UID: "7", Groups: []string{"g", authn.Authenticated}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}}}
 

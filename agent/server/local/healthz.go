@@ -46,15 +46,20 @@ const PagePrefix = "/page/"
 // because this is the first diagnostic on a node and the reasons contain no
 // secrets.
 func (s *Server) healthz() http.Handler {
-	checks := append([]Check{{Name: "ping", Healthy: func(time.Time) error { return nil }}}, s.config.Checks...)
+	checks := WithPing(s.config.Checks)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
-		report, healthy := runChecks(checks, query["exclude"], time.Now())
-		if healthy && !query.Has("verbose") {
+		report, failed := RunChecks(checks, query["exclude"], time.Now(), error.Error)
+		switch {
+		case len(failed) > 0:
+			report += "healthz check failed\n"
+		case query.Has("verbose"):
+			report += "healthz check passed\n"
+		default:
 			report = "ok"
 		}
-		writeText(w, healthy, report)
+		writeText(w, len(failed) == 0, report)
 	})
 	for _, check := range checks {
 		mux.HandleFunc("GET /healthz/"+check.Name, func(w http.ResponseWriter, _ *http.Request) {
@@ -65,9 +70,8 @@ func (s *Server) healthz() http.Handler {
 			writeText(w, true, "ok")
 		})
 	}
-	named := s.rejectForeignHosts(mux)
 	all := http.NewServeMux()
-	all.Handle("/", named)
+	all.Handle("/", s.rejectForeignHosts(mux))
 	if s.config.Page != nil {
 		all.Handle("/{$}", s.config.Page)
 		all.Handle(PagePrefix, s.config.Page)
@@ -121,29 +125,25 @@ func isAddressOrLocalhost(host string) bool {
 	return err == nil
 }
 
-// runChecks runs the checks that are not excluded and returns a report with a
-// line for each.
-func runChecks(checks []Check, exclude []string, now time.Time) (report string, healthy bool) {
-	var b strings.Builder
-	healthy = true
+// WithPing returns the checks of /healthz after one that always passes.
+func WithPing(checks []Check) []Check {
+	return append([]Check{{Name: "ping", Healthy: func(time.Time) error { return nil }}}, checks...)
+}
+
+// RunChecks runs the checks that are not excluded. It returns a report with a line for
+// each, in which a failure has the text of reason, and the names of the failed ones.
+func RunChecks(checks []Check, exclude []string, now time.Time, reason func(error) string) (report string, failed []string) {
 	for _, check := range checks {
 		if slices.Contains(exclude, check.Name) {
-			fmt.Fprintf(&b, "[+]%s excluded: ok\n", check.Name)
-			continue
+			report += fmt.Sprintf("[+]%s excluded: ok\n", check.Name)
+		} else if err := check.Healthy(now); err != nil {
+			report += fmt.Sprintf("[-]%s failed: %s\n", check.Name, reason(err))
+			failed = append(failed, check.Name)
+		} else {
+			report += fmt.Sprintf("[+]%s ok\n", check.Name)
 		}
-		if err := check.Healthy(now); err != nil {
-			healthy = false
-			fmt.Fprintf(&b, "[-]%s failed: %v\n", check.Name, err)
-			continue
-		}
-		fmt.Fprintf(&b, "[+]%s ok\n", check.Name)
 	}
-	if healthy {
-		b.WriteString("healthz check passed\n")
-	} else {
-		b.WriteString("healthz check failed\n")
-	}
-	return b.String(), healthy
+	return report, failed
 }
 
 func writeText(w http.ResponseWriter, healthy bool, text string) {

@@ -28,7 +28,11 @@ const (
 func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log *slog.Logger) error {
 	var handlers sync.WaitGroup
 	srv := &http.Server{
-		Handler:           trackHandlers(h, &handlers),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			handlers.Add(1)
+			defer handlers.Done()
+			h.ServeHTTP(w, r)
+		}),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -46,28 +50,15 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log
 	case err = <-failed:
 		_ = srv.Close() // the error of accepting is returned
 	case <-ctx.Done():
-		if shutdown(srv, context.WithoutCancel(ctx)) != nil {
-			_ = srv.Close() // aborts the remaining requests
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if srv.Shutdown(limit) != nil { // requests are in progress
+			_ = srv.Close() // aborts them
 		}
 		<-failed
 	}
 	handlers.Wait()
 	return err
-}
-
-// shutdown waits for the requests in progress, for up to shutdownTimeout.
-func shutdown(srv *http.Server, ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
-	defer cancel()
-	return srv.Shutdown(ctx)
-}
-
-func trackHandlers(h http.Handler, running *sync.WaitGroup) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		running.Add(1)
-		defer running.Done()
-		h.ServeHTTP(w, r)
-	})
 }
 
 // writeJSON writes v as JSON. The status line is sent before an error can occur,
