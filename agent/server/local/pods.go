@@ -70,9 +70,6 @@ func (l *PodLister) measure(p *Pod, node *criconfig.Node) {
 
 // memory returns the working set of a cgroup in bytes, 0 if the cgroup is gone.
 func (l *PodLister) memory(cgroup string) uint64 {
-	m, err := l.Tree.Memory(cgroup)
-	if err != nil {
-		return 0
-	}
+	m, _ := l.Tree.Memory(cgroup)
 	return m.WorkingSet
 }

@@ -18,7 +18,7 @@ import (
 // Usage returns what the node and its pods use, for `tinylet top` and the status page: the
 // usage of running pods, and the state of the others.
 func (s *Source) Usage(ctx context.Context) (*local.Usage, error) {
-	summary, err := s.Summary(ctx, true)
+	g, err := s.collect(ctx, coreParts)
 	if err != nil {
 		return nil, err
 	}
@@ -26,32 +26,34 @@ func (s *Source) Usage(ctx context.Context) (*local.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &summary.Node
 	u := &local.Usage{
 		Time: time.Now(),
 		Node: local.NodeUsage{
-			Name: n.NodeName, CPUNanoCores: cpuOf(n.CPU), Cores: runtime.NumCPU(), MemoryBytes: memoryOf(n.Memory),
+			Name: s.NodeName, Cores: runtime.NumCPU(),
 			MemoryAvailableBytes: load.Available, MemoryCapacityBytes: load.Memory, Pressure: s.pressure(),
 		},
 	}
-	for i := range n.SystemContainers {
-		c := &n.SystemContainers[i]
-		group := &local.CgroupUsage{Name: c.Name, CPUNanoCores: cpuOf(c.CPU), MemoryBytes: memoryOf(c.Memory)}
-		switch c.Name {
-		case statsapi.SystemContainerKubelet:
-			u.Agent = group
-		case statsapi.SystemContainerRuntime:
-			u.Runtime = group
+	measured := make(map[measuredKey]*row, len(g.rows))
+	for i := range g.rows {
+		r := &g.rows[i]
+		cpu, memory := r.used()
+		switch {
+		case r.isNode():
+			u.Node.CPUNanoCores, u.Node.MemoryBytes = cpu, memory
+		case r.container != nil:
+			measured[measuredKey{r.pod.UID, r.container.Name}] = r
+		case r.pod != nil:
+			measured[measuredKey{r.pod.UID, ""}] = r
+		case r.system.Name == statsapi.SystemContainerKubelet:
+			u.Agent = &local.CgroupUsage{Name: r.system.Name, CPUNanoCores: cpu, MemoryBytes: memory}
+		case r.system.Name == statsapi.SystemContainerRuntime:
+			u.Runtime = &local.CgroupUsage{Name: r.system.Name, CPUNanoCores: cpu, MemoryBytes: memory}
 		}
-	}
-	measured := make(map[string]*statsapi.PodStats, len(summary.Pods))
-	for i := range summary.Pods {
-		measured[summary.Pods[i].PodRef.UID] = &summary.Pods[i]
 	}
 	states := s.Workers.States()
 	classes := map[v1.PodQOSClass]*local.CgroupUsage{}
 	for _, e := range s.Statuses.List() {
-		p := podUsage(&e, states[e.Pod.UID], measured[string(e.Pod.UID)])
+		p := podUsage(&e, states[e.Pod.UID], measured)
 		u.Pods = append(u.Pods, p)
 		class := pod.QOSClass(e.Pod)
 		if classes[class] == nil {
@@ -68,7 +70,19 @@ func (s *Source) Usage(ctx context.Context) (*local.Usage, error) {
 	return u, nil
 }
 
-func podUsage(e *pod.Entry, state podworker.State, s *statsapi.PodStats) local.PodUsage {
+// measuredKey identifies the row of a container, or with the container "" that of its pod.
+type measuredKey struct{ podUID, container string }
+
+// used returns the CPU usage in nanocores, nil if it is unknown, and the working set in bytes,
+// 0 if it is unknown. r may be nil.
+func (r *row) used() (cpu *uint64, memory uint64) {
+	if r == nil {
+		return nil, 0
+	}
+	return valuePtr(&r.rate), r.workingSet.Value
+}
+
+func podUsage(e *pod.Entry, state podworker.State, measured map[measuredKey]*row) local.PodUsage {
 	shown := *e.Pod
 	shown.Status = *e.Status
 	summed := pod.Summarize(&shown, state == podworker.Terminating)
@@ -76,9 +90,7 @@ func podUsage(e *pod.Entry, state podworker.State, s *statsapi.PodStats) local.P
 		Namespace: shown.Namespace, Name: shown.Name, UID: string(shown.UID), QOSClass: string(pod.QOSClass(e.Pod)),
 		Status: summed.Status, Restarts: summed.Restarts,
 	}
-	if s != nil {
-		u.CPUNanoCores, u.MemoryBytes = cpuOf(s.CPU), memoryOf(s.Memory)
-	}
+	u.CPUNanoCores, u.MemoryBytes = measured[measuredKey{u.UID, ""}].used()
 	for c := range pod.ContainerStatuses(e.Status) {
 		used := local.ContainerUsage{Name: c.Name, State: "Waiting", Restarts: int(c.RestartCount)}
 		switch {
@@ -87,34 +99,13 @@ func podUsage(e *pod.Entry, state podworker.State, s *statsapi.PodStats) local.P
 		case c.State.Terminated != nil:
 			used.State = "Terminated"
 		}
-		if s != nil {
-			for i := range s.Containers {
-				if of := &s.Containers[i]; of.Name == c.Name {
-					used.CPUNanoCores, used.MemoryBytes = cpuOf(of.CPU), memoryOf(of.Memory)
-				}
-			}
-		}
+		used.CPUNanoCores, used.MemoryBytes = measured[measuredKey{u.UID, c.Name}].used()
 		u.Containers = append(u.Containers, used)
 	}
 	return u
 }
 
-func cpuOf(c *statsapi.CPUStats) *uint64 {
-	if c == nil {
-		return nil
-	}
-	return c.UsageNanoCores
-}
-
-func memoryOf(m *statsapi.MemoryStats) uint64 {
-	if m == nil || m.WorkingSetBytes == nil {
-		return 0
-	}
-	return *m.WorkingSetBytes
-}
-
-// pressure returns the node's PSI, or nil if the kernel does not support it. A Summary of CPU
-// and memory only does not contain that of I/O.
+// pressure returns the node's PSI, or nil if the kernel does not support it.
 func (s *Source) pressure() *local.Pressure {
 	var at cgroups.Stats
 	if s.Tree.NewReader().Read("/", cgroups.PartPressure, &at) != nil || !at.CPUPressure.Some.Known || !at.MemoryPressure.Some.Known {
