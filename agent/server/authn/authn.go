@@ -31,14 +31,6 @@ type Config struct {
 	// CacheTTL is how long an authenticated token is cached
 	// (authentication.webhook.cacheTTL); 0 disables the cache.
 	CacheTTL time.Duration
-	// DeniedTTL is how long a rejected token is cached: 0 means 10 s, or CacheTTL
-	// if that is shorter. The kubelet does not cache rejected tokens, because the
-	// API server returns each rejection as an error. Without this cache, each
-	// request of a client with an expired token would cause a request to the API
-	// server.
-	DeniedTTL time.Duration
-	// ReviewTimeout limits one review; 0 means 10 s.
-	ReviewTimeout time.Duration
 	// Anonymous maps requests without credentials to system:anonymous
 	// (authentication.anonymous.enabled).
 	Anonymous bool
@@ -46,12 +38,16 @@ type Config struct {
 }
 
 const (
-	// defaultDenied is short, because the API server also rejects a token while it
-	// cannot read the data that the review requires.
-	defaultDenied = 10 * time.Second
-	// defaultTimeout is the timeout of DelegatingAuthenticationOptions
+	// maxDeniedTTL is how long a rejected token is cached, unless CacheTTL is shorter.
+	// It is short, because the API server also rejects a token while it cannot read
+	// the data that the review requires. The kubelet does not cache rejected tokens,
+	// because the API server returns each rejection as an error. Without this cache,
+	// each request of a client with an expired token would cause a request to the API
+	// server.
+	maxDeniedTTL = 10 * time.Second
+	// reviewTimeout limits one review. It is the timeout of DelegatingAuthenticationOptions
 	// (pkg/server/options of k8s.io/apiserver).
-	defaultTimeout = 10 * time.Second
+	reviewTimeout = 10 * time.Second
 	// maxCachedTokens limits the cached authenticated tokens, and the cached rejected
 	// ones. A node has few clients.
 	maxCachedTokens = 128
@@ -85,14 +81,8 @@ func New(c Config) (*Authenticator, error) {
 		a.bundle = &bundle{path: path, log: c.Log}
 	}
 	if c.Review != nil {
-		if c.ReviewTimeout == 0 {
-			c.ReviewTimeout = defaultTimeout
-		}
-		if c.DeniedTTL == 0 {
-			c.DeniedTTL = min(defaultDenied, c.CacheTTL)
-		}
 		answers, err := cache.New[reviewResult](cache.Config{
-			PositiveTTL: c.CacheTTL, NegativeTTL: c.DeniedTTL, Size: maxCachedTokens, Timeout: c.ReviewTimeout, Concurrency: maxConcurrentReviews,
+			PositiveTTL: c.CacheTTL, NegativeTTL: min(maxDeniedTTL, c.CacheTTL), Size: maxCachedTokens, Timeout: reviewTimeout, Concurrency: maxConcurrentReviews,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("create token cache: %w", err)

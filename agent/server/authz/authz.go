@@ -35,14 +35,12 @@ type Config struct {
 	// (authorization.webhook.cacheAuthorizedTTL), DeniedTTL how long a negative
 	// one is (cacheUnauthorizedTTL); 0 disables the cache.
 	AllowedTTL, DeniedTTL time.Duration
-	// ReviewTimeout limits one review; 0 means 10 s.
-	ReviewTimeout time.Duration
-	Log           *slog.Logger
+	Log                   *slog.Logger
 }
 
 const (
-	// defaultTimeout equals the default timeout of a token review.
-	defaultTimeout = 10 * time.Second
+	// reviewTimeout limits one review. It equals the timeout of a token review.
+	reviewTimeout = 10 * time.Second
 	// maxCachedDecisions limits the cached positive decisions, and the cached negative
 	// ones. A node has few clients, each with two or three subresources.
 	maxCachedDecisions = 256
@@ -71,11 +69,8 @@ func New(c Config) (*Authorizer, error) {
 	if c.Review == nil || c.NodeName == "" {
 		return nil, errors.New("authz: Review and NodeName are required")
 	}
-	if c.ReviewTimeout == 0 {
-		c.ReviewTimeout = defaultTimeout
-	}
 	decisions, err := cache.New[struct{}](cache.Config{
-		PositiveTTL: c.AllowedTTL, NegativeTTL: c.DeniedTTL, Size: maxCachedDecisions, Timeout: c.ReviewTimeout, Concurrency: maxConcurrentReviews,
+		PositiveTTL: c.AllowedTTL, NegativeTTL: c.DeniedTTL, Size: maxCachedDecisions, Timeout: reviewTimeout, Concurrency: maxConcurrentReviews,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create decision cache: %w", err)

@@ -174,7 +174,7 @@ func TestReviewHasALimitOfTime(t *testing.T) {
 		a := newAuthorizer(t, server.AccessReview)
 		start := time.Now()
 		_, err := a.Allowed(t.Context(), app, "get", pods)
-		if took := time.Since(start); took != defaultTimeout || !errors.Is(err, context.DeadlineExceeded) {
+		if took := time.Since(start); took != reviewTimeout || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %v", err, took)
 		}
 		server.Fail(nil)
