@@ -9,8 +9,6 @@ import (
 // returns nil if nothing of it is known.
 func ephemeralStorage(disk *PodDisk, nodeFs *statsapi.FsStats) *statsapi.FsStats {
 	var out statsapi.FsStats
-	var used, inodes uint64
-	var bytesKnown, inodesKnown bool
 	add := func(f *statsapi.FsStats) {
 		if f == nil {
 			return
@@ -18,12 +16,7 @@ func ephemeralStorage(disk *PodDisk, nodeFs *statsapi.FsStats) *statsapi.FsStats
 		if out.Time.Before(&f.Time) {
 			out.Time = f.Time
 		}
-		if f.UsedBytes != nil {
-			used, bytesKnown = used+*f.UsedBytes, true
-		}
-		if f.InodesUsed != nil {
-			inodes, inodesKnown = inodes+*f.InodesUsed, true
-		}
+		out.UsedBytes, out.InodesUsed = sum(out.UsedBytes, f.UsedBytes), sum(out.InodesUsed, f.InodesUsed)
 	}
 	for i := range disk.Containers {
 		add(disk.Containers[i].Rootfs)
@@ -35,14 +28,8 @@ func ephemeralStorage(disk *PodDisk, nodeFs *statsapi.FsStats) *statsapi.FsStats
 		}
 	}
 	add(disk.Other)
-	if !bytesKnown && !inodesKnown {
+	if out.UsedBytes == nil && out.InodesUsed == nil {
 		return nil
-	}
-	if bytesKnown {
-		out.UsedBytes = &used
-	}
-	if inodesKnown {
-		out.InodesUsed = &inodes
 	}
 	if nodeFs != nil {
 		out.AvailableBytes, out.CapacityBytes = nodeFs.AvailableBytes, nodeFs.CapacityBytes
