@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -57,11 +58,13 @@ func parsePath(method, path string) (request, error) {
 			text:   fmt.Sprintf("/%s only allows %s", asked.verb, methods),
 		}
 	}
+	shape := fmt.Sprintf("must be /%s/NAMESPACE/POD[/UID]", asked.verb)
+	if asked.verb != verbPortForward {
+		shape += "/CONTAINER"
+	}
 	words := strings.Split(rest, "/")
-	for _, word := range words {
-		if !isName(word) {
-			return asked, notFound(fmt.Sprintf("invalid name in path: must be /%s/", asked.verb) + shape(asked.verb))
-		}
+	if slices.ContainsFunc(words, func(word string) bool { return !isName(word) }) {
+		return asked, notFound("invalid name in path: " + shape)
 	}
 	if asked.verb != verbPortForward {
 		asked.name.Container = words[len(words)-1]
@@ -72,17 +75,10 @@ func parsePath(method, path string) (request, error) {
 	case 3:
 		asked.name.UID = words[2]
 	default:
-		return asked, notFound(fmt.Sprintf("wrong number of path elements: must be /%s/", asked.verb) + shape(asked.verb))
+		return asked, notFound("wrong number of path elements: " + shape)
 	}
 	asked.name.Namespace, asked.name.Pod = words[0], words[1]
 	return asked, nil
-}
-
-func shape(v verb) string {
-	if v == verbPortForward {
-		return "NAMESPACE/POD[/UID]"
-	}
-	return "NAMESPACE/POD[/UID]/CONTAINER"
 }
 
 func notFound(text string) error { return &httpError{code: http.StatusNotFound, text: text} }
