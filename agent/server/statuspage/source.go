@@ -133,23 +133,24 @@ func podsOf(pods []local.Pod, used *local.Usage) []Pod {
 		if start := p.Pod.Status.StartTime; start != nil {
 			shown.Started = start.Time
 		}
-		shown.Containers = containersOf(p.Pod)
-		if m := measured[shown.UID]; m != nil {
-			shown.CPUNanoCores, shown.MemoryBytes = m.CPUNanoCores, m.MemoryBytes
-			setContainerUsage(shown.Containers, m.Containers)
-		}
+		m := cmp.Or(measured[shown.UID], &local.PodUsage{})
+		shown.CPUNanoCores, shown.MemoryBytes = m.CPUNanoCores, m.MemoryBytes
+		shown.Containers = containersOf(p.Pod, m.Containers)
 		out = append(out, shown)
 	}
 	return out
 }
 
-func containersOf(p *v1.Pod) []Container {
+func containersOf(p *v1.Pod, measured []local.ContainerUsage) []Container {
 	out := []Container{}
 	for c := range pod.Containers(&p.Spec) {
 		shown := Container{ContainerUsage: local.ContainerUsage{Name: c.Name, State: "Waiting"}, Severity: Busy}
 		if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil {
 			shown.Restarts = int(status.RestartCount)
 			setState(&shown, status)
+		}
+		if i := slices.IndexFunc(measured, func(m local.ContainerUsage) bool { return m.Name == c.Name }); i >= 0 {
+			shown.CPUNanoCores, shown.MemoryBytes = measured[i].CPUNanoCores, measured[i].MemoryBytes
 		}
 		out = append(out, shown)
 	}
@@ -168,16 +169,6 @@ func setState(shown *Container, status *v1.ContainerStatus) {
 	case state.Waiting != nil:
 		shown.State, shown.Message = cmp.Or(state.Waiting.Reason, shown.State), state.Waiting.Message
 		shown.Severity = reasonSeverity(shown.State)
-	}
-}
-
-func setContainerUsage(shown []Container, measured []local.ContainerUsage) {
-	for i := range shown {
-		for j := range measured {
-			if m := &measured[j]; m.Name == shown[i].Name {
-				shown[i].CPUNanoCores, shown[i].MemoryBytes = m.CPUNanoCores, m.MemoryBytes
-			}
-		}
 	}
 }
 
