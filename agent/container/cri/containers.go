@@ -2,37 +2,27 @@ package cri
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // CreateContainer implements container.Containers.
 func (d *Driver) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.runtime.CreateContainer(limited, &runtimeapi.CreateContainerRequest{
+	return callFor(ctx, d.timeout, d.runtime.CreateContainer, (*runtimeapi.CreateContainerResponse).GetContainerId, &runtimeapi.CreateContainerRequest{
 		PodSandboxId:  sandboxID,
 		Config:        config,
 		SandboxConfig: sandboxConfig,
-	})
-	if err != nil {
-		return "", wrap(ctx, err, "create container %q in sandbox %q", config.GetMetadata().GetName(), sandboxID)
-	}
-	if r.GetContainerId() == "" {
-		return "", fmt.Errorf("create container %q in sandbox %q: %w", config.GetMetadata().GetName(), sandboxID, errEmptyResponse)
-	}
-	return r.GetContainerId(), nil
+	}, "create container %q in sandbox %q", config.GetMetadata().GetName(), sandboxID)
 }
 
 // StartContainer implements container.Containers.
 func (d *Driver) StartContainer(ctx context.Context, containerID string) error {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	_, err := d.runtime.StartContainer(limited, &runtimeapi.StartContainerRequest{ContainerId: containerID})
-	return wrap(ctx, err, "start container %q", containerID)
+	_, err := call(ctx, d.timeout, d.runtime.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: containerID}, "start container %q", containerID)
+	return err
 }
 
 // StopContainer implements container.Containers. CRI has whole seconds: a
@@ -65,7 +55,7 @@ const (
 func (d *Driver) awaitExit(ctx context.Context, containerID string) error {
 	limited, cancel := context.WithTimeout(ctx, exitTimeout)
 	defer cancel()
-	for wait := endFirstWait; ; wait *= 2 {
+	for pause := endFirstWait; ; pause *= 2 {
 		status, err := d.ContainerStatus(limited, containerID)
 		switch {
 		case limited.Err() != nil && ctx.Err() == nil:
@@ -75,12 +65,7 @@ func (d *Driver) awaitExit(ctx context.Context, containerID string) error {
 		case status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING:
 			return nil
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-limited.Done():
-			timer.Stop()
-		}
+		wait.Pause(limited, pause)
 	}
 }
 
@@ -103,43 +88,26 @@ func wholeSeconds(d time.Duration) int64 {
 
 // UpdateContainerResources implements container.Containers.
 func (d *Driver) UpdateContainerResources(ctx context.Context, containerID string, resources *runtimeapi.LinuxContainerResources) error {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	_, err := d.runtime.UpdateContainerResources(limited, &runtimeapi.UpdateContainerResourcesRequest{
+	_, err := call(ctx, d.timeout, d.runtime.UpdateContainerResources, &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: containerID, Linux: resources,
-	})
-	return wrap(ctx, err, "update resources of container %q", containerID)
+	}, "update resources of container %q", containerID)
+	return err
 }
 
 // RemoveContainer implements container.Containers.
 func (d *Driver) RemoveContainer(ctx context.Context, containerID string) error {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	_, err := d.runtime.RemoveContainer(limited, &runtimeapi.RemoveContainerRequest{ContainerId: containerID})
-	return ignoreNotFound(wrap(ctx, err, "remove container %q", containerID))
+	_, err := call(ctx, d.timeout, d.runtime.RemoveContainer, &runtimeapi.RemoveContainerRequest{ContainerId: containerID}, "remove container %q", containerID)
+	return ignoreNotFound(err)
 }
 
 // ContainerStatus implements container.Containers.
 func (d *Driver) ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.runtime.ContainerStatus(limited, &runtimeapi.ContainerStatusRequest{ContainerId: containerID})
-	if err != nil {
-		return nil, wrap(ctx, err, "get status of container %q", containerID)
-	}
-	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("get status of container %q: %w", containerID, errEmptyResponse)
-	}
-	return r.GetStatus(), nil
+	return callFor(ctx, d.timeout, d.runtime.ContainerStatus, (*runtimeapi.ContainerStatusResponse).GetStatus,
+		&runtimeapi.ContainerStatusRequest{ContainerId: containerID}, "get status of container %q", containerID)
 }
 
 // ListContainers implements container.Containers.
 func (d *Driver) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.runtime.ListContainers(limited, &runtimeapi.ListContainersRequest{Filter: filter})
-	if err != nil {
-		return nil, wrap(ctx, err, "list containers")
-	}
-	return r.GetContainers(), nil
+	r, err := call(ctx, d.timeout, d.runtime.ListContainers, &runtimeapi.ListContainersRequest{Filter: filter}, "list containers")
+	return r.GetContainers(), err
 }

@@ -155,6 +155,33 @@ func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
 	return conn, nil
 }
 
+// call makes one call within timeout, and adds what was attempted to its error.
+func call[Request, Response any](ctx context.Context, timeout time.Duration,
+	method func(context.Context, Request, ...grpc.CallOption) (Response, error), in Request, what string, args ...any,
+) (Response, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	out, err := method(limited, in)
+	return out, wrap(ctx, err, what, args...)
+}
+
+// errEmptyResponse means that a response lacks the object.
+var errEmptyResponse = errors.New("empty response from container runtime")
+
+// callFor is call for the part of the response that must not be missing.
+func callFor[Request, Response any, Part comparable](ctx context.Context, timeout time.Duration,
+	method func(context.Context, Request, ...grpc.CallOption) (Response, error), partOf func(Response) Part, in Request, what string, args ...any,
+) (part Part, err error) {
+	out, err := call(ctx, timeout, method, in, what, args...)
+	if err != nil {
+		return part, err
+	}
+	if partOf(out) == part {
+		return part, fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), errEmptyResponse)
+	}
+	return partOf(out), nil
+}
+
 // interceptUnary counts unary calls, which are those that repeat.
 func (d *Driver) interceptUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	d.calls.Add(1)

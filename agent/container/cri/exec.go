@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -34,43 +33,21 @@ func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string,
 
 // ReopenContainerLog implements container.Containers.
 func (d *Driver) ReopenContainerLog(ctx context.Context, containerID string) error {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	_, err := d.runtime.ReopenContainerLog(limited, &runtimeapi.ReopenContainerLogRequest{ContainerId: containerID})
-	return wrap(ctx, err, "reopen log of container %q", containerID)
+	_, err := call(ctx, d.timeout, d.runtime.ReopenContainerLog, &runtimeapi.ReopenContainerLogRequest{ContainerId: containerID}, "reopen log of container %q", containerID)
+	return err
 }
 
 // Exec implements container.Streams.
 func (d *Driver) Exec(ctx context.Context, request *runtimeapi.ExecRequest) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.runtime.Exec(limited, request)
-	return streamURL(ctx, r.GetUrl(), err, "prepare exec in container %q", request.GetContainerId())
+	return callFor(ctx, d.timeout, d.runtime.Exec, (*runtimeapi.ExecResponse).GetUrl, request, "prepare exec in container %q", request.GetContainerId())
 }
 
 // Attach implements container.Streams.
 func (d *Driver) Attach(ctx context.Context, request *runtimeapi.AttachRequest) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.runtime.Attach(limited, request)
-	return streamURL(ctx, r.GetUrl(), err, "prepare attach to container %q", request.GetContainerId())
+	return callFor(ctx, d.timeout, d.runtime.Attach, (*runtimeapi.AttachResponse).GetUrl, request, "prepare attach to container %q", request.GetContainerId())
 }
 
 // PortForward implements container.Streams.
 func (d *Driver) PortForward(ctx context.Context, request *runtimeapi.PortForwardRequest) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.runtime.PortForward(limited, request)
-	return streamURL(ctx, r.GetUrl(), err, "prepare port-forward to sandbox %q", request.GetPodSandboxId())
-}
-
-// streamURL returns the URL of a call that prepares a stream, or its error.
-func streamURL(ctx context.Context, url string, err error, format, id string) (string, error) {
-	if err != nil {
-		return "", wrap(ctx, err, format, id)
-	}
-	if url == "" {
-		return "", fmt.Errorf(format+": %w", id, errEmptyResponse)
-	}
-	return url, nil
+	return callFor(ctx, d.timeout, d.runtime.PortForward, (*runtimeapi.PortForwardResponse).GetUrl, request, "prepare port-forward to sandbox %q", request.GetPodSandboxId())
 }

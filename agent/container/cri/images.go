@@ -9,11 +9,9 @@ import (
 
 // ImageStatus implements container.Images.
 func (d *Driver) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.images.ImageStatus(limited, &runtimeapi.ImageStatusRequest{Image: image})
+	r, err := call(ctx, d.timeout, d.images.ImageStatus, &runtimeapi.ImageStatusRequest{Image: image}, "get status of image %q", image.GetImage())
 	if err != nil {
-		return nil, ignoreNotFound(wrap(ctx, err, "get status of image %q", image.GetImage()))
+		return nil, ignoreNotFound(err)
 	}
 	if r.GetImage() != nil && r.GetImage().GetId() == "" {
 		return nil, fmt.Errorf("get status of image %q: %w", image.GetImage(), errEmptyResponse)
@@ -35,33 +33,21 @@ func (d *Driver) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, aut
 
 // ListImages implements container.Images.
 func (d *Driver) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.images.ListImages(limited, &runtimeapi.ListImagesRequest{Filter: filter})
-	if err != nil {
-		return nil, wrap(ctx, err, "list images")
-	}
-	return r.GetImages(), nil
+	r, err := call(ctx, d.timeout, d.images.ListImages, &runtimeapi.ListImagesRequest{Filter: filter}, "list images")
+	return r.GetImages(), err
 }
 
 // RemoveImage implements container.Images.
 func (d *Driver) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	_, err := d.images.RemoveImage(limited, &runtimeapi.RemoveImageRequest{Image: image})
-	return ignoreNotFound(wrap(ctx, err, "remove image %q", image.GetImage()))
+	_, err := call(ctx, d.timeout, d.images.RemoveImage, &runtimeapi.RemoveImageRequest{Image: image}, "remove image %q", image.GetImage())
+	return ignoreNotFound(err)
 }
 
 // ImageFsInfo implements container.Images.
 func (d *Driver) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	limited, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	r, err := d.images.ImageFsInfo(limited, &runtimeapi.ImageFsInfoRequest{})
-	if err != nil {
-		return nil, wrap(ctx, err, "get image filesystem info")
-	}
-	if len(r.GetImageFilesystems()) == 0 {
+	r, err := call(ctx, d.timeout, d.images.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{}, "get image filesystem info")
+	if err == nil && len(r.GetImageFilesystems()) == 0 {
 		return nil, fmt.Errorf("get image filesystem info: %w", errEmptyResponse)
 	}
-	return r, nil
+	return r, err
 }
