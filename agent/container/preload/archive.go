@@ -99,7 +99,7 @@ func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error)
 	section := io.NewSectionReader(a.file, 0, a.size)
 	var from io.Reader = &interruptible{ended: ctx.Err, section: section}
 	if a.gzip {
-		z, err := gzip.NewReader(bufio.NewReaderSize(plainReader{from}, 32<<10))
+		z, err := gzip.NewReader(bufio.NewReaderSize(from, 32<<10))
 		if err != nil {
 			return a.readError(ctx, err)
 		}
@@ -245,9 +245,6 @@ func (a *archive) readJSON(ctx context.Context, name string) ([]byte, error) {
 	return a.layout.json[e.name], err
 }
 
-// errStop stops a walk early.
-var errStop = errors.New("enough")
-
 // each visits the entries with these serials.
 func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*entry, io.Reader) error) error {
 	left := len(serials)
@@ -262,11 +259,11 @@ func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*en
 			return err
 		}
 		if left--; left == 0 {
-			return errStop
+			return fs.SkipAll
 		}
 		return nil
 	})
-	if errors.Is(err, errStop) {
+	if errors.Is(err, fs.SkipAll) {
 		return nil
 	}
 	return err
@@ -289,11 +286,6 @@ func (i *interruptible) Read(p []byte) (int, error) {
 func (i *interruptible) Seek(offset int64, whence int) (int64, error) {
 	return i.section.Seek(offset, whence)
 }
-
-// plainReader hides the Seek method of a reader.
-type plainReader struct{ r io.Reader }
-
-func (p plainReader) Read(b []byte) (int, error) { return p.r.Read(b) }
 
 // limited is a reader that fails when a compressed archive expands to more
 // than maxUnpacked bytes.

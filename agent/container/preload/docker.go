@@ -77,8 +77,7 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 		return container.Blob{}, invalidf("image has %d layers, its config %d", len(img.Layers), len(diffs))
 	}
 	manifest := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: describe(ocispec.MediaTypeImageConfig, config)}
-	refs := map[string]digest.Digest{"config": manifest.Config.Digest}
-	p.plan.add(&source{Blob: blobOf(manifest.Config, nil), data: config})
+	var layers []*entry
 	for i, name := range img.Layers {
 		e := p.archive.find(name)
 		if e == nil {
@@ -86,17 +85,13 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 		}
 		// The config has the digests of the uncompressed layers.
 		l := ocispec.Descriptor{MediaType: layerType(e), Digest: cmp.Or(sums[e.serial], diffs[i]), Size: e.size}
-		manifest.Layers = append(manifest.Layers, l)
-		refs[fmt.Sprintf("l.%d", i)] = l.Digest
-		p.plan.add(&source{Blob: blobOf(l, nil), serial: e.serial, offset: e.offset})
+		manifest.Layers, layers = append(manifest.Layers, l), append(layers, e)
 	}
 	data, err := json.Marshal(manifest)
 	if err != nil {
 		return container.Blob{}, fmt.Errorf("encode image manifest: %w", err)
 	}
-	b := blobOf(describe(ocispec.MediaTypeImageManifest, data), refs)
-	p.plan.add(&source{Blob: b, data: data})
-	return b, nil
+	return p.plan.addImage(describe(ocispec.MediaTypeImageManifest, data), data, &manifest, config, layers), nil
 }
 
 func describe(mediaType string, data []byte) ocispec.Descriptor {

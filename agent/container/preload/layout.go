@@ -53,13 +53,24 @@ func blobOf(d ocispec.Descriptor, refs map[string]digest.Digest) container.Blob 
 }
 
 func (p *plan) add(s *source) {
-	for _, other := range p.blobs {
-		if other.Digest == s.Digest {
-			return
-		}
+	if slices.ContainsFunc(p.blobs, func(other *source) bool { return other.Digest == s.Digest }) {
+		return
 	}
 	p.blobs = append(p.blobs, s)
 	p.bytes += s.Size
+}
+
+// addImage adds the manifest of d, whose content is data, with its config and its
+// layers in the archive, and returns the blob of the manifest.
+func (p *plan) addImage(d ocispec.Descriptor, data []byte, m *ocispec.Manifest, config []byte, layers []*entry) container.Blob {
+	b := blobOf(d, map[string]digest.Digest{"config": m.Config.Digest})
+	p.add(&source{Blob: blobOf(m.Config, nil), data: config})
+	for i, l := range m.Layers {
+		b.Refs[fmt.Sprintf("l.%d", i)] = l.Digest
+		p.add(&source{Blob: blobOf(l, nil), serial: layers[i].serial, offset: layers[i].offset})
+	}
+	p.add(&source{Blob: b, data: data})
+	return b
 }
 
 // names returns the digests of the images, keyed by all their names: with the
@@ -279,20 +290,14 @@ func (p *planner) manifest(ctx context.Context, d ocispec.Descriptor, data []byt
 	if len(doc.Layers) > maxLayers || len(doc.Layers) != len(diffs) {
 		return container.Blob{}, invalidf("manifest %s has %d layers, its config %d", d.Digest, len(doc.Layers), len(diffs))
 	}
-	refs := map[string]digest.Digest{"config": doc.Config.Digest}
-	p.plan.add(&source{Blob: blobOf(doc.Config, nil), data: config})
+	layers := make([]*entry, len(doc.Layers))
 	for i, l := range doc.Layers {
-		e, err := p.entry(l)
-		if err != nil {
+		if layers[i], err = p.entry(l); err != nil {
 			return container.Blob{}, err
 		}
-		refs[fmt.Sprintf("l.%d", i)] = l.Digest
-		p.plan.add(&source{Blob: blobOf(l, nil), serial: e.serial, offset: e.offset})
 	}
 	d.MediaType = cmp.Or(d.MediaType, doc.MediaType, ocispec.MediaTypeImageManifest)
-	b := blobOf(d, refs)
-	p.plan.add(&source{Blob: b, data: data})
-	return b, nil
+	return p.plan.addImage(d, data, &doc, config, layers), nil
 }
 
 // checkConfig checks that an image config is for a platform that the host can

@@ -11,9 +11,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +25,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Importer is the content and image store of a runtime. It is called from one
@@ -66,7 +67,7 @@ type Config struct {
 // Preloader imports archives. Wait is safe for concurrent use at any time.
 type Preloader struct {
 	cfg  Config
-	wake chan struct{} // one slot: a caller of Wait needs an archive
+	wake wait.Wakeup // a caller of Wait needs an archive
 
 	// journal is used only by Run's goroutine.
 	journal *journal
@@ -112,7 +113,7 @@ func New(c Config) (*Preloader, error) {
 	}
 	return &Preloader{
 		cfg:      c,
-		wake:     make(chan struct{}, 1),
+		wake:     wait.NewWakeup(),
 		journal:  &journal{Version: journalVersion},
 		archives: make(map[string]*archiveFile),
 		changed:  make(chan struct{}),
@@ -172,10 +173,7 @@ func (p *Preloader) lookup(name string, waited *bool) (known bool, wait <-chan s
 		p.notify()
 	}
 	f.needed, *waited = true, true
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Set()
 	return true, p.changed
 }
 
@@ -207,12 +205,7 @@ func rankOf(f *archiveFile) int {
 }
 
 func (p *Preloader) sorted() []*archiveFile {
-	list := make([]*archiveFile, 0, len(p.archives))
-	for _, f := range p.archives {
-		list = append(list, f)
-	}
-	slices.SortFunc(list, func(a, b *archiveFile) int { return cmp.Compare(a.name, b.name) })
-	return list
+	return slices.SortedFunc(maps.Values(p.archives), func(a, b *archiveFile) int { return cmp.Compare(a.name, b.name) })
 }
 
 // notify wakes all callers of Wait. The caller holds mu.
@@ -229,5 +222,3 @@ func (p *Preloader) update(f *archiveFile, change func()) {
 	change()
 	p.notify()
 }
-
-func (f *archiveFile) String() string { return fmt.Sprintf("archive %q", f.name) }

@@ -16,38 +16,26 @@ type progress struct {
 	archive    string
 	total      int64
 	before     int64 // bytes of the finished blobs
-	now        int64 // bytes of the current one
 	lastLogged time.Time
 }
 
 // finish counts a whole blob, whether it was read or not.
-func (p *progress) finish(size int64) { p.before, p.now = p.before+size, 0 }
+func (p *progress) finish(size int64) { p.before += size }
 
-// advance sets the position in the current blob, and logs the progress if due.
+// advance logs the progress if due. offset is the position in the current blob.
 func (p *progress) advance(offset int64) {
-	p.now = offset
 	if now := time.Now(); now.Sub(p.lastLogged) >= progressEvery {
 		p.lastLogged = now
-		p.log.Info("importing image archive", "archive", p.archive, "bytes", p.before+p.now, "totalBytes", p.total)
+		p.log.Info("importing image archive", "archive", p.archive, "bytes", p.before+offset, "totalBytes", p.total)
 	}
 }
 
-// track returns a reader that counts what is read of a blob. It is an
-// io.Seeker if r is one.
-func (p *progress) track(r io.Reader) io.Reader {
-	t := &tracked{r: r, progress: p}
-	if s, ok := r.(io.Seeker); ok {
-		return &seekable{tracked: t, s: s}
-	}
-	return t
-}
-
-// tracked is a reader that records its position and its error.
+// tracked is a reader of a blob that records its position and its error.
 type tracked struct {
 	r        io.Reader
 	progress *progress
 	offset   int64
-	err      error
+	err      error // nil if a failed import was not the reader's fault
 }
 
 func (t *tracked) Read(b []byte) (int, error) {
@@ -70,16 +58,4 @@ func (s *seekable) Seek(offset int64, whence int) (int64, error) {
 	at, err := s.s.Seek(offset, whence)
 	s.offset = at
 	return at, err
-}
-
-// readErrorOf returns the error of a reader made by track, or nil if a failed
-// import was not the reader's fault.
-func readErrorOf(r io.Reader) error {
-	switch r := r.(type) {
-	case *tracked:
-		return r.err
-	case *seekable:
-		return r.err
-	}
-	return nil
 }

@@ -3,13 +3,17 @@ package preload
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/containerd/platforms"
 
 	"github.com/tinylet/tinylet/agent/store/filewatch"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // minFileAge is the minimum time since the last write to a file before it is
@@ -53,22 +57,10 @@ func (p *Preloader) Run(ctx context.Context) error {
 			p.ready = true
 			p.notify()
 			p.mu.Unlock()
-			if !p.pause(ctx, retryFolder) {
+			if !wait.Pause(ctx, retryFolder) {
 				return ctx.Err()
 			}
 		}
-	}
-}
-
-// pause waits for d. It returns false if ctx ended first.
-func (p *Preloader) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 
@@ -131,7 +123,9 @@ func (p *Preloader) workAll(ctx context.Context, root *os.Root, changed <-chan s
 		}
 		f, wait := p.next(time.Now())
 		if f != nil {
-			p.work(ctx, root, f)
+			if err := p.work(ctx, root, f); err != nil {
+				p.fail(ctx, f, err)
+			}
 			continue
 		}
 		if err := p.cleanup(ctx); err != nil {
@@ -148,9 +142,7 @@ func (p *Preloader) workAll(ctx context.Context, root *os.Root, changed <-chan s
 func (p *Preloader) waitForWork(ctx context.Context, changed <-chan struct{}, wait time.Duration) (again bool, err error) {
 	var due <-chan time.Time
 	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(wait)
 	}
 	select {
 	case <-ctx.Done():
@@ -198,26 +190,14 @@ func (p *Preloader) next(now time.Time) (best *archiveFile, wait time.Duration) 
 // isArchive reports whether a file is an archive by its name. Files whose names
 // begin with a dot are not: they may be incomplete.
 func isArchive(name string) bool {
-	if strings.HasPrefix(name, ".") {
-		return false
-	}
-	for _, end := range []string{".tar", ".tar.gz", ".tgz", ".tar.zst"} { // the last is rejected with an event
-		if strings.HasSuffix(name, end) {
-			return true
-		}
-	}
-	return false
+	ends := []string{".tar", ".tar.gz", ".tgz", ".tar.zst"} // the last is rejected with an event
+	return !strings.HasPrefix(name, ".") && slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 // list reads the folder. An archive that is in the journal is done. A changed
 // archive counts as a new one.
 func (p *Preloader) list(root *os.Root) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return fmt.Errorf("list image archive folder: %w", err)
-	}
-	defer dir.Close()
-	entries, err := dir.ReadDir(-1)
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("list image archive folder: %w", err)
 	}
@@ -247,11 +227,7 @@ func (p *Preloader) list(root *os.Root) error {
 		}
 		p.archives[f.name] = f
 	}
-	for name := range p.archives {
-		if !there[name] {
-			delete(p.archives, name)
-		}
-	}
+	maps.DeleteFunc(p.archives, func(name string, _ *archiveFile) bool { return !there[name] })
 	p.ready = true
 	p.notify()
 	return nil

@@ -1,6 +1,7 @@
 package preload
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Reasons of the node's events. The kubelet has no equivalents.
@@ -38,15 +40,7 @@ const (
 var errChanged = errors.New("archive changed since it was listed")
 
 // work reads an archive, or imports it if its images are already known.
-func (p *Preloader) work(ctx context.Context, root *os.Root, f *archiveFile) {
-	err := p.attempt(ctx, root, f)
-	if err != nil {
-		p.fail(ctx, f, err)
-	}
-}
-
-// attempt is work without the handling of its error.
-func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *archiveFile) error {
+func (p *Preloader) work(ctx context.Context, root *os.Root, f *archiveFile) error {
 	file, err := openFile(root, f)
 	if err != nil {
 		return err
@@ -204,7 +198,7 @@ func (p *Preloader) putAll(ctx context.Context, a *archive, plan *plan, progress
 		if s.data == nil {
 			continue
 		}
-		if err := p.cfg.Importer.Put(ctx, s.Blob, strings.NewReader(string(s.data))); err != nil {
+		if err := p.cfg.Importer.Put(ctx, s.Blob, bytes.NewReader(s.data)); err != nil {
 			return fmt.Errorf("store blob %s: %w", s.Digest, err)
 		}
 	}
@@ -214,11 +208,15 @@ func (p *Preloader) putAll(ctx context.Context, a *archive, plan *plan, progress
 // put stores one blob of the archive. It distinguishes errors of the archive
 // from errors of the store.
 func (p *Preloader) put(ctx context.Context, a *archive, s *source, r io.Reader, progress *progress) error {
-	from := progress.track(r)
+	t := &tracked{r: r, progress: progress}
+	var from io.Reader = t
+	if seeker, ok := r.(io.Seeker); ok {
+		from = &seekable{tracked: t, s: seeker}
+	}
 	err := p.cfg.Importer.Put(ctx, s.Blob, from)
 	progress.finish(s.Size)
-	if broken := readErrorOf(from); err != nil && broken != nil {
-		return a.readError(ctx, broken)
+	if err != nil && t.err != nil {
+		return a.readError(ctx, t.err)
 	}
 	if err != nil {
 		return fmt.Errorf("store blob %s: %w", s.Digest, err)
@@ -254,7 +252,7 @@ const (
 // waitVisible waits until the runtime's CRI service shows an image.
 func (p *Preloader) waitVisible(ctx context.Context, name string) error {
 	limit := time.Now().Add(visibleTimeout)
-	for wait := visiblePollFirst; ; wait = min(2*wait, time.Second) {
+	for pause := visiblePollFirst; ; pause = min(2*pause, time.Second) {
 		img, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 		if err != nil {
 			return fmt.Errorf("get status of imported image %q: %w", name, err)
@@ -265,7 +263,7 @@ func (p *Preloader) waitVisible(ctx context.Context, name string) error {
 		if time.Now().After(limit) {
 			return fmt.Errorf("wait for imported image %q: not shown by the runtime within %v", name, visibleTimeout)
 		}
-		if !p.pause(ctx, wait) {
+		if !wait.Pause(ctx, pause) {
 			return ctx.Err()
 		}
 	}
