@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -64,34 +65,14 @@ func hashCredentials(credentials []credential) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// pullErrors holds the error of each credential that was tried.
-type pullErrors []error
-
-func (a pullErrors) Error() string {
-	var parts []string
-	seen := make(map[string]bool)
-	for _, err := range a {
-		if s := err.Error(); !seen[s] {
-			seen[s] = true
-			parts = append(parts, s)
-		}
-	}
-	if len(parts) == 1 {
-		return parts[0]
-	}
-	return "[" + strings.Join(parts, ", ") + "]"
-}
-
-// Unwrap returns the error of every attempt.
-func (a pullErrors) Unwrap() []error { return a }
-
 // try pulls with one credential after the other until one succeeds. Without
-// credentials it pulls anonymously, as the kubelet does.
+// credentials it pulls anonymously, as the kubelet does. Its error has that of
+// each credential.
 func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []credential, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error) {
 	if len(credentials) == 0 {
 		return p.cfg.Images.PullImage(ctx, spec, nil, sandbox)
 	}
-	var failed pullErrors
+	var failed []error
 	for _, c := range credentials {
 		auth := &runtimeapi.AuthConfig{Username: c.username, Password: c.password, ServerAddress: c.server}
 		ref, err := p.cfg.Images.PullImage(ctx, spec, auth, sandbox)
@@ -103,7 +84,7 @@ func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 			break // another credential would not help
 		}
 	}
-	return "", failed
+	return "", utilerrors.NewAggregate(failed)
 }
 
 // minRedacted is the length in bytes of the shortest secret that is redacted

@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // flight is one pull that all pods that need the image wait for.
@@ -78,15 +79,11 @@ func (p *Puller) waitRateLimit(ctx context.Context) error {
 		return nil
 	}
 	slot := p.rate.Reserve()
-	timer := time.NewTimer(slot.Delay())
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if !wait.Pause(ctx, slot.Delay()) {
 		slot.Cancel()
 		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
+	return nil
 }
 
 // pull waits for a free slot and for the rate limit, then pulls. took does
@@ -103,7 +100,7 @@ func (p *Puller) pull(ctx context.Context, r *request) (ref string, took time.Du
 	if err := p.waitRateLimit(ctx); err != nil {
 		return "", 0, fmt.Errorf("wait to pull image %q: %w", r.image, err)
 	}
-	stop := p.reportProgress(r.pod, r.image)
+	stop := p.reportProgress(ctx, r.pod, r.image)
 	defer stop()
 	begun := time.Now()
 	ref, err = p.try(ctx, r.spec, r.credentials, r.sandbox)

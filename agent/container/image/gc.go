@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Reasons of the node's events (pkg/kubelet/events/event.go).
@@ -103,16 +103,12 @@ func (g *GC) Run(ctx context.Context) error {
 		default:
 			failures = 0
 		}
-		wait := gcPeriod + rand.N(gcPeriod/10)
+		pause := wait.Longer(gcPeriod)
 		if again > 0 {
-			wait = min(wait, again)
+			pause = min(pause, again)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Pause(ctx, pause) {
 			return ctx.Err()
-		case <-timer.C:
 		}
 	}
 }

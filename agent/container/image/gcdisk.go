@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,19 +41,14 @@ func (u Usage) bytesToFree(low int) int64 {
 // statfs measures the filesystem that path is on.
 func statfs(path string) (Usage, error) {
 	var st unix.Statfs_t
-	for {
-		err := unix.Statfs(path, &st)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return Usage{}, fmt.Errorf("statfs: %w", err)
-		}
+	err := unix.Statfs(path, &st)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Statfs(path, &st)
 	}
-	unit := int64(st.Frsize)
-	if unit == 0 {
-		unit = int64(st.Bsize)
+	if err != nil {
+		return Usage{}, fmt.Errorf("statfs: %w", err)
 	}
+	unit := cmp.Or(int64(st.Frsize), int64(st.Bsize))
 	return Usage{Capacity: int64(st.Blocks) * unit, Available: int64(st.Bavail) * unit}, nil
 }
 

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -60,10 +61,7 @@ func (p policy) bySpace(images []candidate) (ripe []candidate, ripens time.Durat
 		ripe = append(ripe, c)
 	}
 	slices.SortStableFunc(ripe, func(a, b candidate) int {
-		if order := a.lastUsed.Compare(b.lastUsed); order != 0 {
-			return order
-		}
-		return a.detected.Compare(b.detected)
+		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.detected.Compare(b.detected))
 	})
 	return ripe, ripens
 }

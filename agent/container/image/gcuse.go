@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -47,17 +48,12 @@ func lookupKeys(ref string) []string {
 
 // contains reports whether the image is in the set.
 func (u imageSet) contains(image *runtimeapi.Image) bool {
-	if u[image.GetId()] {
-		return true
-	}
-	for _, names := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
-		for _, name := range names {
-			if u[name] {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(namesOf(image), func(name string) bool { return u[name] })
+}
+
+// namesOf returns the tags of an image, then its digests, then its ID.
+func namesOf(image *runtimeapi.Image) []string {
+	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})
 }
 
 // recordUse records the images that pods use now, without a call to the runtime.
@@ -72,12 +68,10 @@ func (g *GC) recordUse(now time.Time) {
 
 // lastUse returns when an image was last recorded as in use.
 func (g *GC) lastUse(image *runtimeapi.Image) time.Time {
-	last := g.recentUses[image.GetId()]
-	for _, names := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
-		for _, name := range names {
-			if at := g.recentUses[name]; at.After(last) {
-				last = at
-			}
+	var last time.Time
+	for _, name := range namesOf(image) {
+		if at := g.recentUses[name]; at.After(last) {
+			last = at
 		}
 	}
 	return last
@@ -137,10 +131,5 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 
 // displayName returns a tag of the image, else a digest, else its ID.
 func displayName(image *runtimeapi.Image) string {
-	for _, names := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
-		if len(names) > 0 {
-			return names[0]
-		}
-	}
-	return image.GetId()
+	return namesOf(image)[0]
 }

@@ -1,11 +1,13 @@
 package image
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // When the progress of a long pull is reported. CRI does not report bytes.
@@ -15,29 +17,21 @@ const (
 )
 
 // reportProgress periodically reports that a pull is in progress, as an event and in
-// the log, until stop is called. The event's message is constant, so that the
+// the log, until ctx ends or stop is called. The event's message is constant, so that the
 // event is counted and not repeated.
-func (p *Puller) reportProgress(ref pod.Ref, image string) (stop func()) {
+func (p *Puller) reportProgress(ctx context.Context, ref pod.Ref, image string) (stop func()) {
 	begun := time.Now()
-	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		timer := time.NewTimer(progressFirst)
-		defer timer.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-timer.C:
-			}
+		for pause := progressFirst; wait.Pause(ctx, pause); pause = progressEvery {
 			p.cfg.Events.Normal(ref, eventPulling, fmt.Sprintf("Still pulling image %q", image))
 			p.cfg.Log.Info("still pulling image", "pod", ref.String(), "podUID", ref.UID, "image", image,
 				"seconds", int64(time.Since(begun)/time.Second))
-			timer.Reset(progressEvery)
 		}
 	})
 	return func() {
-		close(ended)
+		cancel()
 		wg.Wait()
 	}
 }
