@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/cri"
 )
 
 // namespace is the containerd namespace of CRI.
@@ -44,22 +44,11 @@ type API struct {
 // New returns a client for the socket endpoint, which is unix:///path, unix:/path or
 // /path. It does not connect.
 func New(endpoint string) (*API, error) {
-	path, err := socketPath(endpoint)
+	path, err := cri.SocketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
 	return &API{&Store{path: path}, &Tasks{path: path, proc: "/proc", readTimeout: 2 * time.Second}}, nil
-}
-
-func socketPath(endpoint string) (string, error) {
-	path := strings.TrimPrefix(endpoint, "unix:")
-	if strings.HasPrefix(path, "//") {
-		path = path[1:]
-	}
-	if !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("invalid containerd endpoint %q: must be unix:///path", endpoint)
-	}
-	return path, nil
 }
 
 // dial returns a client with small buffers. It does not connect: the first call does.
