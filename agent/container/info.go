@@ -105,9 +105,7 @@ func ParseInfo(info map[string]string) (Info, error) {
 	if len(library.PluginDirs) > 0 {
 		out.PluginDirs = library.PluginDirs
 	}
-	if library.PluginConfDir != "" {
-		out.ConfigDir = library.PluginConfDir
-	}
+	out.ConfigDir = cmp.Or(library.PluginConfDir, out.ConfigDir)
 	relative := func(dir string) bool { return !path.IsAbs(dir) }
 	out.PluginDirs = slices.DeleteFunc(out.PluginDirs, relative)
 	if relative(out.ConfigDir) {

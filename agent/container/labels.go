@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Labels and annotations of CRI objects. The names are the kubelet's
@@ -35,17 +37,10 @@ const (
 	AnnotationBoot = "tinylet.dev/boot-id"
 )
 
-// Identity identifies the pod that a CRI object belongs to, by its labels.
-type Identity struct {
-	UID       types.UID
-	Namespace string
-	Name      string
-}
-
-// IdentityOf returns the pod's identity from an object's labels. ok is false if
-// one of them is missing: no kubelet created the object.
-func IdentityOf(labels map[string]string) (id Identity, ok bool) {
-	id = Identity{
+// IdentityOf returns the pod that a CRI object belongs to, by its labels. ok is
+// false if one of them is missing: no kubelet created the object.
+func IdentityOf(labels map[string]string) (id pod.Ref, ok bool) {
+	id = pod.Ref{
 		UID:       types.UID(labels[LabelPodUID]),
 		Namespace: labels[LabelPodNamespace],
 		Name:      labels[LabelPodName],

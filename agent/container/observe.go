@@ -165,7 +165,7 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		ExitCode:    s.GetExitCode(),
 		Reason:      s.GetReason(),
 		Message:     s.GetMessage(),
-		Image:       s.GetImage().GetUserSpecifiedImage(),
+		Image:       cmp.Or(s.GetImage().GetUserSpecifiedImage(), s.GetImage().GetImage()),
 		ImageRef:    s.GetImageRef(),
 		ImageID:     cmp.Or(s.GetImageId(), s.GetImageRef()), // containerd 2.0 sets no image ID
 		Hash:        s.GetAnnotations()[AnnotationHash],
@@ -176,9 +176,6 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		Resources:   resourcesOf(s.GetResources()),
 		StopSignal:  signalOf(s.GetStopSignal()),
 		LogPath:     s.GetLogPath(),
-	}
-	if c.Image == "" {
-		c.Image = s.GetImage().GetImage()
 	}
 	if n, err := strconv.Atoi(s.GetAnnotations()[AnnotationRestartCount]); err == nil && n >= 0 {
 		c.RestartCount = n

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // canned returns canned responses, of shapes that the fake does not produce.
@@ -386,7 +387,7 @@ func TestObserveFails(t *testing.T) {
 
 func TestIdentityOf(t *testing.T) {
 	all := map[string]string{container.LabelPodUID: "u", container.LabelPodName: "n", container.LabelPodNamespace: "ns"}
-	if id, ok := container.IdentityOf(all); !ok || id != (container.Identity{UID: "u", Namespace: "ns", Name: "n"}) {
+	if id, ok := container.IdentityOf(all); !ok || id != (pod.Ref{UID: "u", Namespace: "ns", Name: "n"}) {
 		t.Errorf("identity is %v, %v", id, ok)
 	}
 	for key := range all {

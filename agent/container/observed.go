@@ -1,6 +1,7 @@
 package container
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -128,29 +129,25 @@ func (o *Observed) Sandbox() *Sandbox {
 }
 
 // Latest returns the newest container of that name, or nil. o may be nil.
-func (o *Observed) Latest(name string) *Container {
+func (o *Observed) Latest(name string) *Container { return o.find(name, 0) }
+
+// Previous returns the second newest container of that name, or nil. o may be
+// nil.
+func (o *Observed) Previous(name string) *Container { return o.find(name, 1) }
+
+// find returns the container of that name after skipping newer ones, or nil.
+func (o *Observed) find(name string, skip int) *Container {
 	if o == nil {
 		return nil
 	}
 	for i := range o.Containers {
-		if o.Containers[i].Name == name {
+		if o.Containers[i].Name != name {
+			continue
+		}
+		if skip == 0 {
 			return &o.Containers[i]
 		}
-	}
-	return nil
-}
-
-// Previous returns the second newest container of that name, or nil. o may be
-// nil.
-func (o *Observed) Previous(name string) *Container {
-	latest := o.Latest(name)
-	if latest == nil {
-		return nil
-	}
-	for i := range o.Containers {
-		if c := &o.Containers[i]; c.Name == name && c != latest {
-			return c
-		}
+		skip--
 	}
 	return nil
 }
@@ -161,15 +158,6 @@ func (o *Observed) Running() bool {
 	if o == nil {
 		return false
 	}
-	for i := range o.Sandboxes {
-		if o.Sandboxes[i].Ready {
-			return true
-		}
-	}
-	for i := range o.Containers {
-		if s := o.Containers[i].State; s == StateRunning || s == StateUnknown {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Sandboxes, func(s Sandbox) bool { return s.Ready }) ||
+		slices.ContainsFunc(o.Containers, func(c Container) bool { return c.State == StateRunning || c.State == StateUnknown })
 }

@@ -12,7 +12,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
@@ -161,7 +160,7 @@ func (v *relistResult) add(labels, annotations map[string]string, id string, sta
 	}
 	v.owners[id] = who.UID
 	if _, known := v.fingerprints[who.UID]; !known {
-		v.pods = append(v.pods, Pod{Ref: pod.Ref{UID: who.UID, Namespace: who.Namespace, Name: who.Name}, GracePeriod: -1})
+		v.pods = append(v.pods, Pod{Ref: who, GracePeriod: -1})
 	}
 	v.fingerprints[who.UID] += maphash.String(seed, id+strconv.Itoa(int(state)))
 	p := &v.pods[slices.IndexFunc(v.pods, func(p Pod) bool { return p.Ref.UID == who.UID })]

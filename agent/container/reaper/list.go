@@ -67,7 +67,7 @@ func (o *Orphans) List(ctx context.Context) ([]Container, error) {
 			continue
 		}
 		out = append(out, Container{
-			Ref: pod.Ref{UID: id.UID, Namespace: id.Namespace, Name: id.Name}, Name: c.GetLabels()[container.LabelContainerName], ID: c.GetId(),
+			Ref: id, Name: c.GetLabels()[container.LabelContainerName], ID: c.GetId(),
 			Cgroup: criconfig.ContainerCgroup(o.cgroupOf(id.UID, node), c.GetId(), node),
 		})
 	}
