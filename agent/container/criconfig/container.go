@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"cmp"
 	"math"
 	"strings"
 	"time"
@@ -85,13 +86,6 @@ func (in *ContainerInput) podIPs() []string {
 	return in.PodIPs
 }
 
-func (in *ContainerInput) imageRef() string {
-	if in.ImageRef != "" {
-		return in.ImageRef
-	}
-	return in.Image.GetId()
-}
-
 // ContainerConfig builds the CRI config of one container. It fails with a
 // ConfigError, in an error that names the field, if a dependency is missing (a
 // volume that is not set up, the source of a variable) or a setting is not
@@ -133,7 +127,7 @@ func containerConfig(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 			Name:    c.Name,
 			Attempt: uint32(in.RestartCount),
 		},
-		Image:       &runtimeapi.ImageSpec{Image: in.imageRef(), UserSpecifiedImage: c.Image},
+		Image:       &runtimeapi.ImageSpec{Image: cmp.Or(in.ImageRef, in.Image.GetId()), UserSpecifiedImage: c.Image},
 		Command:     expandAll(c.Command, env.lookup),
 		Args:        expandAll(c.Args, env.lookup),
 		WorkingDir:  c.WorkingDir,

@@ -80,13 +80,13 @@ func environmentOf(in *ContainerInput) (*environment, error) {
 func (e *environment) setAll(in *ContainerInput, from *v1.EnvFromSource) error {
 	switch {
 	case from.ConfigMapRef != nil:
-		m, err := configMap(in, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+		m, err := object(in.ConfigMaps, "configmap", from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
 		if m != nil {
 			setEntries(e, from.Prefix, m.Data)
 		}
 		return err
 	case from.SecretRef != nil:
-		s, err := secret(in, from.SecretRef.Name, from.SecretRef.Optional)
+		s, err := object(in.Secrets, "secret", from.SecretRef.Name, from.SecretRef.Optional)
 		if s != nil {
 			setEntries(e, from.Prefix, s.Data)
 		}
@@ -118,47 +118,42 @@ func valueFrom(in *ContainerInput, from *v1.EnvVarSource) (value string, ok bool
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		m, err := configMap(in, ref.Name, ref.Optional)
+		m, err := object(in.ConfigMaps, "configmap", ref.Name, ref.Optional)
 		if m == nil {
 			return "", false, err
 		}
-		if value, ok = m.Data[ref.Key]; !ok && !isTrue(ref.Optional) {
-			err = configErrorf("couldn't find key %s in ConfigMap %s/%s", ref.Key, in.Pod.Namespace, ref.Name)
-		}
-		return value, ok, err
+		value, ok = m.Data[ref.Key]
+		return value, ok, missingKey(in, ok, "ConfigMap", ref.Name, ref.Key, ref.Optional)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		s, err := secret(in, ref.Name, ref.Optional)
+		s, err := object(in.Secrets, "secret", ref.Name, ref.Optional)
 		if s == nil {
 			return "", false, err
 		}
 		data, ok := s.Data[ref.Key]
-		if !ok && !isTrue(ref.Optional) {
-			err = configErrorf("couldn't find key %s in Secret %s/%s", ref.Key, in.Pod.Namespace, ref.Name)
-		}
-		return string(data), ok, err
+		return string(data), ok, missingKey(in, ok, "Secret", ref.Name, ref.Key, ref.Optional)
 	case from.FileKeyRef != nil:
 		return fileValue(in, from.FileKeyRef)
 	}
 	return "", true, nil // a variable without a source is empty
 }
 
-// configMap returns nil without an error if the object is optional and missing.
-func configMap(in *ContainerInput, name string, optional *bool) (*v1.ConfigMap, error) {
-	m := in.ConfigMaps[name]
-	if m == nil && !isTrue(optional) {
-		return nil, configErrorf("configmap %q not found", name)
+// object returns the object of that name, or nil without an error if it is
+// optional and missing.
+func object[T v1.ConfigMap | v1.Secret](all map[string]*T, kind, name string, optional *bool) (*T, error) {
+	o := all[name]
+	if o == nil && !isTrue(optional) {
+		return nil, configErrorf("%s %q not found", kind, name)
 	}
-	return m, nil
+	return o, nil
 }
 
-// secret returns nil without an error if the object is optional and missing.
-func secret(in *ContainerInput, name string, optional *bool) (*v1.Secret, error) {
-	s := in.Secrets[name]
-	if s == nil && !isTrue(optional) {
-		return nil, configErrorf("secret %q not found", name)
+// missingKey returns the error of a key that an object lacks, nil if it is optional.
+func missingKey(in *ContainerInput, found bool, kind, name, key string, optional *bool) error {
+	if found || isTrue(optional) {
+		return nil
 	}
-	return s, nil
+	return configErrorf("couldn't find key %s in %s %s/%s", key, kind, in.Pod.Namespace, name)
 }
 
 // EnvRefs returns the names of the ConfigMaps and Secrets in the pod's

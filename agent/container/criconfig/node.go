@@ -11,6 +11,7 @@
 package criconfig
 
 import (
+	"cmp"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -118,11 +119,7 @@ type Node struct {
 
 // LogDirectory returns the absolute path of a pod's log directory.
 func LogDirectory(p *v1.Pod, n *Node) string {
-	dir := n.PodLogsDir
-	if dir == "" {
-		dir = DefaultPodLogsDir
-	}
-	return filepath.Join(dir, pathElement(p.Namespace+"_"+p.Name+"_"+string(p.UID)))
+	return filepath.Join(cmp.Or(n.PodLogsDir, DefaultPodLogsDir), pathElement(p.Namespace+"_"+p.Name+"_"+string(p.UID)))
 }
 
 // pathElement makes a name a single path element, whatever UID or name a manifest

@@ -61,11 +61,7 @@ func effectiveMemoryRequest(p *v1.Pod, c *v1.Container) int64 {
 		}
 		asked = max(asked, least)
 	}
-	part := podLevelShare(p)
-	if part > math.MaxInt64-asked {
-		return math.MaxInt64
-	}
-	return asked + part
+	return addSaturating(asked, podLevelShare(p))
 }
 
 // podLevelShare returns the pod-level memory request beyond those of the

@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -76,10 +77,7 @@ func SandboxConfig(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 // sandboxSecurity returns the security context of the sandbox's own process,
 // which bounds that of its containers.
 func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext, error) {
-	pods := in.Pod.Spec.SecurityContext
-	if pods == nil {
-		pods = &v1.PodSecurityContext{}
-	}
+	pods := cmp.Or(in.Pod.Spec.SecurityContext, &v1.PodSecurityContext{})
 	namespaces, err := namespaces(in.Pod, in.Userns)
 	if err != nil {
 		return nil, err

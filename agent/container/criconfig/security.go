@@ -66,14 +66,7 @@ func securityContext(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityCont
 // securityContexts returns the security contexts of the container and of the pod,
 // empty if there are none. Callers must not modify them.
 func securityContexts(in *ContainerInput) (own *v1.SecurityContext, pods *v1.PodSecurityContext) {
-	own, pods = in.Container.SecurityContext, in.Pod.Spec.SecurityContext
-	if own == nil {
-		own = &v1.SecurityContext{}
-	}
-	if pods == nil {
-		pods = &v1.PodSecurityContext{}
-	}
-	return own, pods
+	return cmp.Or(in.Container.SecurityContext, &v1.SecurityContext{}), cmp.Or(in.Pod.Spec.SecurityContext, &v1.PodSecurityContext{})
 }
 
 // imageUser returns the image's user, by number or by name; root if the image
