@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,28 +78,21 @@ func PreviousPath(path string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("log %q has no restart count in its name: %w", path, ErrNoPrevious)
 	}
-	best := -1
-	for n := range restartCounts(filepath.Dir(path)) {
-		if n < number {
-			best = max(best, n)
-		}
-	}
-	if best < 0 {
+	counts := restartCounts(filepath.Dir(path))
+	i, _ := slices.BinarySearch(counts, number)
+	if i == 0 {
 		return "", fmt.Errorf("before %q: %w", path, ErrNoPrevious)
 	}
-	return pathOf(filepath.Dir(path), best), nil
+	return pathOf(filepath.Dir(path), counts[i-1]), nil
 }
 
 // newest returns the log with the highest restart count in a directory, or "".
 func newest(dir string) (string, fs.FileInfo) {
-	best := -1
-	for n := range restartCounts(dir) {
-		best = max(best, n)
-	}
-	if best < 0 {
+	counts := restartCounts(dir)
+	if len(counts) == 0 {
 		return "", nil
 	}
-	path := pathOf(dir, best)
+	path := pathOf(dir, counts[len(counts)-1])
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return "", nil
@@ -106,33 +100,35 @@ func newest(dir string) (string, fs.FileInfo) {
 	return path, info
 }
 
-// nextPathAfter returns the log with the next restart count after number, or "".
-func nextPathAfter(dir string, number int) string {
-	best := -1
-	for n := range restartCounts(dir) {
-		if n > number && (best < 0 || n < best) {
-			best = n
-		}
-	}
-	if best < 0 {
+// nextPath returns the path of the log of the container after the one that writes
+// to path, or "".
+func nextPath(path string) string {
+	number, ok := restartCountOf(filepath.Base(path))
+	if !ok {
 		return ""
 	}
-	return pathOf(dir, best)
-}
-
-// restartCounts yields the restart counts for which there is a log in dir.
-func restartCounts(dir string) func(yield func(int) bool) {
-	return func(yield func(int) bool) {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return
-		}
-		for _, e := range entries {
-			if n, ok := restartCountOf(e.Name()); ok && e.Type().IsRegular() && !yield(n) {
-				return
-			}
+	for _, n := range restartCounts(filepath.Dir(path)) {
+		if n > number {
+			return pathOf(filepath.Dir(path), n)
 		}
 	}
+	return ""
+}
+
+// restartCounts returns the restart counts for which there is a log in dir, in
+// ascending order.
+func restartCounts(dir string) (counts []int) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if n, ok := restartCountOf(e.Name()); ok && e.Type().IsRegular() {
+			counts = append(counts, n)
+		}
+	}
+	slices.Sort(counts)
+	return counts
 }
 
 func pathOf(dir string, n int) string {

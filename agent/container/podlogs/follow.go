@@ -127,9 +127,6 @@ func (r *reader) closeDeleted(ctx context.Context) error {
 // ended reports whether the container has ended and its log is not continued
 // in another file.
 func (r *reader) ended() bool {
-	if r.src.FollowRestarts {
-		return false
-	}
 	select {
 	case <-r.src.Ended: // a nil channel is never ready
 		return true
@@ -138,26 +135,13 @@ func (r *reader) ended() bool {
 	}
 }
 
-// nextPath returns the log of the next container, or "".
-func (r *reader) nextPath() string {
-	number, ok := restartCountOf(filepath.Base(r.src.Path))
-	if !ok {
-		return ""
-	}
-	return nextPathAfter(filepath.Dir(r.src.Path), number)
-}
-
 // wait blocks until a change, or the end of the container, and merges all pending
 // changes.
 func (r *reader) wait(ctx context.Context, w *filewatch.Watch) (filewatch.Changes, error) {
-	ended := r.src.Ended
-	if r.src.FollowRestarts {
-		ended = nil
-	}
 	select {
 	case <-ctx.Done():
 		return filewatch.Changes{}, context.Cause(ctx)
-	case <-ended:
+	case <-r.src.Ended:
 		return filewatch.Changes{All: true}, nil
 	case <-w.Changed():
 		return w.Take()

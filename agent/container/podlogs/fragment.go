@@ -2,7 +2,6 @@ package podlogs
 
 import (
 	"bytes"
-	"errors"
 	"io"
 )
 
@@ -55,7 +54,7 @@ func (f *fragments) next() (fragment, error) {
 			continue
 		}
 		if err == nil {
-			err = errNoProgress
+			err = io.ErrNoProgress
 		}
 		return fragment{}, err
 	}
@@ -84,5 +83,3 @@ func (f *fragments) take(n, newline int) fragment {
 
 // unread returns the file offset of the first byte that was not read.
 func (f *fragments) unread() int64 { return f.pos + int64(f.end-f.start) }
-
-var errNoProgress = errors.New("read returned neither data nor an error")

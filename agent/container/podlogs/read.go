@@ -17,7 +17,7 @@ type Source struct {
 	// a restart does not end it.
 	FollowRestarts bool
 	// Ended, if not nil, is closed when the container has ended and all its
-	// output is in the file. Following then ends, unless Next is set.
+	// output is in the file. Following then ends, unless FollowRestarts is set.
 	Ended <-chan struct{}
 	// WaitForDir makes following wait for the log's directory if it does not exist
 	// yet: before the first start of a container.
@@ -27,7 +27,7 @@ type Source struct {
 // Read writes a log to out. It blocks until the end of the file. When
 // following, it blocks until ctx ends (then it returns the cause), the
 // container has ended, the pod's log directory is removed, or an output fails.
-// Following waits for a missing file if its directory exists or Wait is set;
+// Following waits for a missing file if its directory exists or WaitForDir is set;
 // otherwise the error is fs.ErrNotExist. Following continues in the new file
 // when the log is rotated. As in the kubelet, files that were rotated earlier
 // are not read.
@@ -37,6 +37,9 @@ type Source struct {
 func Read(ctx context.Context, src Source, o Options, out Output) (damaged int64, err error) {
 	if err := o.validate(); err != nil {
 		return 0, err
+	}
+	if src.FollowRestarts {
+		src.Ended = nil // its end is not that of the log
 	}
 	r := &reader{src: src, o: o, selected: o.selectedStreams(), print: newPrinter(&o, out)}
 	defer r.close()
@@ -106,10 +109,15 @@ func (r *reader) openFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.Seek(b.offset, io.SeekStart); err != nil {
+	return r.startAt(b)
+}
+
+// startAt continues with the current file from a place in it.
+func (r *reader) startAt(b tailStart) error {
+	if _, err := r.file.Seek(b.offset, io.SeekStart); err != nil {
 		return fmt.Errorf("seek: %w", err)
 	}
-	r.lines, r.from = newFragments(f, b.offset), b.from
+	r.lines, r.from = newFragments(r.file, b.offset), b.from
 	return nil
 }
 
@@ -179,7 +187,7 @@ func (r *reader) openSuccessor() (*os.File, error) {
 	if !r.src.FollowRestarts {
 		return nil, nil
 	}
-	path := r.nextPath()
+	path := nextPath(r.src.Path)
 	if path == "" {
 		return nil, nil
 	}
@@ -216,9 +224,8 @@ func (r *reader) handleTruncation() error {
 	if info.Size() >= r.lines.unread() {
 		return nil
 	}
-	if _, err := r.file.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("seek: %w", err)
+	if err := r.startAt(tailStart{}); err != nil {
+		return err
 	}
-	r.lines, r.from = newFragments(r.file, 0), [streams]int64{}
 	return r.print.endUnfinished()
 }
