@@ -158,7 +158,7 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		ID:          s.GetId(),
 		Name:        s.GetMetadata().GetName(),
 		SandboxID:   sandboxID,
-		State:       stateOf(s.GetState()),
+		State:       stateOf[s.GetState()],
 		CreatedAt:   timeOf(s.GetCreatedAt()),
 		StartedAt:   timeOf(s.GetStartedAt()),
 		FinishedAt:  timeOf(s.GetFinishedAt()),
@@ -200,17 +200,11 @@ func resourcesOf(r *runtimeapi.ContainerResources) *Resources {
 	return &Resources{CPUShares: l.GetCpuShares(), CPUQuota: l.GetCpuQuota(), CPUPeriod: l.GetCpuPeriod(), MemoryLimit: l.GetMemoryLimitInBytes()}
 }
 
-func stateOf(s runtimeapi.ContainerState) State {
-	switch s {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return StateCreated
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return StateRunning
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return StateExited
-	case runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-	}
-	return StateUnknown
+// stateOf has the states of containers; any other one is StateUnknown.
+var stateOf = map[runtimeapi.ContainerState]State{
+	runtimeapi.ContainerState_CONTAINER_CREATED: StateCreated,
+	runtimeapi.ContainerState_CONTAINER_RUNNING: StateRunning,
+	runtimeapi.ContainerState_CONTAINER_EXITED:  StateExited,
 }
 
 // timeOf converts CRI's nanoseconds since 1970. 0 becomes the zero time, and so

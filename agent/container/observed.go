@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -21,17 +22,10 @@ const (
 )
 
 func (s State) String() string {
-	switch s {
-	case StateCreated:
-		return "created"
-	case StateRunning:
-		return "running"
-	case StateExited:
-		return "exited"
-	case StateUnknown:
-	}
-	return "unknown"
+	return cmp.Or(stateNames[s], "unknown")
 }
+
+var stateNames = map[State]string{StateCreated: "created", StateRunning: "running", StateExited: "exited"}
 
 // Sandbox is one observed pod sandbox.
 type Sandbox struct {
