@@ -16,22 +16,15 @@ import (
 // CreateContainer implements container.Containers. As in containerd, the
 // sandbox must be ready, the image present, and the name with its attempt
 // unused in the pod.
-func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (id string, err error) {
-	err = r.do(ctx, "CreateContainer", config.GetMetadata().GetName(), r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	return query(ctx, r, "CreateContainer", config.GetMetadata().GetName(), r.timeout, func() (string, error) {
 		p, err := r.create(sandboxID, config, sandboxConfig)
 		if err != nil {
-			return err
+			return "", err
 		}
-		id = p.status.Id
-		r.emit(id, sandboxID, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
-		return nil
+		r.emit(p.status.Id, sandboxID, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+		return p.status.Id, nil
 	})
-	if err != nil {
-		return "", err
-	}
-	return id, nil
 }
 
 func (r *Runtime) create(sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (*process, error) {
@@ -88,9 +81,7 @@ func (r *Runtime) create(sandboxID string, config *runtimeapi.ContainerConfig, s
 // StartContainer implements container.Containers. As in containerd, a container
 // that cannot be started exits with code 128 and reason StartError.
 func (r *Runtime) StartContainer(ctx context.Context, containerID string) error {
-	return r.do(ctx, "StartContainer", containerID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "StartContainer", containerID, r.timeout, func() error {
 		p := r.containers[containerID]
 		switch {
 		case p == nil:
@@ -157,9 +148,7 @@ func (r *Runtime) StopContainer(ctx context.Context, containerID string, grace t
 
 // UpdateContainerResources implements container.Containers.
 func (r *Runtime) UpdateContainerResources(ctx context.Context, containerID string, resources *runtimeapi.LinuxContainerResources) error {
-	return r.do(ctx, "UpdateContainerResources", containerID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "UpdateContainerResources", containerID, r.timeout, func() error {
 		p := r.containers[containerID]
 		if p == nil {
 			return container.ErrNotFound
@@ -178,9 +167,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, containerID stri
 
 // RemoveContainer implements container.Containers.
 func (r *Runtime) RemoveContainer(ctx context.Context, containerID string) error {
-	return r.do(ctx, "RemoveContainer", containerID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "RemoveContainer", containerID, r.timeout, func() error {
 		if p := r.containers[containerID]; p != nil {
 			r.end(p, 137, "")
 			r.remove(p)
@@ -190,29 +177,20 @@ func (r *Runtime) RemoveContainer(ctx context.Context, containerID string) error
 }
 
 // ContainerStatus implements container.Containers.
-func (r *Runtime) ContainerStatus(ctx context.Context, containerID string) (status *runtimeapi.ContainerStatus, err error) {
-	err = r.do(ctx, "ContainerStatus", containerID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+func (r *Runtime) ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error) {
+	return query(ctx, r, "ContainerStatus", containerID, r.timeout, func() (*runtimeapi.ContainerStatus, error) {
 		p := r.containers[containerID]
 		if p == nil {
-			return container.ErrNotFound
+			return nil, container.ErrNotFound
 		}
-		status = proto.CloneOf(p.status)
-		return nil
+		return proto.CloneOf(p.status), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return status, nil
 }
 
 // ListContainers implements container.Containers, the oldest first.
-func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (list []*runtimeapi.Container, err error) {
-	err = r.do(ctx, "ListContainers", filter.GetId(), r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		list = nil
+func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	return query(ctx, r, "ListContainers", filter.GetId(), r.timeout, func() ([]*runtimeapi.Container, error) {
+		var list []*runtimeapi.Container
 		for _, p := range r.sorted() {
 			if filter.GetId() != "" && filter.GetId() != p.status.Id ||
 				filter.GetPodSandboxId() != "" && filter.GetPodSandboxId() != p.sandbox.id ||
@@ -234,12 +212,8 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.Contain
 				Annotations:  s.GetAnnotations(),
 			})
 		}
-		return nil
+		return list, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
 func userOf(config *runtimeapi.ContainerConfig) *runtimeapi.ContainerUser {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"github.com/tinylet/tinylet/agent/container"
 )
 
@@ -71,20 +69,13 @@ func (r *Runtime) ExecSync(ctx context.Context, containerID string, cmd []string
 	}
 	err = r.do(ctx, "ExecSync", containerID, limit, func(ctx context.Context) error {
 		r.mu.Lock()
-		p, broken := r.containers[containerID], r.broken
-		if p == nil {
-			r.mu.Unlock()
-			return container.ErrNotFound
-		}
-		if p.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
-			state := p.status.State
-			r.mu.Unlock()
-			return fmt.Errorf("container is in %v state", state)
-		}
-		run := &execution{r: r, p: p, timeout: timeout, broken: broken}
-		done := p.done
+		p, err := r.running(containerID)
+		run := &execution{r: r, p: p, timeout: timeout, broken: r.broken}
 		r.mu.Unlock()
-		if err := run.runWithTimeout(ctx, cmd, done); err != nil {
+		if err != nil {
+			return err
+		}
+		if err := run.runWithTimeout(ctx, cmd, p.done); err != nil {
 			return err
 		}
 		stdout, stderr, exitCode = kept(&run.stdout), kept(&run.stderr), run.code

@@ -115,19 +115,13 @@ func (r *Runtime) image(name string) *image {
 }
 
 // ImageStatus implements container.Images.
-func (r *Runtime) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (found *runtimeapi.Image, err error) {
-	err = r.do(ctx, "ImageStatus", spec.GetImage(), r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+func (r *Runtime) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	return query(ctx, r, "ImageStatus", spec.GetImage(), r.timeout, func() (*runtimeapi.Image, error) {
 		if img := r.image(spec.GetImage()); img != nil {
-			found = proto.CloneOf(img.record)
+			return proto.CloneOf(img.record), nil
 		}
-		return nil
+		return nil, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 // PullImage implements container.Images.

@@ -13,28 +13,20 @@ import (
 
 // ListImages implements container.Images, sorted by name. As in containerd, the
 // filter is ignored.
-func (r *Runtime) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) (list []*runtimeapi.Image, err error) {
-	err = r.do(ctx, "ListImages", filter.GetImage().GetImage(), r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		list = nil
+func (r *Runtime) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	return query(ctx, r, "ListImages", filter.GetImage().GetImage(), r.timeout, func() ([]*runtimeapi.Image, error) {
+		var list []*runtimeapi.Image
 		for _, img := range slices.SortedFunc(maps.Values(r.images), func(a, b *image) int { return strings.Compare(a.name, b.name) }) {
 			list = append(list, proto.CloneOf(img.record))
 		}
-		return nil
+		return list, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
 // RemoveImage implements container.Images. As in containerd, an image that is
 // in use or pinned is removed, too.
 func (r *Runtime) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error {
-	return r.do(ctx, "RemoveImage", spec.GetImage(), r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "RemoveImage", spec.GetImage(), r.timeout, func() error {
 		if img := r.image(spec.GetImage()); img != nil {
 			delete(r.images, img.name)
 		}
@@ -44,22 +36,15 @@ func (r *Runtime) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) e
 
 // ImageFsInfo implements container.Images: one filesystem, used by the images
 // that are present.
-func (r *Runtime) ImageFsInfo(ctx context.Context) (info *runtimeapi.ImageFsInfoResponse, err error) {
-	err = r.do(ctx, "ImageFsInfo", "", r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		info = &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
+func (r *Runtime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return query(ctx, r, "ImageFsInfo", "", r.timeout, func() (*runtimeapi.ImageFsInfoResponse, error) {
+		return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
 			Timestamp:  time.Now().UnixNano(),
 			FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: r.imageFs},
 			UsedBytes:  &runtimeapi.UInt64Value{Value: r.imageBytes()},
 			InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(r.images))},
-		}}}
-		return nil
+		}}}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return info, nil
 }
 
 // ImageBytes returns the size of all present images, in bytes. It is not

@@ -26,9 +26,7 @@ type store struct {
 
 // Protect protects content from garbage collection until Release.
 func (r *Runtime) Protect(ctx context.Context) error {
-	return r.do(ctx, "Protect", "", r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "Protect", "", r.timeout, func() error {
 		r.store.protected = true
 		return nil
 	})
@@ -36,9 +34,7 @@ func (r *Runtime) Protect(ctx context.Context) error {
 
 // Release ends the protection. It is no error if there is none.
 func (r *Runtime) Release(ctx context.Context) error {
-	return r.do(ctx, "Release", "", r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "Release", "", r.timeout, func() error {
 		r.store.protected = false
 		r.store.partial = nil
 		r.collect()
@@ -148,9 +144,7 @@ func (r *Runtime) receive(ctx context.Context, b container.Blob, data []byte, fr
 
 // Tag creates an image from blobs, which must all be stored.
 func (r *Runtime) Tag(ctx context.Context, name string, b container.Blob) error {
-	return r.do(ctx, "Tag", name, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "Tag", name, r.timeout, func() error {
 		if err := r.complete(b.Digest); err != nil {
 			return err
 		}

@@ -66,9 +66,7 @@ func (r *Runtime) Print(containerID, line string) bool {
 
 // ReopenContainerLog implements container.Containers.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, containerID string) error {
-	return r.do(ctx, "ReopenContainerLog", containerID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "ReopenContainerLog", containerID, r.timeout, func() error {
 		p := r.containers[containerID]
 		switch {
 		case p == nil:

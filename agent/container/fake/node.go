@@ -10,16 +10,9 @@ import (
 
 // Version implements container.Node.
 func (r *Runtime) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
-	err := r.do(ctx, "Version", "", r.timeout, func(context.Context) error { return nil })
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.VersionResponse{
-		Version:           "0.1.0",
-		RuntimeName:       "fake",
-		RuntimeVersion:    "1.0.0",
-		RuntimeApiVersion: "v1",
-	}, nil
+	return query(ctx, r, "Version", "", r.timeout, func() (*runtimeapi.VersionResponse, error) {
+		return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+	})
 }
 
 // SetConditions replaces the conditions of Status. Without any the runtime is
@@ -32,24 +25,21 @@ func (r *Runtime) SetConditions(conditions ...*runtimeapi.RuntimeCondition) {
 
 // Status implements container.Node.
 func (r *Runtime) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
-	if err := r.do(ctx, "Status", "", r.timeout, func(context.Context) error { return nil }); err != nil {
-		return nil, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.notReady) > 0 {
-		return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.notReady}}, nil
-	}
-	return &runtimeapi.StatusResponse{
-		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-			{Type: runtimeapi.RuntimeReady, Status: true},
-			{Type: runtimeapi.NetworkReady, Status: true},
-		}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
-			RecursiveReadOnlyMounts: true, UserNamespaces: true,
-		}}},
-		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
-	}, nil
+	return query(ctx, r, "Status", "", r.timeout, func() (*runtimeapi.StatusResponse, error) {
+		if len(r.notReady) > 0 {
+			return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.notReady}}, nil
+		}
+		return &runtimeapi.StatusResponse{
+			Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+				{Type: runtimeapi.RuntimeReady, Status: true},
+				{Type: runtimeapi.NetworkReady, Status: true},
+			}},
+			RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
+				RecursiveReadOnlyMounts: true, UserNamespaces: true,
+			}}},
+			Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		}, nil
+	})
 }
 
 // SetInfo replaces what Info returns.
@@ -61,20 +51,12 @@ func (r *Runtime) SetInfo(info container.Info) {
 
 // Info implements container.Node.
 func (r *Runtime) Info(ctx context.Context) (container.Info, error) {
-	if err := r.do(ctx, "Info", "", r.timeout, func(context.Context) error { return nil }); err != nil {
-		return container.Info{}, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.info, nil
+	return query(ctx, r, "Info", "", r.timeout, func() (container.Info, error) { return r.info, nil })
 }
 
 // RuntimeConfig implements container.Node.
 func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	if err := r.do(ctx, "RuntimeConfig", "", r.timeout, func(context.Context) error { return nil }); err != nil {
-		return nil, err
-	}
-	return &runtimeapi.RuntimeConfigResponse{
-		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS},
-	}, nil
+	return query(ctx, r, "RuntimeConfig", "", r.timeout, func() (*runtimeapi.RuntimeConfigResponse, error) {
+		return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+	})
 }

@@ -91,11 +91,12 @@ func New(c Config) *Runtime {
 // do performs one call: it records the call, applies faults and outages, and
 // calls effect. With a limit of 0 only ctx limits the time.
 func (r *Runtime) do(ctx context.Context, method, subject string, limit time.Duration, effect func(context.Context) error) error {
-	limited, cancel := ctx, context.CancelFunc(func() {})
+	limited := ctx
 	if limit > 0 {
+		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
 	}
-	defer cancel()
 	n := r.recordCall(method, subject)
 	err := r.perform(limited, method, subject, effect)
 	if err != nil {
@@ -103,6 +104,28 @@ func (r *Runtime) do(ctx context.Context, method, subject string, limit time.Dur
 	}
 	r.completeCall(n, err)
 	return err
+}
+
+// doLocked is do for an effect that needs the lock and does not wait.
+func (r *Runtime) doLocked(ctx context.Context, method, subject string, limit time.Duration, effect func() error) error {
+	return r.do(ctx, method, subject, limit, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return effect()
+	})
+}
+
+// query is doLocked for a call with a result. With an error the result is empty.
+func query[T any](ctx context.Context, r *Runtime, method, subject string, limit time.Duration, effect func() (T, error)) (T, error) {
+	var result, none T
+	err := r.doLocked(ctx, method, subject, limit, func() (err error) {
+		result, err = effect()
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return result, nil
 }
 
 func (r *Runtime) perform(ctx context.Context, method, subject string, effect func(context.Context) error) error {

@@ -46,20 +46,18 @@ func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 
 // RunPodSandbox implements container.Sandboxes. As in containerd, the
 // combination of name, namespace, UID and attempt must be unused.
-func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
+func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	m := config.GetMetadata()
-	err = r.do(ctx, "RunPodSandbox", m.GetNamespace()+"/"+m.GetName(), 2*r.timeout, func(context.Context) error {
+	return query(ctx, r, "RunPodSandbox", m.GetNamespace()+"/"+m.GetName(), 2*r.timeout, func() (string, error) {
 		if m == nil {
-			return errors.New("sandbox config must include metadata")
+			return "", errors.New("sandbox config must include metadata")
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
 		for _, other := range r.sandboxes {
 			if proto.Equal(other.config.GetMetadata(), m) {
-				return fmt.Errorf("sandbox name %s_%s_%s_%d is reserved for %q", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt(), other.id)
+				return "", fmt.Errorf("sandbox name %s_%s_%s_%d is reserved for %q", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt(), other.id)
 			}
 		}
-		id = r.nextID("sandbox")
+		id := r.nextID("sandbox")
 		s := &sandbox{
 			id:      id,
 			serial:  r.serial,
@@ -70,26 +68,20 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 		}
 		switch {
 		case s.hostNetwork() && config.GetHostname() != "":
-			return errors.New("unable to set hostname without a private UTS namespace")
+			return "", errors.New("unable to set hostname without a private UTS namespace")
 		case !s.hostNetwork():
 			s.ip = fmt.Sprintf("10.88.%d.%d", r.serial/250, r.serial%250+2)
 		}
 		r.sandboxes[id] = s
 		r.emit(id, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 		r.emit(id, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
-		return nil
+		return id, nil
 	})
-	if err != nil {
-		return "", err
-	}
-	return id, nil
 }
 
 // StopPodSandbox implements container.Sandboxes.
 func (r *Runtime) StopPodSandbox(ctx context.Context, sandboxID string) error {
-	return r.do(ctx, "StopPodSandbox", sandboxID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "StopPodSandbox", sandboxID, r.timeout, func() error {
 		r.stopSandbox(sandboxID)
 		return nil
 	})
@@ -113,9 +105,7 @@ func (r *Runtime) stopSandbox(id string) {
 // RemovePodSandbox implements container.Sandboxes. As in containerd, the event
 // of the sandbox's removal comes before the sandbox leaves the lists.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, sandboxID string) error {
-	return r.do(ctx, "RemovePodSandbox", sandboxID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	return r.doLocked(ctx, "RemovePodSandbox", sandboxID, r.timeout, func() error {
 		if r.sandboxes[sandboxID] == nil {
 			return nil
 		}
@@ -130,29 +120,20 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, sandboxID string) error 
 }
 
 // PodSandboxStatus implements container.Sandboxes.
-func (r *Runtime) PodSandboxStatus(ctx context.Context, sandboxID string) (status *runtimeapi.PodSandboxStatus, err error) {
-	err = r.do(ctx, "PodSandboxStatus", sandboxID, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+func (r *Runtime) PodSandboxStatus(ctx context.Context, sandboxID string) (*runtimeapi.PodSandboxStatus, error) {
+	return query(ctx, r, "PodSandboxStatus", sandboxID, r.timeout, func() (*runtimeapi.PodSandboxStatus, error) {
 		s := r.sandboxes[sandboxID]
 		if s == nil {
-			return container.ErrNotFound
+			return nil, container.ErrNotFound
 		}
-		status = s.status()
-		return nil
+		return s.status(), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return status, nil
 }
 
 // ListPodSandbox implements container.Sandboxes, the oldest first.
-func (r *Runtime) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) (list []*runtimeapi.PodSandbox, err error) {
-	err = r.do(ctx, "ListPodSandbox", filter.GetId(), r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		list = nil
+func (r *Runtime) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	return query(ctx, r, "ListPodSandbox", filter.GetId(), r.timeout, func() ([]*runtimeapi.PodSandbox, error) {
+		var list []*runtimeapi.PodSandbox
 		for _, s := range r.sortedSandboxes() {
 			if filter.GetId() != "" && filter.GetId() != s.id ||
 				filter.GetState() != nil && filter.GetState().GetState() != s.state ||
@@ -170,12 +151,8 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSand
 				RuntimeHandler: s.handler,
 			})
 		}
-		return nil
+		return list, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
 func (r *Runtime) sortedSandboxes() []*sandbox {

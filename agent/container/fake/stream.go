@@ -149,25 +149,18 @@ func (c *channels) finish(code int32, err error) {
 }
 
 // prepare performs a call that returns a URL. check runs with the lock held.
-func (r *Runtime) prepare(ctx context.Context, method, id string, check func() error, session func(context.Context, *channels)) (url string, err error) {
-	err = r.do(ctx, method, id, r.timeout, func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+func (r *Runtime) prepare(ctx context.Context, method, id string, check func() error, session func(context.Context, *channels)) (string, error) {
+	return query(ctx, r, method, id, r.timeout, func() (string, error) {
 		if err := check(); err != nil {
-			return err
+			return "", err
 		}
 		if r.streams == nil {
-			return container.ErrUnsupported
+			return "", container.ErrUnsupported
 		}
 		path := "/" + r.nextID("stream")
 		r.streams.pending[path] = session
-		url = r.streams.base + path
-		return nil
+		return r.streams.base + path, nil
 	})
-	if err != nil {
-		return "", err
-	}
-	return url, nil
 }
 
 // running returns the running container of a stream; the caller holds the lock.
