@@ -226,12 +226,9 @@ const maxSocketPath = 107
 // SocketPath returns the path of an endpoint of the form unix:///path,
 // unix:/path or /path.
 func SocketPath(endpoint string) (string, error) {
-	path := endpoint
-	if rest, ok := strings.CutPrefix(endpoint, "unix:"); ok {
-		path = rest
-		if strings.HasPrefix(rest, "//") {
-			path = rest[2:]
-		}
+	path, isURL := strings.CutPrefix(endpoint, "unix:")
+	if isURL {
+		path = strings.TrimPrefix(path, "//")
 	}
 	switch {
 	case endpoint == "":

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -38,21 +40,15 @@ type nodeFile struct {
 // NewNodeAuth returns a NodeAuth for the kubelet's root directory rootDir and
 // the home directory home, which may be empty. It reads nothing yet.
 func NewNodeAuth(rootDir, home string, log *slog.Logger) *NodeAuth {
-	a := &NodeAuth{log: log}
-	add := func(legacy bool, elements ...string) {
-		a.files = append(a.files, nodeFile{path: filepath.Join(elements...), legacy: legacy})
-	}
-	add(false, rootDir, "config.json")
-	if home != "" {
-		add(false, home, ".docker", "config.json")
-	}
-	add(false, "/.docker/config.json")
-	add(true, rootDir, ".dockercfg")
-	if home != "" {
-		add(true, home, ".dockercfg")
-	}
-	add(true, "/.dockercfg")
-	return a
+	home = cmp.Or(home, "/")
+	return &NodeAuth{log: log, files: slices.Compact([]nodeFile{
+		{path: filepath.Join(rootDir, "config.json")},
+		{path: filepath.Join(home, ".docker", "config.json")},
+		{path: "/.docker/config.json"},
+		{path: filepath.Join(rootDir, ".dockercfg"), legacy: true},
+		{path: filepath.Join(home, ".dockercfg"), legacy: true},
+		{path: "/.dockercfg", legacy: true},
+	})}
 }
 
 // lookup returns the node's credentials for an image. A nil NodeAuth has none.

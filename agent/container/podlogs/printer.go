@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"math"
 	"time"
 )
 
@@ -51,15 +52,14 @@ type printer struct {
 
 func newPrinter(o *Options, out Output) *printer {
 	p := &printer{since: o.Since, timestamps: o.Timestamps, open: none, shared: out.Stderr == nil}
-	var left *int64
+	left := int64(math.MaxInt64)
 	if o.LimitBytes != nil {
-		n := *o.LimitBytes
-		left = &n
+		left = *o.LimitBytes
 	}
-	p.out[stdout] = bufio.NewWriter(limitWriter{out.Stdout, left})
+	p.out[stdout] = bufio.NewWriter(limitWriter{out.Stdout, &left})
 	p.out[stderr] = p.out[stdout]
 	if !p.shared {
-		p.out[stderr] = bufio.NewWriter(limitWriter{out.Stderr, left})
+		p.out[stderr] = bufio.NewWriter(limitWriter{out.Stderr, &left})
 	}
 	return p
 }
@@ -92,21 +92,18 @@ func (p *printer) piece(s stream, at time.Time, content []byte, ends bool) error
 
 // write writes a part of s's line, or holds it.
 func (p *printer) write(s stream, data []byte) error {
-	if !p.shared || p.open == s || p.open == none {
-		p.open = s
-		_, err := p.out[s].Write(data)
-		return err
-	}
-	if len(p.held[s])+len(data) > maxHeld {
+	if p.shared && p.open != s && p.open != none {
+		if len(p.held[s])+len(data) <= maxHeld {
+			p.held[s] = append(p.held[s], data...)
+			return nil
+		}
 		if err := p.interrupt(); err != nil {
 			return err
 		}
-		p.open = s
-		_, err := p.out[s].Write(data)
-		return err
 	}
-	p.held[s] = append(p.held[s], data...)
-	return nil
+	p.open = s
+	_, err := p.out[s].Write(data)
+	return err
 }
 
 // end ends s's line and writes the held data of the other stream.
@@ -179,21 +176,14 @@ func (p *printer) endUnfinished() error {
 
 var newline = []byte{'\n'}
 
-// limitWriter stops with errLimit after *left bytes; nil is no limit.
+// limitWriter stops with errLimit after *left bytes.
 type limitWriter struct {
 	w    io.Writer
 	left *int64
 }
 
 func (l limitWriter) Write(b []byte) (int, error) {
-	if l.left == nil {
-		return l.w.Write(b)
-	}
-	cut := b
-	if int64(len(b)) >= *l.left {
-		cut = b[:*l.left]
-	}
-	n, err := l.w.Write(cut)
+	n, err := l.w.Write(b[:min(int64(len(b)), *l.left)])
 	*l.left -= int64(n)
 	if err == nil && *l.left == 0 {
 		err = errLimit
