@@ -63,24 +63,15 @@ func (a *socketWatcher) stopWatch() {
 }
 
 // watch calls retry whenever the socket is created, until ctx ends. If it cannot be
-// watched, only gRPC's own retries remain.
+// watched, gRPC's own retries remain.
 func (a *socketWatcher) watch(ctx context.Context) {
-	w := filewatch.New(filewatch.Config{})
-	defer w.Close()
-	if _, err := w.Set(a.path); err != nil {
-		return
-	}
-	for {
-		if _, err := os.Lstat(a.path); err == nil {
-			a.retry() // the socket was created, or its process is dead
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.Changed():
-			if _, err := w.Take(); err != nil {
-				return
+	filewatch.Follow(ctx, filewatch.Following{
+		Paths: func() []string { return []string{a.path} },
+		Changed: func() {
+			if _, err := os.Lstat(a.path); err == nil {
+				a.retry() // the socket was created, or its process is dead
 			}
-		}
-	}
+		},
+		Failed: func(error) {},
+	})
 }

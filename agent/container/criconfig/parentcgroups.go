@@ -56,40 +56,37 @@ func ParentCgroups(pods []*v1.Pod, n *Node) []Cgroup {
 	burstable := Cgroup{Path: QoSCgroup(v1.PodQOSBurstable, n)}
 	bestEffort := Cgroup{Path: QoSCgroup(v1.PodQOSBestEffort, n)}
 
-	cpu, memory := sumRequests(pods)
+	cpu, guaranteedMemory, burstableMemory := sumRequests(pods)
 	burstable.Resources.CPUWeight = cpuWeight(shares(cpu))
 	bestEffort.Resources.CPUWeight = cpuWeight(minShares)
 	if !n.MemoryQoS {
-		memory = memoryRequests{} // resets an earlier protection
+		guaranteedMemory, burstableMemory = 0, 0 // resets an earlier protection
 	}
 	for _, g := range []*Cgroup{&all, &burstable, &bestEffort} {
 		g.Resources.Unified = map[string]string{}
 		limitHugePages(g.Resources.Unified, nil, hugePagesUnbounded, n)
 	}
 	if n.MemoryAccounting {
-		all.Resources.Unified[fileMemoryMin] = strconv.FormatInt(addSaturating(memory.guaranteed, memory.burstable), 10)
-		burstable.Resources.Unified[fileMemoryLow] = strconv.FormatInt(memory.burstable, 10)
+		all.Resources.Unified[fileMemoryMin] = strconv.FormatInt(addSaturating(guaranteedMemory, burstableMemory), 10)
+		burstable.Resources.Unified[fileMemoryLow] = strconv.FormatInt(burstableMemory, 10)
 	}
 	return []Cgroup{all, burstable, bestEffort}
 }
 
-// memoryRequests are the memory requests of pods by QoS class, in bytes.
-type memoryRequests struct{ guaranteed, burstable int64 }
-
 // sumRequests returns the sums of the pods' requests: CPU of the Burstable pods, in
-// thousandths, and memory of the Burstable and the Guaranteed pods.
-func sumRequests(pods []*v1.Pod) (cpu int64, memory memoryRequests) {
+// thousandths, and memory of the Guaranteed and the Burstable pods, in bytes.
+func sumRequests(pods []*v1.Pod) (cpu, guaranteedMemory, burstableMemory int64) {
 	for _, p := range pods {
 		switch requests := pod.Requests(p); pod.QOSClass(p) {
 		case v1.PodQOSBurstable:
 			cpu = min(cpu+milli(requests[v1.ResourceCPU]), maxMilli)
-			memory.burstable = addSaturating(memory.burstable, whole(requests[v1.ResourceMemory]))
+			burstableMemory = addSaturating(burstableMemory, whole(requests[v1.ResourceMemory]))
 		case v1.PodQOSGuaranteed:
-			memory.guaranteed = addSaturating(memory.guaranteed, whole(requests[v1.ResourceMemory]))
+			guaranteedMemory = addSaturating(guaranteedMemory, whole(requests[v1.ResourceMemory]))
 		case v1.PodQOSBestEffort:
 		}
 	}
-	return cpu, memory
+	return cpu, guaranteedMemory, burstableMemory
 }
 
 // nodeResources returns the limits of all pods together. A resource that is not

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -34,25 +35,15 @@ type backoffs map[backoffKey]backoffEntry
 // remaining returns the remaining backoff of a pull, 0 if there is none, and the
 // last failure.
 func (w backoffs) remaining(key backoffKey, now time.Time) (time.Duration, string) {
-	last, ok := w[key]
-	if !ok {
-		return 0, ""
-	}
+	last := w[key]
 	return max(last.delay-now.Sub(last.failedAt), 0), last.lastError
 }
 
 // fail records a failed pull and returns the delay before the next one. It
 // also removes the backoffs that are older than backoffReset.
 func (w backoffs) fail(key backoffKey, now time.Time, why string) time.Duration {
-	for k, old := range w {
-		if now.Sub(old.failedAt) > backoffReset {
-			delete(w, k)
-		}
-	}
-	delay := backoffFirst
-	if last, ok := w[key]; ok {
-		delay = min(2*last.delay, backoffMax)
-	}
+	maps.DeleteFunc(w, func(_ backoffKey, old backoffEntry) bool { return now.Sub(old.failedAt) > backoffReset })
+	delay := min(max(2*w[key].delay, backoffFirst), backoffMax)
 	w[key] = backoffEntry{delay: delay, failedAt: now, lastError: why}
 	return delay
 }

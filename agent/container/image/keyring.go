@@ -55,9 +55,7 @@ func registryKey(registry string) (string, bool) {
 // name, index.docker.io.
 func (k *keyring) lookup(n Name) []credential {
 	var found []credential
-	keys := slices.Sorted(maps.Keys(k.byRegistry))
-	slices.Reverse(keys) // longer keys come before their prefixes
-	for _, key := range keys {
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(k.byRegistry))) { // longer keys come before their prefixes
 		if matchesRegistry(key, n) {
 			found = append(found, k.byRegistry[key]...)
 		}

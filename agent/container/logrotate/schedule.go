@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -73,21 +74,13 @@ func (c *Config) bound(d time.Duration) time.Duration {
 
 // makeDue makes idle logs due again; nil is all logs.
 func (r *Rotator) makeDue(paths []string, now time.Time) {
-	soon := func(s *state) {
+	for path, s := range r.logs {
+		if paths != nil && !slices.Contains(paths, path) {
+			continue
+		}
 		if at := now.Add(r.cfg.untilCheck(s.size, s.growthRate)); s.failures == 0 && at.Before(s.due) {
 			s.due = at
 			s.measureFrom(max(s.size, 0), now) // it was idle until now
-		}
-	}
-	if paths == nil {
-		for _, s := range r.logs {
-			soon(s)
-		}
-		return
-	}
-	for _, path := range paths {
-		if s := r.logs[path]; s != nil {
-			soon(s)
 		}
 	}
 }
