@@ -85,21 +85,18 @@ const maxInfo = 1 << 20
 func ParseInfo(info map[string]string) (Info, error) {
 	var out Info
 	var config containerdConfig
-	found, err := decodeInfo(info, "config", &config)
-	if err != nil {
+	if err := decodeInfo(info, "config", &config); err != nil {
 		return out, err
 	}
-	if found {
-		out.PluginDirs, out.ConfigDir = config.CNI.BinDirs, config.CNI.ConfDir
-		if len(out.PluginDirs) == 0 && config.CNI.BinDir != "" {
-			out.PluginDirs = []string{config.CNI.BinDir}
-		}
-		out.CallsLoopback = out.ConfigDir != "" && !config.CNI.UseInternalLoopback
-		out.SandboxImage = config.SandboxImage
-		out.CgroupDriver = config.cgroupDriver()
+	out.PluginDirs, out.ConfigDir = config.CNI.BinDirs, config.CNI.ConfDir
+	if len(out.PluginDirs) == 0 && config.CNI.BinDir != "" {
+		out.PluginDirs = []string{config.CNI.BinDir}
 	}
+	out.CallsLoopback = out.ConfigDir != "" && !config.CNI.UseInternalLoopback
+	out.SandboxImage = config.SandboxImage
+	out.CgroupDriver = config.cgroupDriver()
 	var library cniConfig
-	if _, err := decodeInfo(info, "cniconfig", &library); err != nil {
+	if err := decodeInfo(info, "cniconfig", &library); err != nil {
 		return out, err
 	}
 	if len(library.PluginDirs) > 0 {
@@ -114,18 +111,20 @@ func ParseInfo(info map[string]string) (Info, error) {
 	return out, nil
 }
 
-func decodeInfo(info map[string]string, key string, into any) (found bool, err error) {
+// decodeInfo decodes a value of a verbose status. It leaves into as it is if there is
+// none.
+func decodeInfo(info map[string]string, key string, into any) error {
 	text := info[key]
 	switch {
 	case text == "" || text == "null":
-		return false, nil
+		return nil
 	case len(text) > maxInfo:
-		return false, fmt.Errorf("decode %s of the runtime's verbose status: size %d exceeds %d bytes", key, len(text), maxInfo)
+		return fmt.Errorf("decode %s of the runtime's verbose status: size %d exceeds %d bytes", key, len(text), maxInfo)
 	}
 	if err := json.Unmarshal([]byte(text), into); err != nil {
-		return false, fmt.Errorf("decode %s of the runtime's verbose status (%d bytes): not JSON of the expected form", key, len(text))
+		return fmt.Errorf("decode %s of the runtime's verbose status (%d bytes): not JSON of the expected form", key, len(text))
 	}
-	return true, nil
+	return nil
 }
 
 // Cgroup drivers of a runtime.

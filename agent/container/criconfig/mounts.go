@@ -57,9 +57,9 @@ func volumeMount(in *ContainerInput, i int, env *environment) (*runtimeapi.Mount
 	if err != nil {
 		return nil, err
 	}
-	kind := volumeKind(in.Pod, m.Name)
+	readOnly, relabel := volumeAttributes(in.Pod, m.Name)
 	if out.Image = in.ImageVolumes[m.Name]; out.Image != nil {
-		out.ImageSubPath, kind.readOnly = sub, true
+		out.ImageSubPath, readOnly = sub, true
 	} else if out.HostPath, err = hostPath(in, i, sub); err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func volumeMount(in *ContainerInput, i int, env *environment) (*runtimeapi.Mount
 	if out.RecursiveReadOnly, err = recursiveReadOnly(m, in.RecursiveReadOnly); err != nil {
 		return nil, configErrorf("failed to resolve recursive read-only mode: %w", err)
 	}
-	out.Readonly = m.ReadOnly || kind.readOnly || in.ReadOnlyVolumes[m.Name]
-	out.SelinuxRelabel = in.Node.SELinux && (kind.relabel || in.RelabelVolumes[m.Name])
+	out.Readonly = m.ReadOnly || readOnly || in.ReadOnlyVolumes[m.Name]
+	out.SelinuxRelabel = in.Node.SELinux && (relabel || in.RelabelVolumes[m.Name])
 	return out, nil
 }
 
@@ -91,23 +91,17 @@ func hostPath(in *ContainerInput, i int, sub string) (string, error) {
 	return path, nil
 }
 
-// attributes depend on a volume's type only (GetAttributes of each plugin in
-// pkg/volume).
-type attributes struct {
-	readOnly bool
-	// relabel reports whether the volume's files belong to the pod, so that
-	// they can get the SELinux label of the container.
-	relabel bool
-}
-
-func volumeKind(p *v1.Pod, name string) attributes {
+// volumeAttributes returns what depends on a volume's type only (GetAttributes of each
+// plugin in pkg/volume). relabel reports whether the volume's files belong to the pod,
+// so that they can get the SELinux label of the container.
+func volumeAttributes(p *v1.Pod, name string) (readOnly, relabel bool) {
 	i := slices.IndexFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
 	if i < 0 {
-		return attributes{}
+		return false, false
 	}
 	v := &p.Spec.Volumes[i]
-	config := v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
-	return attributes{readOnly: config, relabel: config || v.EmptyDir != nil}
+	readOnly = v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+	return readOnly, readOnly || v.EmptyDir != nil
 }
 
 func propagation(c *v1.Container, m *v1.VolumeMount) (runtimeapi.MountPropagation, error) {
