@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,9 @@ func topLevelCount(files payload) int {
 // maxNesting is the maximum number of levels of a payload's paths.
 const maxNesting = unix.PathMax / 2
 
+// errTooDeep means that a tree has more levels than a payload can have.
+var errTooDeep = errors.New("directory tree is too deep")
+
 // count returns the number of files in an open directory, at all levels.
 func (w *writer) count(dir, level int) (int, error) {
 	if level > maxNesting {
@@ -119,6 +123,9 @@ func kindIn(dir int, name string) byte {
 	return byte(st.Mode & unix.S_IFMT >> 12) // DT_* and S_IF* have the same numbers
 }
 
+// errEntry means that getdents64(2) returned a malformed entry.
+var errEntry = errors.New("malformed directory entry")
+
 // entries calls do with each name in an open directory and its type from
 // getdents64(2), except "." and "..". The name is valid only during the call.
 func (w *writer) entries(dir int, do func(name []byte, kind byte) error) error {
@@ -128,16 +135,21 @@ func (w *writer) entries(dir int, do func(name []byte, kind byte) error) error {
 			return err
 		}
 		for rest := w.buffer[:n]; len(rest) > 0; {
-			name, _, next, ok := nextName(rest)
-			if !ok {
+			const header = 19 // inode, position of the next entry, length, type
+			if len(rest) <= header {
 				return errEntry
 			}
+			length := int(binary.NativeEndian.Uint16(rest[16:]))
+			if length <= header || length > len(rest) {
+				return errEntry
+			}
+			name, _, _ := bytes.Cut(rest[header:length], []byte{0})
 			if s := string(name); s != "." && s != ".." {
 				if err := do(name, rest[18]); err != nil {
 					return err
 				}
 			}
-			rest = next
+			rest = rest[length:]
 		}
 	}
 }

@@ -2,9 +2,13 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
 // Mode bits that an fsGroup adds to the files of a writable volume
@@ -35,6 +39,31 @@ func setTreeGroup(ctx context.Context, dir, group int, rootMismatch bool) error 
 		}
 		return nil
 	})
+}
+
+// walk visits everything below an open directory and then the directory itself, children
+// before their parents, until an error. It follows no symbolic link and does not enter
+// mounts. Memory and open files do not grow with the number of files, because a container
+// can create any number of files at any depth. Directories that are too deep for a
+// diskusage.Walk are skipped: only a hostile container creates them.
+func walk(ctx context.Context, dir int, visit func(dir int, name string, st *unix.Statx_t) error) error {
+	var failed error
+	w := &diskusage.Walk{Visit: func(dir int, name string, st *unix.Statx_t) {
+		if failed == nil {
+			failed = visit(dir, name, st)
+		}
+	}}
+	defer w.Drop()
+	_, done := new(diskusage.Walker).Step(w, dir, math.MaxInt, func() bool { return failed != nil || ctx.Err() != nil })
+	switch err := w.Err(); {
+	case failed != nil:
+		return failed
+	case !done:
+		return context.Cause(ctx)
+	case !errors.Is(err, diskusage.ErrDeep):
+		return err
+	}
+	return nil
 }
 
 // setFileGroup sets one file's group and mode, unless they are set already. It opens the

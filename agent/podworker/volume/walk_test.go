@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openLevels is how many levels a walk keeps open.
+const openLevels = 64
+
 // nest makes so many directories in one another, with a file in each, and two
 // files and a directory beside the way at every hundredth. It returns how many
 // names these are.
@@ -153,7 +156,8 @@ func TestOwnershipOfADeepTree(t *testing.T) {
 	}
 }
 
-// A walk never leaves the tree through a directory that is moved during the walk.
+// A walk never leaves the tree through a directory that is moved during the walk. It goes on
+// in what is left of the tree.
 func TestWalkOfAMovedDirectory(t *testing.T) {
 	root := t.TempDir()
 	dir := root + "/tree"
@@ -175,8 +179,8 @@ func TestWalkOfAMovedDirectory(t *testing.T) {
 		}
 		return nil
 	})
-	if !errors.Is(err, errMoved) {
-		t.Errorf("got %v", err)
+	if err != nil {
+		t.Error(err)
 	}
 	if err := os.RemoveAll(root + "/outside"); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package diskusage
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,6 +45,10 @@ type Walk struct {
 	// the mounted file system, which may hang. It takes three system calls instead of
 	// one for each entry to avoid that.
 	HasMounts bool
+	// Visit is called, if it is set, with each name in an open directory that is no
+	// directory itself, and with each directory after what is in it, for which name is
+	// empty. It must not keep its arguments.
+	Visit func(dir int, name string, st *unix.Statx_t)
 
 	levels  []level    // the upper ones, between two steps
 	below   []position // the levels between the upper ones and the deepest
@@ -268,8 +273,11 @@ func (k *Walker) next(w *Walk) bool {
 	e, rest, ok := nextEntry(top.rest)
 	if !ok {
 		n, err := unix.Getdents(top.fd, top.buf)
+		if errors.Is(err, unix.EINTR) {
+			return true
+		}
 		if err != nil && !isGone(err) {
-			w.fail(err)
+			w.fail(fmt.Errorf("read directory: %w", err))
 		}
 		if err != nil || n <= 0 {
 			k.leave(w)
@@ -288,9 +296,15 @@ func (k *Walker) next(w *Walk) bool {
 	w.entries++
 	switch err := k.statEntry(w, top.fd, e.name); {
 	case err == nil:
-		if !w.onOtherMount(&k.st) {
-			w.count(&k.st)
+		if w.onOtherMount(&k.st) {
+			return true
+		}
+		w.count(&k.st)
+		switch {
+		case isDir(&k.st):
 			k.enter(w, top.fd, e.name)
+		case w.Visit != nil:
+			w.Visit(top.fd, string(e.name[:len(e.name)-1]), &k.st)
 		}
 	case !isGone(err):
 		w.fail(fmt.Errorf("%q: %w", e.name[:len(e.name)-1], err))
@@ -311,11 +325,8 @@ func (k *Walker) statEntry(w *Walk, dir int, name []byte) error {
 	return statx(fd, &emptyName[0], &k.st)
 }
 
-// enter enters a name if it is a directory.
+// enter enters a directory.
 func (k *Walker) enter(w *Walk, dir int, name []byte) {
-	if !isDir(&k.st) {
-		return
-	}
 	if len(k.open)+len(w.below) > maxLevels {
 		w.fail(ErrDeep)
 		return
@@ -345,6 +356,13 @@ func (k *Walker) descend(w *Walk, dir int, name []byte) error {
 
 // leave returns to the directory above the deepest one.
 func (k *Walker) leave(w *Walk) {
+	if w.Visit != nil {
+		if err := statx(k.top().fd, &emptyName[0], &k.st); err != nil {
+			w.fail(err)
+		} else {
+			w.Visit(k.top().fd, "", &k.st)
+		}
+	}
 	last := len(w.below) - 1
 	if last < 0 {
 		k.pop() // its parent is open
