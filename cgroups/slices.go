@@ -52,16 +52,17 @@ func slicesOf(path string) ([]slice, error) {
 // changes and removes them, and limits without a property of systemd are written to the
 // kernel's files. Paths are those of slices, such as /a.slice/a-b.slice. Slices connects
 // at its first use, waits a bounded time for each answer, and what fails may be repeated.
-// The methods are safe for concurrent use.
+// The methods are safe for concurrent use. Those of Tree alone go past systemd: Kill is
+// among them, since systemd notices the end of the processes of its units.
 type Slices struct {
-	tree    *Tree
+	*Tree
 	systemd *systemd
 }
 
 // NewSlices returns the slices of the systemd that manages t, whose sockets are below
 // root, which is / if it is "". Close closes the connection.
 func (t *Tree) NewSlices(root string) *Slices {
-	return &Slices{tree: t, systemd: newSystemd(cmp.Or(root, "/"))}
+	return &Slices{Tree: t, systemd: newSystemd(cmp.Or(root, "/"))}
 }
 
 // Close closes the connection and ends all calls that wait for systemd. Later calls
@@ -87,7 +88,7 @@ func (s *Slices) Ensure(path string, r Resources) error {
 			own := Resources{}
 			if last := i == len(slices)-1; last {
 				own = r
-			} else if s.tree.Exists(each.path) {
+			} else if s.Exists(each.path) {
 				parent = each.unit
 				continue
 			}
@@ -101,7 +102,7 @@ func (s *Slices) Ensure(path string, r Resources) error {
 	if err != nil {
 		return err
 	}
-	return s.tree.Ensure(path, r)
+	return s.Tree.Ensure(path, r)
 }
 
 // start starts a slice with these limits. Accounting is enabled, so that the controllers
@@ -129,7 +130,7 @@ func (s *Slices) start(c *connection, what slice, parent string, limits []units.
 			return err
 		}
 	}
-	if s.tree.Exists(what.path) {
+	if s.Exists(what.path) {
 		return nil
 	}
 	return c.job("StartUnit", what.unit, func(ctx context.Context, ended chan<- string) (int, error) {
@@ -176,12 +177,12 @@ func (s *Slices) Delete(path string) error {
 	if err != nil {
 		return err
 	}
-	if !s.tree.Exists(path) {
+	if !s.Exists(path) {
 		return nil
 	}
 	unit := slices[len(slices)-1].unit
 	// systemd would end the processes and wait for that.
-	populated, err := s.tree.Populated(path)
+	populated, err := s.Populated(path)
 	if populated {
 		err = ErrBusy
 	}
@@ -191,14 +192,14 @@ func (s *Slices) Delete(path string) error {
 	if err != nil {
 		return fmt.Errorf("stop slice %s: %w", unit, err)
 	}
-	return s.tree.Delete(path) // cgroups that are no units
+	return s.Tree.Delete(path) // cgroups that are no units
 }
 
 // Set is Tree.Set for a slice, and for a service or scope of another creator in one. It
 // sets the limits in systemd too, and in the cgroup below a scope in which a runtime may
 // have its processes. Errors of systemd are as with Ensure.
 func (s *Slices) Set(path string, r Resources) error {
-	if !s.tree.Exists(path) {
+	if !s.Exists(path) {
 		return fmt.Errorf("set limits of cgroup %s: %w", path, ErrNotFound)
 	}
 	unit := filepath.Base(path)
@@ -216,32 +217,12 @@ func (s *Slices) Set(path string, r Resources) error {
 	if err != nil {
 		return fmt.Errorf("set limits of unit %s: %w", unit, err)
 	}
-	if err := s.tree.Set(path, r); err != nil {
+	if err := s.Tree.Set(path, r); err != nil {
 		return err
 	}
-	return s.tree.setPayload(path, r)
+	return s.setPayload(path, r)
 }
-
-// Exists reports whether there is a cgroup at path.
-func (s *Slices) Exists(path string) bool { return s.tree.Exists(path) }
-
-// ID is Tree.ID.
-func (s *Slices) ID(path string) (uint64, error) { return s.tree.ID(path) }
-
-// List is Tree.List.
-func (s *Slices) List(path string) ([]string, error) { return s.tree.List(path) }
-
-// Kill is Tree.Kill: systemd notices the end of the processes of its units.
-func (s *Slices) Kill(path string) error { return s.tree.Kill(path) }
 
 // Limits is Tree.Limits for a slice. For a scope it returns the limits of its processes,
 // which the runtime may have in a cgroup below it.
-func (s *Slices) Limits(path string) (Limits, error) { return s.tree.payloadLimits(path) }
-
-// MemoryCurrent is Tree.MemoryCurrent.
-func (s *Slices) MemoryCurrent(path string) (uint64, error) { return s.tree.MemoryCurrent(path) }
-
-// WithoutLowMemoryMax is Tree.WithoutLowMemoryMax.
-func (s *Slices) WithoutLowMemoryMax(path string, r Resources) (_ Resources, tooLow bool) {
-	return s.tree.WithoutLowMemoryMax(path, r)
-}
+func (s *Slices) Limits(path string) (Limits, error) { return s.payloadLimits(path) }

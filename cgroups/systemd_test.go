@@ -264,17 +264,17 @@ func slicesOn(t *testing.T, tree *Tree, s *Slices) {
 func ensure(t *testing.T, s *Slices, path string, r Resources) {
 	t.Helper()
 	err := s.Ensure(path, r)
-	missing, _ := s.tree.Missing("cpu", "memory", "pids")
+	missing, _ := s.Missing("cpu", "memory", "pids")
 	if errors.Is(err, ErrController) && len(missing) > 0 {
 		t.Logf("not written to the kernel: %v", err)
-		err = s.tree.Ensure(path, Resources{})
+		err = s.Tree.Ensure(path, Resources{})
 	}
 	must(t, err)
 	for _, line := range r.settings() {
 		if slices.Contains(missing, line.controller) {
 			continue
 		}
-		got, err := os.ReadFile(filepath.Join(s.tree.root, path, line.file))
+		got, err := os.ReadFile(filepath.Join(s.root, path, line.file))
 		if err != nil || !strings.HasPrefix(string(got), strings.Fields(line.value)[0]) && line.file != fileCPUMax {
 			t.Errorf("%s of %s is %q, %v, want %q", line.file, path, got, err, line.value)
 		}
@@ -321,8 +321,8 @@ func occupied(t *testing.T, s *Slices, path string) {
 				})
 			}))
 		} else {
-			must(t, s.tree.Ensure(path+"/plain", Resources{}))
-			must(t, os.WriteFile(filepath.Join(s.tree.root, path, "plain", fileProcs), fmt.Append(nil, cmd.Process.Pid), 0))
+			must(t, s.Tree.Ensure(path+"/plain", Resources{}))
+			must(t, os.WriteFile(filepath.Join(s.root, path, "plain", fileProcs), fmt.Append(nil, cmd.Process.Pid), 0))
 		}
 		if err := s.Delete(path); !errors.Is(err, ErrBusy) {
 			t.Errorf("with a process: %v", err)
