@@ -101,12 +101,8 @@ func populated(dir string) (bool, error) {
 // meanwhile. The library's Procs reads the state of each file of the cgroup and all of
 // cgroup.procs; this reads one line.
 func (t *Tree) Process(path string) (pid int, err error) {
-	dir, err := t.dir(path)
-	if err != nil {
-		return 0, err
-	}
 	var buf [32]byte // the first line
-	n, err := read(dir+"/"+fileProcs, buf[:])
+	name, n, err := t.read(path, fileProcs, buf[:])
 	if err != nil {
 		return 0, err
 	}
@@ -116,7 +112,7 @@ func (t *Tree) Process(path string) (pid int, err error) {
 	}
 	pid, err = strconv.Atoi(string(line))
 	if err != nil || !whole {
-		return 0, fmt.Errorf("read %s/%s: %q is not a process ID", dir, fileProcs, line)
+		return 0, fmt.Errorf("read %s: %q is not a process ID", name, line)
 	}
 	return pid, nil
 }
@@ -143,12 +139,8 @@ func (t *Tree) Attach(path string, pid int) error {
 // of its parent. It returns ErrNotFound without the cgroup, and ErrController without
 // the cpuset controller. The library writes this file, but does not read it.
 func (t *Tree) CPUs(path string) (string, error) {
-	dir, err := t.dir(path)
-	if err != nil {
-		return "", err
-	}
 	var buf [4096]byte // a list of 1024 CPUs has less than 3000 bytes
-	n, err := read(dir+"/"+fileCPUs, buf[:])
+	_, n, err := t.read(path, fileCPUs, buf[:])
 	if err != nil {
 		return "", err
 	}

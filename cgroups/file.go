@@ -30,6 +30,17 @@ const (
 	filePidsMax      = "pids.max"
 )
 
+// read is the function read for a file of the cgroup at path. It returns the file's name.
+func (t *Tree) read(path, file string, buf []byte) (name string, n int, err error) {
+	dir, err := t.dir(path)
+	if err != nil {
+		return "", 0, err
+	}
+	name = dir + "/" + file
+	n, err = read(name, buf)
+	return name, n, err
+}
+
 // read fills buf from the start of a file of a cgroup. The library has no function that
 // reads one file, and its stats have 0 for a file that cannot be read: here a missing
 // cgroup is ErrNotFound and a missing controller ErrController. It allocates nothing but

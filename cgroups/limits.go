@@ -241,10 +241,6 @@ type Limits struct {
 // Limits reads cpu.weight, cpu.max and memory.max, of which the library reads the last
 // only. It returns ErrNotFound without the cgroup. It blocks only on the kernel.
 func (t *Tree) Limits(path string) (Limits, error) {
-	dir, err := t.dir(path)
-	if err != nil {
-		return Limits{}, err
-	}
 	var l Limits
 	for _, file := range []struct {
 		name  string
@@ -255,13 +251,13 @@ func (t *Tree) Limits(path string) (Limits, error) {
 		{fileMemoryMax, func(d []byte) bool { return parseLimit(d, &l.MemoryMax) }},
 	} {
 		var buf [64]byte
-		n, err := read(dir+"/"+file.name, buf[:])
+		name, n, err := t.read(path, file.name, buf[:])
 		switch {
 		case errors.Is(err, ErrController):
 		case err != nil:
 			return Limits{}, err
 		case !file.parse(buf[:n]):
-			return Limits{}, fmt.Errorf("read %s/%s: unexpected text %q", dir, file.name, buf[:n])
+			return Limits{}, fmt.Errorf("read %s: unexpected text %q", name, buf[:n])
 		}
 	}
 	return l, nil

@@ -1,9 +1,6 @@
 package cgroups
 
-import (
-	"bytes"
-	"fmt"
-)
+import "fmt"
 
 // The functions of this file read one or two files each. The library's
 // StatFiltered(StatMemory) opens eight files for the same, with 123 allocations, and
@@ -22,53 +19,37 @@ type Memory struct {
 // MemoryCurrent reads memory.current, in bytes. It returns ErrNotFound without the
 // cgroup, and ErrController without the memory controller. It allocates only the path.
 func (t *Tree) MemoryCurrent(path string) (uint64, error) {
-	dir, err := t.dir(path)
-	if err != nil {
-		return 0, err
-	}
-	return memoryNumber(dir, fileMemory, false)
+	return t.number(path, fileMemory, false)
 }
 
 // MemoryMin reads memory.min, in bytes, NoLimit for "max". Errors are as with
 // MemoryCurrent.
 func (t *Tree) MemoryMin(path string) (uint64, error) {
-	dir, err := t.dir(path)
-	if err != nil {
-		return 0, err
-	}
-	return memoryNumber(dir, fileMemoryMin, true)
+	return t.number(path, fileMemoryMin, true)
 }
 
-// memoryNumber reads a file of one number, or of "max" if it is a limit.
-func memoryNumber(dir, file string, limit bool) (uint64, error) {
+// number reads a file of one number, or of "max" if it is a limit.
+func (t *Tree) number(path, file string, limit bool) (uint64, error) {
 	var buf [32]byte
-	n, err := read(dir+"/"+file, buf[:])
+	name, n, err := t.read(path, file, buf[:])
 	if err != nil {
 		return 0, err
 	}
-	text := bytes.TrimSpace(buf[:n])
-	if limit && string(text) == "max" {
-		return NoLimit, nil
+	var value Number
+	if ok := parseLimit(buf[:n], &value); !ok || !limit && value.Value == NoLimit {
+		return 0, fmt.Errorf("read %s: %q is not a number", name, buf[:n])
 	}
-	value, ok := number(text)
-	if !ok {
-		return 0, fmt.Errorf("read %s/%s: %q is not a number", dir, file, buf[:n])
-	}
-	return value, nil
+	return value.Value, nil
 }
 
 // Memory reads memory.current and memory.stat. Errors are as with MemoryCurrent.
 func (t *Tree) Memory(path string) (Memory, error) {
-	dir, err := t.dir(path)
-	if err != nil {
-		return Memory{}, err
-	}
-	current, err := memoryNumber(dir, fileMemory, false)
+	current, err := t.MemoryCurrent(path)
 	if err != nil {
 		return Memory{}, err
 	}
 	var buf [statSize]byte
-	inactive, err := memoryKey(dir, fileMemoryStat, "inactive_file", buf[:])
+	inactive, err := t.key(path, fileMemoryStat, "inactive_file", buf[:])
 	if err != nil {
 		return Memory{}, err
 	}
@@ -79,26 +60,22 @@ func (t *Tree) Memory(path string) (Memory, error) {
 // not be kept since it was created (memory.events.local; since Linux 5.2). Errors are as
 // with MemoryCurrent.
 func (t *Tree) LocalOOM(path string) (uint64, error) {
-	dir, err := t.dir(path)
-	if err != nil {
-		return 0, err
-	}
 	var buf [512]byte // six lines of a word and a number
-	return memoryKey(dir, fileLocalEvents, "oom", buf[:])
+	return t.key(path, fileLocalEvents, "oom", buf[:])
 }
 
 // statSize is more than twice the length of memory.stat in Linux 6.18.
 const statSize = 8192
 
-// memoryKey reads the value of a key in a file of lines of "key value".
-func memoryKey(dir, file, key string, buf []byte) (uint64, error) {
-	n, err := read(dir+"/"+file, buf)
+// key reads the value of a key in a file of lines of "key value".
+func (t *Tree) key(path, file, key string, buf []byte) (uint64, error) {
+	name, n, err := t.read(path, file, buf)
 	if err != nil {
 		return 0, err
 	}
 	value, ok := lookup(buf[:n], key)
 	if !ok {
-		return 0, fmt.Errorf("read %s/%s: no number for %s", dir, file, key)
+		return 0, fmt.Errorf("read %s: no number for %s", name, key)
 	}
 	return value, nil
 }

@@ -3,87 +3,52 @@ package cgroups
 import (
 	"bytes"
 	"math"
+	"strconv"
 )
 
 // The parsers take the content of a file and report whether all known lines and keys of
 // it could be parsed. They skip the others, since kernels add some. They do not allocate.
 
-// keyed are stats in lines of "key value".
-type keyed interface {
-	// slot returns where to store the value of the key, nil to skip it.
-	slot(key []byte) *Number
+// field is where to store the value of a key.
+type field struct {
+	key  string
+	into *Number
 }
 
-func (c *CPUStats) slot(key []byte) *Number {
-	switch string(key) {
-	case "usage_usec":
-		return &c.Usage
-	case "user_usec":
-		return &c.User
-	case "system_usec":
-		return &c.System
-	case "nr_periods":
-		return &c.Periods
-	case "nr_throttled":
-		return &c.ThrottledPeriods
-	case "throttled_usec":
-		return &c.Throttled
-	default:
-		return nil
-	}
+// parseCPU parses cpu.stat.
+func parseCPU(data []byte, c *CPUStats) bool {
+	return parseKeyed(data, field{"usage_usec", &c.Usage}, field{"user_usec", &c.User}, field{"system_usec", &c.System},
+		field{"nr_periods", &c.Periods}, field{"nr_throttled", &c.ThrottledPeriods}, field{"throttled_usec", &c.Throttled})
 }
 
-func (m *MemoryStats) slot(key []byte) *Number {
-	switch string(key) {
-	case "anon":
-		return &m.Anon
-	case "file":
-		return &m.File
-	case "kernel":
-		return &m.Kernel
-	case "slab_reclaimable":
-		return &m.SlabReclaimable
-	case "active_file":
-		return &m.ActiveFile
-	case "inactive_file":
-		return &m.InactiveFile
-	case "pgfault":
-		return &m.Faults
-	case "pgmajfault":
-		return &m.MajorFaults
-	default:
-		return nil
-	}
+// parseMemory parses memory.stat.
+func parseMemory(data []byte, m *MemoryStats) bool {
+	return parseKeyed(data, field{"anon", &m.Anon}, field{"file", &m.File}, field{"kernel", &m.Kernel},
+		field{"slab_reclaimable", &m.SlabReclaimable}, field{"active_file", &m.ActiveFile}, field{"inactive_file", &m.InactiveFile},
+		field{"pgfault", &m.Faults}, field{"pgmajfault", &m.MajorFaults})
 }
 
-func (e *MemoryEvents) slot(key []byte) *Number {
-	switch string(key) {
-	case "oom":
-		return &e.OOM
-	case "oom_kill":
-		return &e.OOMKill
-	case "oom_group_kill":
-		return &e.OOMGroupKill
-	default:
-		return nil
-	}
+// parseEvents parses memory.events.
+func parseEvents(data []byte, e *MemoryEvents) bool {
+	return parseKeyed(data, field{"oom", &e.OOM}, field{"oom_kill", &e.OOMKill}, field{"oom_group_kill", &e.OOMGroupKill})
 }
 
 // parseKeyed parses lines of "key value".
-func parseKeyed(data []byte, into keyed) bool {
+func parseKeyed(data []byte, fields ...field) bool {
 	for len(data) > 0 {
 		var line []byte
 		line, data = cut(data, '\n')
 		key, value := cut(line, ' ')
-		slot := into.slot(key)
-		if slot == nil {
-			continue
+		for _, f := range fields {
+			if f.key != string(key) {
+				continue
+			}
+			n, ok := number(value)
+			if !ok {
+				return false
+			}
+			*f.into = Number{n, true}
 		}
-		n, ok := number(value)
-		if !ok {
-			return false
-		}
-		*slot = Number{n, true}
 	}
 	return true
 }
@@ -181,25 +146,10 @@ func parsePressure(data []byte, into *Pressure) bool {
 	return true
 }
 
-// decimal parses an unsigned number with digits after a point. Whole numbers up to 2^53
-// and powers of ten are exact, so one division rounds as strconv.ParseFloat does.
+// decimal parses an unsigned number of at most 15 digits, with digits after a point.
 func decimal(digits []byte) (float64, bool) {
-	whole, fraction := cut(digits, '.')
-	if len(whole) == 0 || len(whole)+len(fraction) > 15 || len(whole) < len(digits) && len(fraction) == 0 {
-		return 0, false
-	}
-	n, ok := number(whole)
-	if !ok {
-		return 0, false
-	}
-	scale := uint64(1)
-	for _, c := range fraction {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n, scale = n*10+uint64(c-'0'), scale*10
-	}
-	return float64(n) / float64(scale), true
+	n, err := strconv.ParseFloat(string(digits), 64)
+	return n, err == nil && len(digits) <= 16 && len(bytes.Trim(digits, "0123456789.")) == 0
 }
 
 // cut is bytes.Cut for one byte, without its third result.
@@ -224,19 +174,9 @@ func lookup(stat []byte, key string) (uint64, bool) {
 
 // number parses an unsigned decimal number.
 func number(digits []byte) (uint64, bool) {
-	if len(digits) == 0 {
+	n, err := strconv.ParseUint(string(digits), 10, 64)
+	if err != nil {
 		return 0, false
-	}
-	var n uint64
-	for _, c := range digits {
-		if c < '0' || c > '9' || n > (1<<64-1)/10 {
-			return 0, false
-		}
-		next := n*10 + uint64(c-'0')
-		if next < n {
-			return 0, false
-		}
-		n = next
 	}
 	return n, true
 }

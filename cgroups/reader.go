@@ -46,13 +46,13 @@ var sources = [...]struct {
 	name  string
 	parse func(data []byte, f *Stats) bool
 }{
-	{PartCPU, "cpu.stat\x00", func(d []byte, f *Stats) bool { return parseKeyed(d, &f.CPU) }},
+	{PartCPU, "cpu.stat\x00", func(d []byte, f *Stats) bool { return parseCPU(d, &f.CPU) }},
 	{PartMemory, fileMemory + "\x00", func(d []byte, f *Stats) bool { return parseSingle(d, &f.Memory.Current) }},
 	{PartMemoryMax, fileMemoryMax + "\x00", func(d []byte, f *Stats) bool { return parseLimit(d, &f.Memory.Max) }},
-	{PartMemory, fileMemoryStat + "\x00", func(d []byte, f *Stats) bool { return parseKeyed(d, &f.Memory) }},
+	{PartMemory, fileMemoryStat + "\x00", func(d []byte, f *Stats) bool { return parseMemory(d, &f.Memory) }},
 	{PartSwap, "memory.swap.current\x00", func(d []byte, f *Stats) bool { return parseSingle(d, &f.Memory.SwapCurrent) }},
 	{PartSwap, "memory.swap.max\x00", func(d []byte, f *Stats) bool { return parseLimit(d, &f.Memory.SwapMax) }},
-	{PartEvents, "memory.events\x00", func(d []byte, f *Stats) bool { return parseKeyed(d, &f.Events) }},
+	{PartEvents, "memory.events\x00", func(d []byte, f *Stats) bool { return parseEvents(d, &f.Events) }},
 	{PartPids, "pids.current\x00", func(d []byte, f *Stats) bool { return parseSingle(d, &f.Pids) }},
 	{PartIO, "io.stat\x00", func(d []byte, f *Stats) bool { return parseIO(d, &f.IO) }},
 	{PartPressure, "cpu.pressure\x00", func(d []byte, f *Stats) bool { return parsePressure(d, &f.CPUPressure) }},

@@ -25,7 +25,7 @@ type State struct {
 func (p *Poller) WatchMemory(path string, pause time.Duration, notify func(MemoryEvents, error)) (*Watch, error) {
 	return p.watchFile(path, fileMemoryEvents, pause, func(data []byte, err error) {
 		var e MemoryEvents
-		if err == nil && !parseKeyed(data, &e) {
+		if err == nil && !parseEvents(data, &e) {
 			err = unexpected(fileMemoryEvents, data)
 		}
 		notify(e, err)
