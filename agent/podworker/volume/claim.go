@@ -21,32 +21,30 @@ const (
 
 // claim sets up the PersistentVolume that the claim is bound to. The supported
 // types are hostPath and local.
-func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVolumeClaimVolumeSource) error {
+func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolumeSource) (path string, err error) {
 	pv, err := s.bound(ctx, source.ClaimName)
 	if err != nil {
-		return err
+		return "", err
 	}
-	readOnly := source.ReadOnly
-	var path string
 	switch {
 	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock:
-		return &UnsupportedError{Kind: "persistentVolumeClaim with volumeMode Block"}
+		return "", &UnsupportedError{Kind: "persistentVolumeClaim with volumeMode Block"}
 	case pv.Spec.HostPath != nil:
 		s.plugin = pluginHostPath
 		path, err = hostPath(pv.Spec.HostPath)
 	case pv.Spec.Local != nil:
 		s.plugin = pluginLocal
-		path, err = s.local(ctx, pv, readOnly)
+		path, err = s.local(ctx, pv, source.ReadOnly)
 	default:
-		return &UnsupportedError{Kind: "persistentVolumeClaim bound to " + kindOf(&pv.Spec.PersistentVolumeSource)}
+		return "", &UnsupportedError{Kind: "persistentVolumeClaim bound to " + kindOf(&pv.Spec.PersistentVolumeSource)}
 	}
 	if err != nil {
-		return fmt.Errorf("PersistentVolume %q: %w", pv.Name, err)
+		return "", fmt.Errorf("PersistentVolume %q: %w", pv.Name, err)
 	}
 	if gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 32); err == nil && gid >= 0 && !slices.Contains(s.result.Groups, gid) {
 		s.result.Groups = append(s.result.Groups, gid)
 	}
-	return s.recordPath(path, nil)(name, readOnly)
+	return path, nil
 }
 
 // bound returns the PersistentVolume of a claim. Claim and volume must refer to

@@ -33,7 +33,7 @@ func (s *setup) emptyDir(name string, source *v1.EmptyDirVolumeSource) (string, 
 	if err != nil {
 		return "", err
 	}
-	err = s.makeDir(rel, func() error { return s.finishEmptyDir(rel, mode) })
+	err = s.makeDir(rel, func() error { return s.setMode(rel, mode, groupMode) })
 	if err != nil {
 		return "", err
 	}
@@ -73,17 +73,6 @@ func fileMode(mode int32) fs.FileMode {
 		out |= fs.ModeSticky
 	}
 	return out
-}
-
-// finishEmptyDir sets the directory's group and then its mode.
-func (s *setup) finishEmptyDir(rel string, mode fs.FileMode) error {
-	if group, ok := s.fsGroup(); ok {
-		if err := s.pods.Lchown(rel, -1, group); err != nil {
-			return err
-		}
-		mode |= groupMode
-	}
-	return s.pods.Chmod(rel, mode)
 }
 
 // ownedBy returns the mount options for the group and mode of a new file system's

@@ -106,17 +106,11 @@ func FindForeign(prefix, rootDir, mountinfo string) ([]Foreign, error) {
 // the device of a volume before it is bind-mounted into pods, as paths of the
 // mount table. prefix is that of FindForeign.
 func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
-	dir := filepath.Join(rootDir, dirPlugins, "kubernetes.io")
-	if prefix == "" {
-		real, err := filepath.EvalSymlinks(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list staged volumes: %w", err)
-		}
-		dir = real
-	} else if _, err := os.Stat(filepath.Join(prefix, dir)); errors.Is(err, fs.ErrNotExist) {
+	dir, err := inMountTable(prefix, filepath.Join(rootDir, dirPlugins, "kubernetes.io"))
+	if err != nil {
+		return nil, fmt.Errorf("list staged volumes: %w", err)
+	}
+	if dir == "" {
 		return nil, nil
 	}
 	mounts, err := readMounts(mountinfo, dir)
@@ -135,12 +129,12 @@ func (v *Manager) HasForeign() (bool, error) {
 	if err != nil || len(found) > 0 {
 		return len(found) > 0, err
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Join(v.root, dirPlugins))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	dir, err := inMountTable("", filepath.Join(v.root, dirPlugins))
 	if err != nil {
 		return false, fmt.Errorf("list staged volumes: %w", err)
+	}
+	if dir == "" {
+		return false, nil
 	}
 	mounts, err := v.mountsBelow(dir)
 	if err != nil || len(mounts) > 0 {
@@ -211,34 +205,32 @@ type foreignScan struct {
 	devices       []string     // of foreign file systems
 }
 
+// inMountTable returns the path of a directory in the mount table, which has no symbolic
+// links in its paths, or "" if the directory is missing. prefix is that of FindForeign.
+func inMountTable(prefix, dir string) (path string, err error) {
+	if prefix == "" {
+		dir, err = filepath.EvalSymlinks(dir)
+	} else {
+		_, err = os.Stat(filepath.Join(prefix, dir))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return dir, err
+}
+
 // newForeignScan reads the mount table. It returns nil if there are no pods'
 // directories.
 func newForeignScan(prefix, rootDir, mountinfo string) (*foreignScan, error) {
-	root := rootDir
-	if prefix == "" {
-		// The mount table has no symbolic links in its paths.
-		real, err := filepath.EvalSymlinks(rootDir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		root = real
+	root, err := inMountTable(prefix, rootDir)
+	if err != nil || root == "" {
+		return nil, err
 	}
-	s := &foreignScan{podsDir: filepath.Join(prefix, root, dirPods), podsMountPath: filepath.Join(root, dirPods)}
-	if prefix == "" {
-		real, err := filepath.EvalSymlinks(s.podsMountPath)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		s.podsDir, s.podsMountPath = real, real
-	} else if _, err := os.Stat(s.podsDir); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	pods, err := inMountTable(prefix, filepath.Join(root, dirPods))
+	if err != nil || pods == "" {
+		return nil, err
 	}
+	s := &foreignScan{podsDir: filepath.Join(prefix, pods), podsMountPath: pods}
 	all, err := readMounts(mountinfo, "/")
 	if err != nil {
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // tmpfs mounts a tmpfs at path, unless it is mounted already: the mount outlives
@@ -63,11 +65,8 @@ func pageSize(p *v1.Pod, medium v1.StorageMedium) (string, error) {
 	if p.Spec.Resources != nil {
 		lists = append(lists, p.Spec.Resources.Requests, p.Spec.Resources.Limits)
 	}
-	for i := range p.Spec.InitContainers {
-		lists = append(lists, p.Spec.InitContainers[i].Resources.Requests, p.Spec.InitContainers[i].Resources.Limits)
-	}
-	for i := range p.Spec.Containers {
-		lists = append(lists, p.Spec.Containers[i].Resources.Requests, p.Spec.Containers[i].Resources.Limits)
+	for c := range pod.Containers(&p.Spec) {
+		lists = append(lists, c.Resources.Requests, c.Resources.Limits)
 	}
 	found := ""
 	for _, list := range lists {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // nestedMounts returns the paths in a volume at which containers mount other
@@ -14,21 +16,12 @@ import (
 // container none is below another.
 func nestedMounts(p *v1.Pod, volume string) []string {
 	var nested []string
-	collect := func(mounts []v1.VolumeMount) {
-		for i := range mounts {
-			if mounts[i].Name == volume {
-				nested = append(nested, below(mounts, filepath.Clean(mounts[i].MountPath))...)
+	for c := range pod.Containers(&p.Spec) {
+		for i := range c.VolumeMounts {
+			if c.VolumeMounts[i].Name == volume {
+				nested = append(nested, below(c.VolumeMounts, filepath.Clean(c.VolumeMounts[i].MountPath))...)
 			}
 		}
-	}
-	for i := range p.Spec.InitContainers {
-		collect(p.Spec.InitContainers[i].VolumeMounts)
-	}
-	for i := range p.Spec.Containers {
-		collect(p.Spec.Containers[i].VolumeMounts)
-	}
-	for i := range p.Spec.EphemeralContainers {
-		collect(p.Spec.EphemeralContainers[i].VolumeMounts)
 	}
 	return nested
 }

@@ -112,19 +112,30 @@ func (c *collector) put(path string, data []byte, mode int32) error {
 	return nil
 }
 
+// object returns an object of the pod's namespace, or an empty one if it is missing and
+// optional.
+func object[T any](ctx context.Context, c *collector, get func(o Objects, ctx context.Context, namespace, name string) (*T, error), kind, name string, optional bool) (*T, error) {
+	if c.in.Objects == nil {
+		if optional {
+			return new(T), nil
+		}
+		return nil, noObjects(kind, name)
+	}
+	found, err := get(c.in.Objects, ctx, c.pod.Namespace, name)
+	switch {
+	case err == nil:
+		return found, nil
+	case optional && apierrors.IsNotFound(err):
+		return new(T), nil
+	}
+	return nil, c.missing(err)
+}
+
 func (c *collector) configMap(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
 	may := optional != nil && *optional
-	m := &v1.ConfigMap{}
-	if c.in.Objects != nil {
-		found, err := c.in.Objects.ConfigMap(ctx, c.pod.Namespace, name)
-		switch {
-		case err == nil:
-			m = found
-		case !may || !apierrors.IsNotFound(err):
-			return c.missing(err)
-		}
-	} else if !may {
-		return noObjects("configmap", name)
+	m, err := object(ctx, c, Objects.ConfigMap, "configmap", name, may)
+	if err != nil {
+		return err
 	}
 	if len(items) == 0 {
 		for key, value := range m.Data {
@@ -145,17 +156,9 @@ func (c *collector) configMap(ctx context.Context, name string, items []v1.KeyTo
 
 func (c *collector) secret(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
 	may := optional != nil && *optional
-	s := &v1.Secret{}
-	if c.in.Objects != nil {
-		found, err := c.in.Objects.Secret(ctx, c.pod.Namespace, name)
-		switch {
-		case err == nil:
-			s = found
-		case !may || !apierrors.IsNotFound(err):
-			return c.missing(err)
-		}
-	} else if !may {
-		return noObjects("secret", name)
+	s, err := object(ctx, c, Objects.Secret, "secret", name, may)
+	if err != nil {
+		return err
 	}
 	if len(items) == 0 {
 		return c.all(s.Data)

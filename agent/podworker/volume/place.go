@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,7 +45,7 @@ func (v *Manager) bindSubPath(found int, rel string, readOnly bool) error {
 			return v.addMountFlags(place, flags)
 		}
 		if err := v.unmountOrDetach(place); err != nil {
-			return err
+			return fmt.Errorf("unmount %s: %w", place, err)
 		}
 	}
 	if err := makeMountPoint(rel, pods, want.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {

@@ -46,21 +46,13 @@ func (s *setup) config(ctx context.Context, volume *v1.Volume) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	plugin := dirProjected
-	switch {
-	case volume.ConfigMap != nil:
-		plugin = dirConfigMap
-	case volume.Secret != nil:
-		plugin = dirSecret
-	case volume.DownwardAPI != nil:
-		plugin = dirDownward
-	}
+	plugin := strings.Replace(Plugin(&volume.VolumeSource), "/", "~", 1)
 	rel, err := s.dir(plugin, volume.Name)
 	if err != nil {
 		return "", err
 	}
 	group, grouped := s.fsGroup()
-	err = s.makeDir(rel, func() error { return s.finishConfigDir(rel) })
+	err = s.makeDir(rel, func() error { return s.setMode(rel, emptyDirMode, groupReadDir) })
 	if err != nil {
 		return "", err
 	}
@@ -86,18 +78,6 @@ func (s *setup) config(ctx context.Context, volume *v1.Volume) (string, error) {
 		return "", fmt.Errorf("write files: %w", err)
 	}
 	return s.path(rel), nil
-}
-
-// finishConfigDir sets the group and mode of a config volume's directory.
-func (s *setup) finishConfigDir(rel string) error {
-	mode := emptyDirMode
-	if group, ok := s.fsGroup(); ok {
-		if err := s.pods.Lchown(rel, -1, group); err != nil {
-			return err
-		}
-		mode |= groupReadDir
-	}
-	return s.pods.Chmod(rel, mode)
 }
 
 // writer updates one directory to a payload. If the agent is killed after any

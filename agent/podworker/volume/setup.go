@@ -131,15 +131,20 @@ func (s *setup) setUpVolume(ctx context.Context, volume *v1.Volume) error {
 
 func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 	name := volume.Name
+	var path string
+	var err error
+	readOnly := false
 	switch source := &volume.VolumeSource; {
 	case source.EmptyDir != nil:
-		return s.recordPath(s.emptyDir(name, source.EmptyDir))(name, false)
+		path, err = s.emptyDir(name, source.EmptyDir)
 	case source.HostPath != nil:
-		return s.recordPath(hostPath(source.HostPath))(name, false)
+		path, err = hostPath(source.HostPath)
 	case source.ConfigMap != nil, source.Secret != nil, source.DownwardAPI != nil, source.Projected != nil:
-		return s.recordPath(s.config(ctx, volume))(name, true)
+		readOnly = true
+		path, err = s.config(ctx, volume)
 	case source.PersistentVolumeClaim != nil:
-		return s.claim(ctx, name, source.PersistentVolumeClaim)
+		readOnly = source.PersistentVolumeClaim.ReadOnly
+		path, err = s.claim(ctx, source.PersistentVolumeClaim)
 	case source.Image != nil:
 		if s.result.Images == nil {
 			s.result.Images = make(map[string]*v1.ImageVolumeSource)
@@ -148,24 +153,18 @@ func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 		s.readOnly(name)
 		return nil
 	case *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
-		return s.recordPath(s.emptyDir(name, &v1.EmptyDirVolumeSource{}))(name, false)
+		path, err = s.emptyDir(name, &v1.EmptyDirVolumeSource{})
 	default:
 		return &UnsupportedError{Kind: kindOf(source)}
 	}
-}
-
-// recordPath returns a function that records the path of a volume, or returns err.
-func (s *setup) recordPath(path string, err error) func(name string, readOnly bool) error {
-	return func(name string, readOnly bool) error {
-		if err != nil {
-			return err
-		}
-		s.result.Paths[name] = path
-		if readOnly {
-			s.readOnly(name)
-		}
-		return nil
+	if err != nil {
+		return err
 	}
+	s.result.Paths[name] = path
+	if readOnly {
+		s.readOnly(name)
+	}
+	return nil
 }
 
 func (s *setup) readOnly(name string) {
@@ -208,6 +207,18 @@ func (s *setup) dir(plugin, name string) (string, error) {
 		}
 	}
 	return filepath.Join(parent, name), nil
+}
+
+// setMode sets the mode of a volume's directory, after its group if the pod has one, which
+// adds bits to the mode.
+func (s *setup) setMode(rel string, mode, groupBits fs.FileMode) error {
+	if group, ok := s.fsGroup(); ok {
+		if err := s.pods.Lchown(rel, -1, group); err != nil {
+			return err
+		}
+		mode |= groupBits
+	}
+	return s.pods.Chmod(rel, mode)
 }
 
 // path returns the host path of a path relative to the parent of all pods'

@@ -44,12 +44,8 @@ func (v *Manager) teardown(ctx context.Context, uid string, only ...string) erro
 	if err := checkComponent(uid); err != nil {
 		return err
 	}
-	// The mount table has no symbolic links in its paths.
-	dir, err := filepath.EvalSymlinks(filepath.Join(v.root, dirPods))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	dir, err := inMountTable("", filepath.Join(v.root, dirPods))
+	if err != nil || dir == "" {
 		return err
 	}
 	pods, err := os.Open(dir)
@@ -227,12 +223,11 @@ func (v *Manager) unmountOne(m ownMount) error {
 	if m.neverDetach {
 		return v.unmountWithTimeout(m.path, v.serverTimeout)
 	}
-	err := v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
 	holdsData := m.fstype == "tmpfs" || m.fstype == "hugetlbfs"
-	if errors.Is(err, unix.EBUSY) && (!holdsData || strings.Contains(m.path, "/"+dirSubPaths+"/")) {
-		return v.unmount(m.path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	if holdsData && !strings.Contains(m.path, "/"+dirSubPaths+"/") {
+		return v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
 	}
-	return err
+	return v.unmountOrDetach(m.path)
 }
 
 // unmountOrDetach unmounts a bind mount, and detaches it if it is busy.
@@ -241,8 +236,5 @@ func (v *Manager) unmountOrDetach(path string) error {
 	if errors.Is(err, unix.EBUSY) {
 		err = v.unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
-	if err != nil {
-		return fmt.Errorf("unmount %s: %w", path, err)
-	}
-	return nil
+	return err
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 const (
@@ -95,34 +98,18 @@ func (c *collector) putPrivate(path string, data []byte) error {
 // all are equal (FsUserFrom in pkg/volume/util); else -1.
 func userOf(p *v1.Pod) (int, bool) {
 	user := -1
-	agree := func(c *v1.SecurityContext) bool {
+	for c := range pod.Containers(&p.Spec) {
 		var asked *int64
 		if p.Spec.SecurityContext != nil {
 			asked = p.Spec.SecurityContext.RunAsUser
 		}
-		if c != nil && c.RunAsUser != nil {
-			asked = c.RunAsUser
+		if c.SecurityContext != nil {
+			asked = cmp.Or(c.SecurityContext.RunAsUser, asked)
 		}
 		if asked == nil || user >= 0 && int64(user) != *asked || *asked < 0 || *asked > 1<<31-1 {
-			return false
+			return -1, false
 		}
 		user = int(*asked)
-		return true
-	}
-	for i := range p.Spec.InitContainers {
-		if !agree(p.Spec.InitContainers[i].SecurityContext) {
-			return -1, false
-		}
-	}
-	for i := range p.Spec.Containers {
-		if !agree(p.Spec.Containers[i].SecurityContext) {
-			return -1, false
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if !agree(p.Spec.EphemeralContainers[i].SecurityContext) {
-			return -1, false
-		}
 	}
 	return user, user >= 0
 }
