@@ -352,11 +352,7 @@ func versionOf(body []any) (int, error) {
 // returns 0 if it is not such a version.
 func parseVersion(text string) int {
 	text = strings.TrimPrefix(text, "v")
-	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-	if end < 0 {
-		end = len(text)
-	}
-	n, err := strconv.Atoi(text[:end])
+	n, err := strconv.Atoi(text[:len(text)-len(strings.TrimLeft(text, "0123456789"))])
 	if err != nil {
 		return 0
 	}

@@ -14,6 +14,7 @@
 package cgroups
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,10 +54,7 @@ type Tree struct {
 // Open opens the hierarchy that is mounted at root, which is DefaultRoot if it is "".
 // Without one there it returns ErrNotMounted.
 func Open(root string) (*Tree, error) {
-	if root == "" {
-		root = DefaultRoot
-	}
-	t := &Tree{root: filepath.Clean(root), create: create}
+	t := &Tree{root: filepath.Clean(cmp.Or(root, DefaultRoot)), create: create}
 	if _, err := t.Controllers(); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("open cgroups at %s: %w there: mount it (mount -t cgroup2 none %s) and take cgroup v1 off the kernel command line", t.root, ErrNotMounted, t.root)
@@ -107,13 +105,7 @@ func (t *Tree) Missing(required ...string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var missing []string
-	for _, c := range required {
-		if !slices.Contains(have, c) {
-			missing = append(missing, c)
-		}
-	}
-	return missing, nil
+	return slices.DeleteFunc(slices.Clone(required), func(c string) bool { return slices.Contains(have, c) }), nil
 }
 
 // dir returns the directory of a cgroup.
