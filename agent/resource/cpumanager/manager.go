@@ -1,6 +1,7 @@
 package cpumanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,7 @@ func New(c Config) (*Manager, error) {
 	if c.Kubelet.CPUManagerPolicy != policy.Static {
 		return nil, nil
 	}
-	if c.Root == "" {
-		c.Root = DefaultRoot
-	}
-	s, err := readSettings(c.Kubelet, c.Root)
+	s, err := readSettings(c.Kubelet, cmp.Or(c.Root, DefaultRoot))
 	if err != nil {
 		return nil, err
 	}

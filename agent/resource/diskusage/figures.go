@@ -2,6 +2,7 @@ package diskusage
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -126,7 +127,8 @@ func (k *known) claims() []Claim {
 		p := &k.pods[i]
 		for j := range p.volumes {
 			v := &p.volumes[j]
-			if v.claim == "" || containsClaim(out, p.namespace, v.claim) {
+			known := func(c Claim) bool { return c.Namespace == p.namespace && c.Name == v.claim }
+			if v.claim == "" || slices.ContainsFunc(out, known) {
 				continue
 			}
 			if stats, ok := v.stats(); ok {
@@ -135,15 +137,6 @@ func (k *known) claims() []Claim {
 		}
 	}
 	return out
-}
-
-func containsClaim(claims []Claim, namespace, name string) bool {
-	for i := range claims {
-		if claims[i].Namespace == namespace && claims[i].Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // nodeUsage returns the usage of the node's own file systems. It assumes that

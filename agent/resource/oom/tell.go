@@ -2,6 +2,7 @@ package oom
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,24 +27,14 @@ func (w *Watcher) recordKill(p *v1.Pod, name string, k kill) {
 
 // recordUnnamed records the events of kills whose container name has become known.
 func (w *Watcher) recordUnnamed(l *podCounters, p *v1.Pod, seen *container.Observed) {
-	left := l.unreported[:0]
-	for _, k := range l.unreported {
-		if name := nameIn(seen, k.id); name != "" {
-			w.recordKill(p, name, k)
-		} else {
-			left = append(left, k)
+	l.unreported = slices.DeleteFunc(l.unreported, func(k kill) bool {
+		c := find(seen, k.id)
+		if c == nil || c.Name == "" {
+			return false
 		}
-	}
-	if l.unreported = left; len(left) == 0 {
-		l.unreported = nil
-	}
-}
-
-func nameIn(seen *container.Observed, id string) string {
-	if c := find(seen, id); c != nil {
-		return c.Name
-	}
-	return ""
+		w.recordKill(p, c.Name, k)
+		return true
+	})
 }
 
 // nameBy returns the container name from the pod's status, or "".

@@ -1,6 +1,7 @@
 package oom
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"time"
@@ -67,9 +68,7 @@ type Watcher struct {
 // New returns a Watcher. It watches nothing before the first call of Judge, since the
 // cgroup may not exist yet.
 func New(c Config) *Watcher {
-	if c.VMStat == "" {
-		c.VMStat = "/proc/vmstat"
-	}
+	c.VMStat = cmp.Or(c.VMStat, "/proc/vmstat")
 	return &Watcher{cfg: c, files: c.Tree.NewReader(), pods: make(map[types.UID]*podCounters)}
 }
 

@@ -7,6 +7,7 @@ package selfprotect
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -70,11 +71,7 @@ type Config struct {
 }
 
 func (c *Config) proc(pid int, file string) string {
-	root := c.Proc
-	if root == "" {
-		root = "/proc"
-	}
-	return filepath.Join(root, strconv.Itoa(pid), file)
+	return filepath.Join(cmp.Or(c.Proc, "/proc"), strconv.Itoa(pid), file)
 }
 
 // Protect protects one process. It continues after failures, and returns all of them.

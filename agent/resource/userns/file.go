@@ -133,27 +133,25 @@ func writeSynced(dir *os.Root, data []byte) error {
 // remove removes a pod's file and flushes the removal to disk: a file that reappeared
 // after a power cut could claim IDs that another pod has by then.
 func (a *Allocator) remove(uid types.UID) error {
-	pods, err := os.OpenRoot(a.cfg.PodsDir)
+	err := a.removeSynced(uid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	return err
+}
+
+func (a *Allocator) removeSynced(uid types.UID) error {
+	pods, err := os.OpenRoot(a.cfg.PodsDir)
 	if err != nil {
 		return err
 	}
 	defer pods.Close()
 	dir, err := pods.OpenRoot(string(uid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	err = dir.Remove(fileName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err := dir.Remove(fileName); err != nil {
 		return err
 	}
 	return syncDir(dir)

@@ -2,6 +2,7 @@ package userns
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,18 +20,8 @@ const subIDUser = "kubelet"
 // IDs from perPod on. More than one range, or different ranges of users and groups,
 // are an error. Range does not query name services.
 func Range(root fs.FS, perPod uint32) (first, length uint32, err error) {
-	if perPod == 0 {
-		perPod = rangeUnit
-	}
-	id, err := idOf(root)
-	if err != nil {
-		return 0, 0, fmt.Errorf("user namespaces: %w", err)
-	}
-	users, err := subordinate(root, "etc/subuid", id)
-	if err != nil {
-		return 0, 0, fmt.Errorf("user namespaces: %w", err)
-	}
-	groups, err := subordinate(root, "etc/subgid", id)
+	perPod = cmp.Or(perPod, rangeUnit)
+	users, groups, err := subordinates(root)
 	if err != nil {
 		return 0, 0, fmt.Errorf("user namespaces: %w", err)
 	}
@@ -41,6 +32,18 @@ func Range(root fs.FS, perPod uint32) (first, length uint32, err error) {
 		return 0, 0, fmt.Errorf("user namespaces: /etc/subuid has %v and /etc/subgid has %v for %s: both must have the same single range", users, groups, subIDUser)
 	}
 	return users[0].first, users[0].length, nil
+}
+
+// subordinates returns the ranges of the user in etc/subuid and in etc/subgid.
+func subordinates(root fs.FS) (users, groups []span, err error) {
+	id, err := idOf(root)
+	if err == nil {
+		users, err = subordinate(root, "etc/subuid", id)
+	}
+	if err == nil {
+		groups, err = subordinate(root, "etc/subgid", id)
+	}
+	return users, groups, err
 }
 
 // String returns the span in the format of etc/subuid.

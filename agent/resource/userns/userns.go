@@ -7,6 +7,7 @@
 package userns
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -64,9 +65,7 @@ type record struct {
 // the files of all pods with a directory. A damaged file is no error of New, but of
 // Get.
 func New(c Config) (*Allocator, error) {
-	if c.PerPod == 0 {
-		c.PerPod = rangeUnit
-	}
+	c.PerPod = cmp.Or(c.PerPod, rangeUnit)
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("user namespaces: %w", err)
 	}
@@ -207,12 +206,13 @@ func (a *Allocator) free() (span, error) {
 // exist. Release is idempotent and blocks on the disk. After an error the range
 // remains allocated.
 func (a *Allocator) Release(uid types.UID) error {
-	if err := checkUID(uid); err != nil {
-		return fmt.Errorf("release user namespace of pod %q: %w", uid, err)
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.remove(uid); err != nil {
+	err := checkUID(uid)
+	if err == nil {
+		err = a.remove(uid)
+	}
+	if err != nil {
 		return fmt.Errorf("release user namespace of pod %q: %w", uid, err)
 	}
 	delete(a.used, uid)

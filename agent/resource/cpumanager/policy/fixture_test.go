@@ -96,8 +96,8 @@ func noneMeet(t *testing.T, p *Policy, pods map[string]*v1.Pod) {
 	var held Set
 	for i, a := range all {
 		held = held.Union(a.cpus)
-		if a.cpus.IsEmpty() || !a.cpus.Intersection(p.Reserved()).IsEmpty() || !a.cpus.Intersection(p.SharedPool()).IsEmpty() {
-			t.Fatalf("%s/%s has %s: reserved %s, pool %s", a.uid, a.name, a.cpus, p.Reserved(), p.SharedPool())
+		if a.cpus.IsEmpty() || !a.cpus.Intersection(p.reserved).IsEmpty() || !a.cpus.Intersection(p.SharedPool()).IsEmpty() {
+			t.Fatalf("%s/%s has %s: reserved %s, pool %s", a.uid, a.name, a.cpus, p.reserved, p.SharedPool())
 		}
 		for _, b := range all[:i] {
 			together := a.uid != b.uid || canOverlap(&pods[string(a.uid)].Spec, a.name, b.name)
@@ -106,7 +106,7 @@ func noneMeet(t *testing.T, p *Policy, pods map[string]*v1.Pod) {
 			}
 		}
 	}
-	if !Equal(p.SharedPool().Union(held), p.cpus) || !p.Reserved().IsSubsetOf(p.SharedPool()) || !Equal(p.Free().Union(p.Reserved()), p.SharedPool()) {
-		t.Fatalf("pool %s, held %s, reserved %s, all %s", p.SharedPool(), held, p.Reserved(), p.cpus)
+	if !Equal(p.SharedPool().Union(held), p.cpus) || !p.reserved.IsSubsetOf(p.SharedPool()) || !Equal(p.Free().Union(p.reserved), p.SharedPool()) {
+		t.Fatalf("pool %s, held %s, reserved %s, all %s", p.SharedPool(), held, p.reserved, p.cpus)
 	}
 }

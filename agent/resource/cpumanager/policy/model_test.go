@@ -109,7 +109,7 @@ func again(t *testing.T, p *Policy, top Topology, o Options, pods map[string]*v1
 		if !withState {
 			saved = Saved{}
 		}
-		r, err := Restore(saved, top, p.Reserved(), o, live)
+		r, err := Restore(saved, top, p.reserved, o, live)
 		if err != nil || len(r.Changed)+len(r.Dropped) > 0 || withState && len(r.Adopted) > 0 {
 			t.Fatalf("restore: %v, %+v", err, r)
 		}

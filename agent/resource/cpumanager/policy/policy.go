@@ -36,9 +36,6 @@ func New(t Topology, reserved Set, o Options) (*Policy, error) {
 	return &Policy{cpus: t.CPUs, cores: cores, reserved: reserved, options: o, assigned: map[types.UID]map[string]Set{}}, nil
 }
 
-// Reserved returns the CPUs that are never assigned exclusively.
-func (p *Policy) Reserved() Set { return p.reserved }
-
 // SharedPool returns the CPUs of all containers without exclusive CPUs. It is never
 // empty.
 func (p *Policy) SharedPool() Set { return p.cpus.Difference(p.exclusive()) }

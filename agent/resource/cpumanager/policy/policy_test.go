@@ -179,7 +179,7 @@ func TestChanges(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if !Equal(p.CPUs("a", "app"), list(t, "1")) || !Equal(p.CPUs("b", "app"), list(t, "0,2-3")) || !Equal(p.Free(), list(t, "2-3")) || !Equal(p.Reserved(), list(t, "0")) {
+	if !Equal(p.CPUs("a", "app"), list(t, "1")) || !Equal(p.CPUs("b", "app"), list(t, "0,2-3")) || !Equal(p.Free(), list(t, "2-3")) || !Equal(p.reserved, list(t, "0")) {
 		t.Error("who has what is told wrong")
 	}
 	p.Release("a")

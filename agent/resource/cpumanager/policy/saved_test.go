@@ -87,7 +87,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.Policy.Reserved().IsSubsetOf(r.Policy.SharedPool()) || !r.Policy.exclusive().IsSubsetOf(cpuset.New(1, 2, 3)) {
+		if !r.Policy.reserved.IsSubsetOf(r.Policy.SharedPool()) || !r.Policy.exclusive().IsSubsetOf(cpuset.New(1, 2, 3)) {
 			t.Fatalf("pool %s, held %v", r.Policy.SharedPool(), holds(r.Policy))
 		}
 		a, b := r.Policy.Saved().Pods["p"], r.Policy.Saved().Pods["q"]

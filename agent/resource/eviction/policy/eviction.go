@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Reason is the reason in the status of an evicted or rejected pod, and of its
@@ -116,9 +117,9 @@ func describeContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, ann
 	var names, amounts []string
 	for i := range p.Containers {
 		stats := &p.Containers[i]
-		c := blamable(&p.Pod.Spec, stats.Name)
+		c, kind := pod.FindContainer(&p.Pod.Spec, stats.Name)
 		used := stats.use(starved)
-		if c == nil || !used.Known {
+		if c == nil || kind == pod.Ephemeral || !used.Known {
 			continue
 		}
 		asked := c.Resources.Requests[starved]
@@ -142,20 +143,6 @@ func (c *Container) use(starved v1.ResourceName) Measurement {
 		if c.Rootfs.Bytes.Known && c.Logs.Bytes.Known {
 			return Measured(saturatingAdd(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
 		}
-		return Measurement{}
-	default:
-		return Measurement{}
 	}
-}
-
-// blamable returns the main or init container with that name, or nil.
-func blamable(s *v1.PodSpec, name string) *v1.Container {
-	for _, list := range [...][]v1.Container{s.Containers, s.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
+	return Measurement{}
 }

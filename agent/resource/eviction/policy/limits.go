@@ -97,11 +97,9 @@ func overPod(p *Pod, _ Layout) (signal, message string) {
 // limited reports whether any container has an ephemeral storage limit. It avoids the
 // computation of pod.Limits for most pods.
 func limited(s *v1.PodSpec) bool {
-	for _, list := range [...][]v1.Container{s.Containers, s.InitContainers} {
-		for i := range list {
-			if _, ok := list[i].Resources.Limits[v1.ResourceEphemeralStorage]; ok {
-				return true
-			}
+	for c := range pod.Containers(s) { // an ephemeral one has no limits
+		if _, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok {
+			return true
 		}
 	}
 	return false
@@ -128,13 +126,12 @@ func overContainer(p *Pod, l Layout) (signal, message string) {
 }
 
 func containerLimit(s *v1.PodSpec, name string) (resource.Quantity, bool) {
-	for i := range s.Containers {
-		if s.Containers[i].Name == name {
-			limit, ok := s.Containers[i].Resources.Limits[v1.ResourceEphemeralStorage]
-			return limit, ok && limit.Value() != 0
-		}
+	c, kind := pod.FindContainer(s, name)
+	if kind != pod.Main {
+		return resource.Quantity{}, false
 	}
-	return resource.Quantity{}, false
+	limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]
+	return limit, ok && limit.Value() != 0
 }
 
 func over(used Measurement, limit resource.Quantity) bool {
