@@ -196,23 +196,11 @@ var errServerTimeout = errors.New("server does not respond")
 // call takes longer than wait, it returns errServerTimeout and the call
 // continues; no second call is made for the path until it returns.
 func (v *Manager) unmountWithTimeout(path string, wait time.Duration) error {
-	if _, runs := v.unmounting.LoadOrStore(path, nil); runs {
+	var err error
+	if !v.unmounting.Do(context.Background(), path, wait, func() { err = v.unmount(path, unix.UMOUNT_NOFOLLOW) }) {
 		return errServerTimeout
 	}
-	done := make(chan error, 1)
-	go func() {
-		err := v.unmount(path, unix.UMOUNT_NOFOLLOW)
-		v.unmounting.Delete(path)
-		done <- err
-	}()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
-		return errServerTimeout
-	}
+	return err
 }
 
 // unmountOne unmounts one mount. If a bind mount is busy, it detaches the mount

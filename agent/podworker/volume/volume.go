@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
 // Directories below the root and below a pod's.
@@ -65,7 +65,7 @@ type Manager struct {
 	unmount func(target string, flags int) error
 
 	serverTimeout time.Duration
-	unmounting    sync.Map // paths of network volumes with an unmount in progress
+	unmounting    diskusage.Guard // by the paths of network volumes
 }
 
 // New returns a Volumes for the agent's root directory, such as

@@ -6,25 +6,27 @@ import (
 	"time"
 )
 
-// guard runs calls that may hang in the kernel, where nothing can interrupt them.
+// Guard runs calls that may hang in the kernel, where nothing can interrupt them.
 // Each runs in a new goroutine, and the caller waits for a limited time only. Only
 // one call per key runs at a time. A goroutine ends when the kernel responds, or with
-// the process.
-type guard struct {
-	mu       sync.Mutex
-	inFlight map[string]struct{}
+// the process. The zero Guard is ready.
+type Guard struct {
+	inFlight sync.Map // the keys of running calls
 }
 
-// do reports whether f has completed. If not, f may still run, or was not started
+// Do reports whether f has completed. If not, f may still run, or was not started
 // because an earlier call still runs; the caller must not read what f writes.
-func (g *guard) do(ctx context.Context, key string, wait time.Duration, f func()) bool {
-	if wait <= 0 || ctx.Err() != nil || !g.begin(key) {
+func (g *Guard) Do(ctx context.Context, key string, wait time.Duration, f func()) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	if _, runs := g.inFlight.LoadOrStore(key, nil); runs {
 		return false
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer g.end(key)
+		defer g.inFlight.Delete(key)
 		f()
 	}()
 	timer := time.NewTimer(wait)
@@ -36,23 +38,4 @@ func (g *guard) do(ctx context.Context, key string, wait time.Duration, f func()
 	case <-ctx.Done():
 	}
 	return false
-}
-
-func (g *guard) begin(key string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, ok := g.inFlight[key]; ok {
-		return false
-	}
-	if g.inFlight == nil {
-		g.inFlight = map[string]struct{}{}
-	}
-	g.inFlight[key] = struct{}{}
-	return true
-}
-
-func (g *guard) end(key string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.inFlight, key)
 }

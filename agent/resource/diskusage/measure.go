@@ -186,5 +186,6 @@ func (l *measurement) set(s *system, st *unix.Statfs_t, err error) {
 // runRemote runs f, which may hang because the file system is not local, and reports
 // whether it has completed.
 func (l *measurement) runRemote(ctx context.Context, s *system, f func()) bool {
-	return l.guard.do(ctx, s.path, time.Until(l.deadline), f)
+	wait := time.Until(l.deadline)
+	return wait > 0 && l.guard.Do(ctx, s.path, wait, f)
 }

@@ -52,7 +52,7 @@ type Meter struct {
 	measuredAt time.Time     // start of the last measurement
 	known      known
 
-	guard guard
+	guard Guard
 }
 
 // New returns a Meter. It measures nothing yet.
