@@ -4,19 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
-
-// checkMethod is the method of grpc.health.v1 that a probe calls.
-const checkMethod = "/grpc.health.v1.Health/Check"
 
 // probeGRPC succeeds if the service answers with the status SERVING.
 func (r *Runner) probeGRPC(ctx context.Context, a *v1.GRPCAction, t *Target, timeout time.Duration) (Result, error) {
@@ -34,13 +32,8 @@ func (r *Runner) probeGRPC(ctx context.Context, a *v1.GRPCAction, t *Target, tim
 	if err := connect(limited, conn); err != nil {
 		return Result{Status: Failure, Output: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, err)}, nil
 	}
-	service := ""
-	if a.Service != nil {
-		service = *a.Service
-	}
-	var health healthStatus
-	err = conn.Invoke(limited, checkMethod, healthRequest(service), &health, grpc.ForceCodecV2(healthCodec{}))
-	return healthResult(health, err, timeout), nil
+	response, err := healthpb.NewHealthClient(conn).Check(limited, &healthpb.HealthCheckRequest{Service: ptr.Deref(a.Service, "")})
+	return healthResult(response.GetStatus(), err, timeout), nil
 }
 
 // clientConn returns a client connection for one call, with small buffers.
@@ -80,10 +73,10 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 
 // healthResult converts the response to a Result with upstream's texts
 // (pkg/probe/grpc).
-func healthResult(health healthStatus, err error, timeout time.Duration) Result {
+func healthResult(health healthpb.HealthCheckResponse_ServingStatus, err error, timeout time.Duration) Result {
 	switch status.Code(err) {
 	case codes.OK:
-		if health == serving {
+		if health == healthpb.HealthCheckResponse_SERVING {
 			return Result{Status: Success, Output: "service healthy"}
 		}
 		return Result{Status: Failure, Output: fmt.Sprintf("service unhealthy (responded with %q)", health.String())}
@@ -95,17 +88,4 @@ func healthResult(health healthStatus, err error, timeout time.Duration) Result 
 	default:
 		return Result{Status: Failure, Output: fmt.Sprintf("error: health rpc probe failed: %v", err)}
 	}
-}
-
-// healthStatus is grpc.health.v1.HealthCheckResponse.ServingStatus.
-type healthStatus int32
-
-const serving healthStatus = 1
-
-func (s healthStatus) String() string {
-	names := [...]string{"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"}
-	if s >= 0 && int(s) < len(names) {
-		return names[s]
-	}
-	return strconv.Itoa(int(s))
 }

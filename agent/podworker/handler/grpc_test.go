@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -95,43 +93,4 @@ func TestProbeGRPCHung(t *testing.T) {
 			t.Errorf("after %v: %v and %v", time.Since(begun), got, err)
 		}
 	})
-}
-
-// FuzzHealth checks our reading of the response against protobuf's.
-func FuzzHealth(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{8, 1})
-	f.Add([]byte{8, 2, 8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Add([]byte{10, 1, 'x', 8, 3, 0x13, 0x14})
-	f.Add([]byte{0xf0, 0x88, 0xf0, 0x88, 0x30, 0x30}) // a field number that is too large
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := decodeHealth(b)
-		want := new(healthpb.HealthCheckResponse)
-		if wantErr := proto.Unmarshal(b, want); (err == nil) != (wantErr == nil) {
-			t.Fatalf("%x: error %v, protobuf has %v", b, err, wantErr)
-		}
-		if err == nil && int32(got) != int32(want.GetStatus()) {
-			t.Errorf("%x: %v, protobuf has %v", b, got, want.GetStatus())
-		}
-	})
-}
-
-// TestHealthRequest checks our writing of the request against protobuf's.
-func TestHealthRequest(t *testing.T) {
-	for _, service := range []string{"", "a", strings.Repeat("x", 300)} {
-		out, err := healthCodec{}.Marshal(healthRequest(service))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got healthpb.HealthCheckRequest
-		if err := proto.Unmarshal(out.Materialize(), &got); err != nil || got.GetService() != service {
-			t.Errorf("%q was read as %q: %v", service, got.GetService(), err)
-		}
-	}
-	if _, err := (healthCodec{}).Marshal(1); err == nil {
-		t.Error("an int was marshalled")
-	}
-	if err := (healthCodec{}).Unmarshal(mem.BufferSlice{}, new(int)); err == nil {
-		t.Error("an int was unmarshalled")
-	}
 }
