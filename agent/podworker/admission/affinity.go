@@ -45,6 +45,28 @@ func matchesTerm(term *v1.NodeSelectorTerm, node *nodeinfo.Admission) bool {
 	return len(term.MatchExpressions)+len(term.MatchFields) > 0
 }
 
+// label returns the value of a label of the node, and whether the node has it.
+func label(n *nodeinfo.Admission, key string) (string, bool) {
+	if value, ok := n.Labels[key]; ok {
+		return value, true
+	}
+	switch key {
+	case v1.LabelHostname:
+		return n.Name, true
+	case v1.LabelOSStable, labelOSBeta:
+		return n.OS, true
+	case v1.LabelArchStable, labelArchBeta:
+		return n.Arch, true
+	}
+	return "", false
+}
+
+// Labels from before 1.14 that kubelets still set.
+const (
+	labelOSBeta   = "beta.kubernetes.io/os"
+	labelArchBeta = "beta.kubernetes.io/arch"
+)
+
 var operators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpIn:           selection.In,
 	v1.NodeSelectorOpNotIn:        selection.NotIn,

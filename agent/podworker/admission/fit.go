@@ -48,9 +48,6 @@ type Rejection struct {
 	Preempt []types.UID
 }
 
-// StatusMessage returns the message of the rejected pod's status.
-func (r *Rejection) StatusMessage() string { return "Pod was rejected: " + r.Message }
-
 // Fit checks a pod that is not running yet against the node and the other pods
 // that were admitted and have not ended; others may contain the pod itself. Fit
 // returns nil if the pod is admitted.

@@ -153,9 +153,6 @@ func TestFit(t *testing.T) {
 			if got.Reason != tt.reason || (tt.message != "" && got.Message != tt.message) || len(got.Preempt) > 0 {
 				t.Errorf("got %+v, want %s: %s", *got, tt.reason, tt.message)
 			}
-			if got.Reason != "" && got.StatusMessage() != "Pod was rejected: "+got.Message {
-				t.Errorf("status message %q", got.StatusMessage())
-			}
 		})
 	}
 	if got := Fit(&v1.Pod{}, nil, nil); got == nil || got.Reason != "InvalidNodeInfo" {

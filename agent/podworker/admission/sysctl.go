@@ -3,10 +3,10 @@ package admission
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -23,23 +23,22 @@ const (
 
 // safeSysctls affect only the pod that sets them, from the given kernel version
 // on, in which the sysctl became namespaced (pkg/kubelet/sysctl of 1.36).
-var safeSysctls = []struct {
-	name         string
-	major, minor int
-}{
-	{"kernel.shm_rmid_forced", 0, 0},
-	{"net.ipv4.ip_local_port_range", 0, 0},
-	{"net.ipv4.tcp_syncookies", 0, 0},
-	{"net.ipv4.ping_group_range", 0, 0},
-	{"net.ipv4.ip_unprivileged_port_start", 0, 0},
-	{"net.ipv4.ip_local_reserved_ports", 3, 16},
-	{"net.ipv4.tcp_keepalive_time", 4, 5},
-	{"net.ipv4.tcp_fin_timeout", 4, 6},
-	{"net.ipv4.tcp_keepalive_intvl", 4, 5},
-	{"net.ipv4.tcp_keepalive_probes", 4, 5},
-	{"net.ipv4.tcp_rmem", 4, 15},
-	{"net.ipv4.tcp_wmem", 4, 15},
+var safeSysctls = map[string]*version.Version{
+	"kernel.shm_rmid_forced":              anyVersion,
+	"net.ipv4.ip_local_port_range":        anyVersion,
+	"net.ipv4.tcp_syncookies":             anyVersion,
+	"net.ipv4.ping_group_range":           anyVersion,
+	"net.ipv4.ip_unprivileged_port_start": anyVersion,
+	"net.ipv4.ip_local_reserved_ports":    version.MajorMinor(3, 16),
+	"net.ipv4.tcp_keepalive_time":         version.MajorMinor(4, 5),
+	"net.ipv4.tcp_fin_timeout":            version.MajorMinor(4, 6),
+	"net.ipv4.tcp_keepalive_intvl":        version.MajorMinor(4, 5),
+	"net.ipv4.tcp_keepalive_probes":       version.MajorMinor(4, 5),
+	"net.ipv4.tcp_rmem":                   version.MajorMinor(4, 15),
+	"net.ipv4.tcp_wmem":                   version.MajorMinor(4, 15),
 }
+
+var anyVersion = version.MajorMinor(0, 0)
 
 // ipcSysctls are the sysctls of IPC namespaces, and the prefixes kernel.shm and
 // kernel.msg, which patterns may use.
@@ -75,11 +74,12 @@ func checkSysctl(name string, p *v1.Pod, node *nodeinfo.Admission) error {
 
 // allowedSysctl reports whether pods may set a sysctl, and returns its namespace.
 func allowedSysctl(name string, node *nodeinfo.Admission) (in namespace, ok bool) {
-	major, minor := kernelVersion(node.Kernel)
-	for _, s := range safeSysctls {
-		if s.name == name && (major > s.major || (major == s.major && minor >= s.minor)) {
-			return namespaceOf(name), true
-		}
+	kernel, err := version.ParseGeneric(node.Kernel)
+	if err != nil {
+		kernel = anyVersion
+	}
+	if since, safe := safeSysctls[name]; safe && kernel.AtLeast(since) {
+		return namespaceOf(name), true
 	}
 	for _, pattern := range node.AllowedUnsafeSysctls {
 		prefix, _, isPattern := strings.Cut(pod.SysctlName(pattern), "*")
@@ -98,23 +98,4 @@ func namespaceOf(name string) namespace {
 		return namespaceIPC
 	}
 	return ""
-}
-
-// kernelVersion parses the first two numbers of a kernel release. It returns 0, 0
-// if there are none.
-func kernelVersion(release string) (major, minor int) {
-	first, rest, _ := strings.Cut(release, ".")
-	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
-	if end >= 0 {
-		rest = rest[:end]
-	}
-	major, err := strconv.Atoi(first)
-	if err != nil {
-		return 0, 0
-	}
-	minor, err = strconv.Atoi(rest)
-	if err != nil {
-		return major, 0
-	}
-	return major, minor
 }

@@ -39,6 +39,29 @@ var (
 	documented  = rule{mark: markNote}
 )
 
+// each returns the rule for each of the fields.
+func (r rule) each(names ...string) map[string]rule {
+	rules := make(map[string]rule, len(names))
+	for _, name := range names {
+		rules[name] = r
+	}
+	return rules
+}
+
+// ruleSet joins the rules of different fields of a type.
+func ruleSet(sets ...map[string]rule) map[string]rule {
+	all := map[string]rule{}
+	for _, set := range sets {
+		for name, r := range set {
+			if _, known := all[name]; known {
+				panic("two rules for the field " + name) // of the tables below, which are constant
+			}
+			all[name] = r
+		}
+	}
+	return all
+}
+
 // rulesOf returns the rules for the fields of a type by their JSON names; nil
 // if the tables do not have the type.
 func rulesOf(t reflect.Type) map[string]rule {
@@ -55,62 +78,30 @@ func rulesOf(t reflect.Type) map[string]rule {
 var tables = []map[reflect.Type]map[string]rule{podTable, containerTable, volumeTable}
 
 var podTable = map[reflect.Type]map[string]rule{
-	reflect.TypeFor[v1.PodSpec](): {
-		"volumes":                       walk,
-		"initContainers":                walk,
-		"containers":                    walk,
-		"ephemeralContainers":           walk,
-		"restartPolicy":                 oneOf(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever),
-		"terminationGracePeriodSeconds": allow,
-		"activeDeadlineSeconds":         allow,
-		"dnsPolicy":                     oneOf(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone),
-		"nodeSelector":                  allow,
-		"serviceAccountName":            allow,
-		"serviceAccount":                allow, // the old name of serviceAccountName
-		"automountServiceAccountToken":  control,
-		"nodeName":                      allow,
-		"hostNetwork":                   allow,
-		"hostPID":                       allow,
-		"hostIPC":                       allow,
-		"shareProcessNamespace":         allow,
-		"securityContext":               walk,
-		"imagePullSecrets":              walk,
-		"hostname":                      allow,
-		"subdomain":                     allow,
-		"affinity":                      walk,
-		"schedulerName":                 control,
-		"tolerations":                   walk,
-		"hostAliases":                   walk,
-		"priorityClassName":             allow,
-		"priority":                      allow,
-		"dnsConfig":                     walk,
-		"readinessGates":                walk,
-		"runtimeClassName":              allow,
-		"enableServiceLinks":            allow,
-		"preemptionPolicy":              control,
-		"overhead":                      allow,
-		"topologySpreadConstraints":     control,
-		"setHostnameAsFQDN":             allow,
-		"os":                            walk,
-		"hostUsers":                     allow,
-		"schedulingGates":               forbid("the pod is already bound to a node; nothing would remove the gate"),
-		"resourceClaims":                forbid(noClaims),
-		"resources":                     walk,
-		"hostnameOverride":              allow,
-		"schedulingGroup":               control,
-		"evictionResponders":            control,
-	},
+	reflect.TypeFor[v1.PodSpec](): ruleSet(
+		walk.each("volumes", "initContainers", "containers", "ephemeralContainers", "securityContext", "imagePullSecrets",
+			"affinity", "tolerations", "hostAliases", "dnsConfig", "readinessGates", "os", "resources"),
+		oneOf(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever).each("restartPolicy"),
+		allow.each("terminationGracePeriodSeconds", "activeDeadlineSeconds", "nodeSelector", "serviceAccountName",
+			"serviceAccount", "nodeName", "hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostname",
+			"subdomain", "priorityClassName", "priority", "runtimeClassName", "enableServiceLinks", "overhead",
+			"setHostnameAsFQDN", "hostUsers", "hostnameOverride"),
+		oneOf(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone).each("dnsPolicy"),
+		control.each("automountServiceAccountToken", "schedulerName", "preemptionPolicy", "topologySpreadConstraints",
+			"schedulingGroup", "evictionResponders"),
+		forbid("the pod is already bound to a node; nothing would remove the gate").each("schedulingGates"),
+		forbid(noClaims).each("resourceClaims"),
+	),
 	reflect.TypeFor[v1.PodOS]():                {"name": allow},
 	reflect.TypeFor[v1.PodReadinessGate]():     {"conditionType": allow},
 	reflect.TypeFor[v1.LocalObjectReference](): {"name": allow},
 	reflect.TypeFor[v1.HostAlias]():            {"ip": allow, "hostnames": allow},
 	reflect.TypeFor[v1.PodDNSConfig]():         {"nameservers": allow, "searches": allow, "options": walk},
 	reflect.TypeFor[v1.PodDNSConfigOption]():   {"name": allow, "value": allow},
-	reflect.TypeFor[v1.Affinity](): {
-		"nodeAffinity":    walk,
-		"podAffinity":     control,
-		"podAntiAffinity": control,
-	},
+	reflect.TypeFor[v1.Affinity](): ruleSet(
+		walk.each("nodeAffinity"),
+		control.each("podAffinity", "podAntiAffinity"),
+	),
 	reflect.TypeFor[v1.NodeAffinity](): {
 		"requiredDuringSchedulingIgnoredDuringExecution":  walk,
 		"preferredDuringSchedulingIgnoredDuringExecution": control,
@@ -118,28 +109,18 @@ var podTable = map[reflect.Type]map[string]rule{
 	reflect.TypeFor[v1.NodeSelector]():            {"nodeSelectorTerms": walk},
 	reflect.TypeFor[v1.NodeSelectorTerm]():        {"matchExpressions": walk, "matchFields": walk},
 	reflect.TypeFor[v1.NodeSelectorRequirement](): {"key": allow, "operator": allow, "values": allow},
-	reflect.TypeFor[v1.Toleration](): {
-		"key":               allow,
-		"operator":          allow,
-		"value":             allow,
-		"effect":            allow,
-		"tolerationSeconds": control,
-	},
-	reflect.TypeFor[v1.PodSecurityContext](): {
-		"seLinuxOptions":           walk,
-		"windowsOptions":           windows,
-		"runAsUser":                allow,
-		"runAsGroup":               allow,
-		"runAsNonRoot":             allow,
-		"supplementalGroups":       allow,
-		"supplementalGroupsPolicy": oneOf(v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict),
-		"fsGroup":                  allow,
-		"sysctls":                  walk,
-		"fsGroupChangePolicy":      oneOf(v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways),
-		"seccompProfile":           walk,
-		"appArmorProfile":          walk,
-		"seLinuxChangePolicy":      documented,
-	},
+	reflect.TypeFor[v1.Toleration](): ruleSet(
+		allow.each("key", "operator", "value", "effect"),
+		control.each("tolerationSeconds"),
+	),
+	reflect.TypeFor[v1.PodSecurityContext](): ruleSet(
+		walk.each("seLinuxOptions", "sysctls", "seccompProfile", "appArmorProfile"),
+		windows.each("windowsOptions"),
+		allow.each("runAsUser", "runAsGroup", "runAsNonRoot", "supplementalGroups", "fsGroup"),
+		oneOf(v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict).each("supplementalGroupsPolicy"),
+		oneOf(v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways).each("fsGroupChangePolicy"),
+		documented.each("seLinuxChangePolicy"),
+	),
 	reflect.TypeFor[v1.Sysctl]():         {"name": allow, "value": allow},
 	reflect.TypeFor[v1.SELinuxOptions](): {"user": allow, "role": allow, "type": allow, "level": allow},
 	reflect.TypeFor[v1.SeccompProfile](): {
@@ -150,9 +131,8 @@ var podTable = map[reflect.Type]map[string]rule{
 		"type":             oneOf(v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost),
 		"localhostProfile": allow,
 	},
-	reflect.TypeFor[v1.ResourceRequirements](): {
-		"limits":   allow,
-		"requests": allow,
-		"claims":   forbid(noClaims),
-	},
+	reflect.TypeFor[v1.ResourceRequirements](): ruleSet(
+		allow.each("limits", "requests"),
+		forbid(noClaims).each("claims"),
+	),
 }
