@@ -50,7 +50,8 @@ func expand(s string, lookup func(name string) (string, bool)) string {
 	}
 }
 
-func expandAll(list []string, lookup func(string) (string, bool)) []string {
+// ExpandAll returns the list with the references of each string replaced (see expand).
+func ExpandAll(list []string, lookup func(string) (string, bool)) []string {
 	if len(list) == 0 {
 		return nil
 	}

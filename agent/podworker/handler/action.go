@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tinylet/tinylet/agent/config/version"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // maxOutput is the maximum number of bytes that are kept of a command's output
@@ -92,12 +93,12 @@ type Runner struct {
 	exec      Exec
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	transport *http.Transport
-	commands  execLimiter // limits the commands of probes
+	commands  wait.Slots // limits the commands of probes
 }
 
 // New returns a Runner.
 func New(cfg Config) *Runner {
-	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: newExecLimiter()}
+	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: make(wait.Slots, maxCommands)}
 	if r.dial == nil {
 		d := &net.Dialer{KeepAlive: -1, Control: setLinger}
 		r.dial = d.DialContext

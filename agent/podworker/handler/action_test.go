@@ -110,7 +110,7 @@ func TestExpand(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := []string{"first", tc.in, "$(A)"}
-			got := expandAll(cmd, env)
+			got := expandCommand(cmd, env)
 			if diff := cmp.Diff([]string{"first", tc.want, "1"}, got); diff != "" {
 				t.Errorf("command (-want +got):\n%s", diff)
 			}
@@ -119,21 +119,6 @@ func TestExpand(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzExpand checks that expansion ends, and leaves alone what has no $.
-func FuzzExpand(f *testing.F) {
-	f.Add("a$(A)b$$", "v")
-	f.Add("$($(A))$(", "$(A)")
-	f.Fuzz(func(t *testing.T, word, value string) {
-		got := expand(word, []v1.EnvVar{{Name: "A", Value: value}})
-		if !strings.Contains(word, "$") && got != word {
-			t.Errorf("%q became %q", word, got)
-		}
-		if !strings.Contains(word, "$(A)") && len(got) > len(word) {
-			t.Errorf("%q grew to %q", word, got)
-		}
-	})
 }
 
 // TestProbeTCP checks open, closed and unreachable ports.

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
 )
 
 // execMargin is the time, beyond the probe's timeout, in which the runtime has to
@@ -43,14 +44,14 @@ func (r *Runner) run(ctx context.Context, id string, cmd []string, timeout time.
 // the concurrent commands of probes. Hooks do not pass the gate, because each
 // container runs one hook at a time and the grace period is running.
 func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, timeout time.Duration) (Result, error) {
-	leave, err := r.commands.acquire(ctx)
+	leave, err := r.commands.Acquire(ctx, maxSlotTime)
 	if err != nil {
 		return Result{}, err
 	}
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, timeout+execMargin)
 	defer cancel()
-	cmd := expandAll(a.Command, t.Container.Env)
+	cmd := expandCommand(a.Command, t.Container.Env)
 	output, err := r.run(limited, t.ContainerID, cmd, timeout)
 	var exit *ExitError
 	switch {
@@ -70,71 +71,21 @@ func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, tim
 func truncateOutput(stdout, stderr []byte) string {
 	stdout = stdout[:min(len(stdout), maxOutput)]
 	stderr = stderr[:min(len(stderr), maxOutput-len(stdout))]
-	if len(stderr) == 0 {
-		return string(stdout)
-	}
-	var out strings.Builder
-	out.Grow(len(stdout) + len(stderr))
-	out.Write(stdout)
-	out.Write(stderr)
-	return out.String()
+	return string(slices.Concat(stdout, stderr))
 }
 
-// expandAll replaces $(NAME) by the value of the container's variable. As
-// upstream, variables with valueFrom are empty
+// expandCommand replaces $(NAME) by the value of the container's variable, the last of
+// that name. As upstream, variables with valueFrom are empty
 // (ExpandContainerCommandOnlyStatic in pkg/kubelet/container/helpers.go).
-func expandAll(cmd []string, env []v1.EnvVar) []string {
-	for i, word := range cmd {
-		if !strings.Contains(word, "$") {
-			continue
+func expandCommand(cmd []string, env []v1.EnvVar) []string {
+	return criconfig.ExpandAll(cmd, func(name string) (string, bool) {
+		for i := range slices.Backward(env) {
+			if env[i].Name == name {
+				return env[i].Value, true
+			}
 		}
-		out := make([]string, len(cmd))
-		copy(out, cmd[:i])
-		for j := i; j < len(cmd); j++ {
-			out[j] = expand(cmd[j], env)
-		}
-		return out
-	}
-	return cmd
-}
-
-// expand expands one word by the rules of Kubernetes'
-// third_party/forked/golang/expansion: $$ becomes $, unclosed and unknown
-// references stay, values are not expanded again.
-func expand(word string, env []v1.EnvVar) string {
-	var out strings.Builder
-	for {
-		before, rest, found := strings.Cut(word, "$")
-		out.WriteString(before)
-		if !found {
-			return out.String()
-		}
-		if after, escaped := strings.CutPrefix(rest, "$"); escaped {
-			out.WriteByte('$')
-			word = after
-			continue
-		}
-		name, after, closed := strings.Cut(rest, ")")
-		name, opened := strings.CutPrefix(name, "(")
-		if !opened || !closed {
-			out.WriteByte('$')
-			word = rest
-			continue
-		}
-		out.WriteString(valueOf(name, env))
-		word = after
-	}
-}
-
-// valueOf returns the value of the last variable of a name, or the reference
-// itself if there is none.
-func valueOf(name string, env []v1.EnvVar) string {
-	for i := len(env) - 1; i >= 0; i-- {
-		if env[i].Name == name {
-			return env[i].Value
-		}
-	}
-	return "$(" + name + ")"
+		return "", false
+	})
 }
 
 const (
@@ -146,26 +97,3 @@ const (
 	// the others but never block them.
 	maxSlotTime = 2 * time.Second
 )
-
-// execLimiter limits the concurrency of commands. Commands enter in the order of their
-// arrival.
-type execLimiter chan struct{}
-
-func newExecLimiter() execLimiter { return make(execLimiter, maxCommands) }
-
-// acquire waits for a slot, or returns the cause of ctx when ctx ends. The caller
-// must call leave when the command has ended. The slot is released then, or after
-// maxHeld if that is earlier.
-func (g execLimiter) acquire(ctx context.Context) (leave func(), err error) {
-	select {
-	case g <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	free := sync.OnceFunc(func() { <-g })
-	timer := time.AfterFunc(maxSlotTime, free)
-	return func() {
-		timer.Stop()
-		free()
-	}, nil
-}

@@ -3,8 +3,9 @@ package podsync
 import (
 	"context"
 	"runtime"
-	"sync"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // slotTimeout is how long a pod may occupy a start slot. It is far more than a
@@ -17,7 +18,7 @@ const slotTimeout = 10 * time.Second
 // time.
 //
 // Pulls, volumes and hooks need no start slot.
-type startLimiter chan struct{}
+type startLimiter wait.Slots
 
 // minSlots is the limit for a node with one processor: starting a pod also
 // waits for the disk.
@@ -35,19 +36,9 @@ func (t startLimiter) acquire(ctx context.Context, mine *startSlot) error {
 	if mine.end != nil {
 		return nil
 	}
-	select {
-	case t <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	var once sync.Once
-	end := func() { once.Do(func() { <-t }) }
-	limit := time.AfterFunc(slotTimeout, end)
-	mine.end = func() {
-		limit.Stop()
-		end()
-	}
-	return nil
+	var err error
+	mine.end, err = wait.Slots(t).Acquire(ctx, slotTimeout)
+	return err
 }
 
 // release releases the start slot, if the pod has one.
