@@ -8,26 +8,22 @@ import (
 )
 
 // failure reports whether a running container has to be killed because of a
-// probe or its postStart hook, and returns the kubelet's message
-// (computePodActions and computeInitContainerActions in
-// pkg/kubelet/kuberuntime). The caller appends what follows the kill.
+// probe, and returns the kubelet's message (computePodActions and
+// computeInitContainerActions in pkg/kubelet/kuberuntime). The caller appends
+// what follows the kill.
 func (p *planner) failure(kind pod.ContainerType, c *v1.Container, cur *container.Container) (message string, failed bool) {
 	r := p.Probes[cur.ID]
-	if !r.Failed {
+	if r.Failed == "" {
 		return "", false
 	}
 	message = "Container " + c.Name
 	if kind == pod.Init {
 		message = "Init container " + c.Name
 	}
-	switch r.Kind {
-	case KindPostStart:
-		return "FailedPostStartHook", true
-	case KindStartup:
+	if r.Failed == kindStartup {
 		return message + " failed startup probe", true
-	default:
-		return message + " failed liveness probe", true
 	}
+	return message + " failed liveness probe", true
 }
 
 // killFailed plans the kill of a main container that failed, and its restart if
@@ -39,11 +35,8 @@ func (p *planner) killFailed(c *v1.Container, cur *container.Container, message 
 		p.kill(c, cur, message)
 		return
 	}
-	if p.Probes[cur.ID].Kind != KindPostStart {
-		message += ", will be restarted"
-	}
 	p.remaining++
-	p.kill(c, cur, message)
+	p.kill(c, cur, message+", will be restarted")
 	p.startKilled(c, pod.Main, cur)
 }
 

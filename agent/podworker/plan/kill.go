@@ -15,7 +15,7 @@ func (p *planner) kill(c *v1.Container, cur *container.Container, message string
 		return
 	}
 	var grace *int64
-	if r := p.Probes[cur.ID]; r.Failed && r.Kind != KindPostStart {
+	if r := p.Probes[cur.ID]; r.Failed != "" {
 		grace = r.Grace
 	}
 	p.out.Kill = append(p.out.Kill, Kill{

@@ -31,6 +31,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Input is all that Sync reads. Sync does not change it.
@@ -53,7 +54,7 @@ type Input struct {
 	// Probes are the probe results of running containers, by container ID. A
 	// container without an entry has not failed, and has started unless it has
 	// a startup probe.
-	Probes map[string]Probe
+	Probes map[string]pod.ProbeResult
 
 	// Resized are the running containers, by ID, that need a restart for a
 	// resize, with the message of the event.
@@ -66,27 +67,8 @@ type Input struct {
 	MaxBackoff time.Duration
 }
 
-// Probe is the result of a running container's probes and postStart hook.
-type Probe struct {
-	// Started means that the postStart hook has succeeded and the startup probe
-	// has passed, if there are any. For a sidecar it lets the next init
-	// container start.
-	Started bool
-	// Failed means that the container has to be killed.
-	Failed bool
-	// Kind is what failed: one of the Kind constants.
-	Kind string
-	// Grace is the probe's own terminationGracePeriodSeconds; nil means the
-	// pod's.
-	Grace *int64
-}
-
-// Kinds of failures for which a container is killed.
-const (
-	KindLiveness  = "Liveness"
-	KindStartup   = "Startup"
-	KindPostStart = "PostStart"
-)
+// kindStartup is the kind of the probe that failed before the container started.
+const kindStartup = "Startup"
 
 // Actions is what to do next, in this order:
 //

@@ -6,10 +6,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
-func failed(kind string, grace ...int64) Probe {
-	p := Probe{Started: kind == KindLiveness, Failed: true, Kind: kind}
+func failed(kind string, grace ...int64) pod.ProbeResult {
+	p := pod.ProbeResult{Started: kind == "Liveness", Failed: kind}
 	if len(grace) > 0 {
 		p.Grace = &grace[0]
 	}
@@ -24,7 +26,7 @@ func with(k Kill, grace time.Duration) Kill {
 func TestProbes(t *testing.T) {
 	const s = time.Second
 	both := observed(ready("s0", 0), running("a0", "a"), running("b0", "b"))
-	liveness := map[string]Probe{"a0": failed(KindLiveness)}
+	liveness := map[string]pod.ProbeResult{"a0": failed("Liveness")}
 	deleting := func(p *v1.Pod) { p.DeletionGracePeriodSeconds = new(int64(3)) }
 	preStop := func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: hook("/bye")} }
 	restarted := kill("a0", "a", "Container a failed liveness probe, will be restarted")
@@ -43,52 +45,47 @@ func TestProbes(t *testing.T) {
 		},
 		{
 			name: "startup kills and restarts",
-			pod:  onFailure(), seen: both, probes: map[string]Probe{"a0": failed(KindStartup)},
+			pod:  onFailure(), seen: both, probes: map[string]pod.ProbeResult{"a0": failed("Startup")},
 			want: Actions{SandboxID: "s0", Kill: []Kill{kill("a0", "a", "Container a failed startup probe, will be restarted")}, Start: []Start{start("a", 1, first)}},
 		},
 		{
-			name: "a failed postStart hook too",
-			pod:  basePod(), seen: both, probes: map[string]Probe{"a0": failed(KindPostStart, 1)},
-			want: Actions{SandboxID: "s0", Kill: []Kill{kill("a0", "a", "FailedPostStartHook")}, Start: []Start{start("a", 1, first)}},
-		},
-		{
 			name: "the probe's own grace period counts",
-			pod:  basePod(), seen: both, probes: map[string]Probe{"a0": failed(KindLiveness, 0)},
+			pod:  basePod(), seen: both, probes: map[string]pod.ProbeResult{"a0": failed("Liveness", 0)},
 			want: Actions{SandboxID: "s0", Kill: []Kill{with(restarted, 0)}, Start: []Start{start("a", 1, first)}},
 		},
 		{
 			name: "a hostile one is none",
-			pod:  basePod(), seen: both, probes: map[string]Probe{"a0": failed(KindLiveness, -1<<63)},
+			pod:  basePod(), seen: both, probes: map[string]pod.ProbeResult{"a0": failed("Liveness", -1<<63)},
 			want: Actions{SandboxID: "s0", Kill: []Kill{with(restarted, 0)}, Start: []Start{start("a", 1, first)}},
 		},
 		{
 			name: "but not before that of the pod's deletion",
-			pod:  basePod(deleting), seen: both, probes: map[string]Probe{"a0": failed(KindLiveness, 60)},
+			pod:  basePod(deleting), seen: both, probes: map[string]pod.ProbeResult{"a0": failed("Liveness", 60)},
 			want: Actions{SandboxID: "s0", Kill: []Kill{with(restarted, 3*s)}, Start: []Start{start("a", 1, first)}},
 		},
 		{
 			name: "nor for another reason",
-			pod:  basePod(), seen: both, probes: map[string]Probe{"a0": {Started: true, Kind: KindLiveness, Grace: new(int64(1))}},
+			pod:  basePod(), seen: both, probes: map[string]pod.ProbeResult{"a0": {Started: true, Grace: new(int64(1))}},
 			want: Actions{SandboxID: "s0"},
 		},
 		{
 			name: "one that ran for longer than its wait comes back at once",
-			pod:  basePod(), seen: observed(ready("s0", 0), running("a3", "a", count(3), backoff(40*s)), running("b0", "b")), probes: map[string]Probe{"a3": failed(KindLiveness)},
+			pod:  basePod(), seen: observed(ready("s0", 0), running("a3", "a", count(3), backoff(40*s)), running("b0", "b")), probes: map[string]pod.ProbeResult{"a3": failed("Liveness")},
 			want: Actions{SandboxID: "s0", Kill: []Kill{kill("a3", "a", "Container a failed liveness probe, will be restarted")}, Start: []Start{start("a", 4, 80*s)}},
 		},
 		{
 			name: "one that did not is only killed, and waits then",
-			pod:  basePod(), seen: observed(ready("s0", 0), running("a4", "a", count(4), backoff(80*s)), running("b0", "b")), probes: map[string]Probe{"a4": failed(KindLiveness)},
+			pod:  basePod(), seen: observed(ready("s0", 0), running("a4", "a", count(4), backoff(80*s)), running("b0", "b")), probes: map[string]pod.ProbeResult{"a4": failed("Liveness")},
 			want: Actions{SandboxID: "s0", Kill: []Kill{kill("a4", "a", "Container a failed liveness probe, will be restarted")}},
 		},
 		{
 			name: "a clock set back does not make it wait",
-			pod:  basePod(), seen: observed(ready("s0", 0), running("a4", "a", count(4), backoff(80*s), ran(time.Hour, 0)), running("b0", "b")), probes: map[string]Probe{"a4": failed(KindLiveness)},
+			pod:  basePod(), seen: observed(ready("s0", 0), running("a4", "a", count(4), backoff(80*s), ran(time.Hour, 0)), running("b0", "b")), probes: map[string]pod.ProbeResult{"a4": failed("Liveness")},
 			want: Actions{SandboxID: "s0", Kill: []Kill{kill("a4", "a", "Container a failed liveness probe, will be restarted")}, Start: []Start{start("a", 5, 160*s)}},
 		},
 		{
 			name: "the only one that waits keeps the pod",
-			pod:  onFailure(), seen: observed(ready("s0", 0), running("a4", "a", count(4), backoff(80*s)), exited("b0", "b", 0)), probes: map[string]Probe{"a4": failed(KindLiveness)},
+			pod:  onFailure(), seen: observed(ready("s0", 0), running("a4", "a", count(4), backoff(80*s)), exited("b0", "b", 0)), probes: map[string]pod.ProbeResult{"a4": failed("Liveness")},
 			want: Actions{SandboxID: "s0", Kill: []Kill{kill("a4", "a", "Container a failed liveness probe, will be restarted")}},
 		},
 		{
@@ -100,8 +97,8 @@ func TestProbes(t *testing.T) {
 			name: "the last one under Never is killed before the pod is done",
 			pod:  never(sidecars("s"), ephemerals("e")),
 			seen: observed(ready("s0", 0), running("s-0", "s"), running("a0", "a"), exited("b0", "b", 0)),
-			probes: map[string]Probe{
-				"a0": failed(KindLiveness, 7), "s-0": failed(KindLiveness),
+			probes: map[string]pod.ProbeResult{
+				"a0": failed("Liveness", 7), "s-0": failed("Liveness"),
 			},
 			want: Actions{SandboxID: "s0", Kill: []Kill{with(kill("a0", "a", "Container a failed liveness probe"), 7*s)}},
 		},
@@ -134,37 +131,37 @@ func TestSidecars(t *testing.T) {
 		},
 		{
 			name: "one that has not started holds up the next",
-			pod:  pods, seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]Probe{"s-0": {}},
+			pod:  pods, seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]pod.ProbeResult{"s-0": {}},
 			want: Actions{SandboxID: "s0"},
 		},
 		{
 			name: "so does one whose postStart hook is at work",
-			pod:  basePod(sidecars("s"), inits("i")), seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]Probe{"s-0": {}},
+			pod:  basePod(sidecars("s"), inits("i")), seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]pod.ProbeResult{"s-0": {}},
 			want: Actions{SandboxID: "s0"},
 		},
 		{
 			name: "one that has started lets the next start",
-			pod:  pods, seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]Probe{"s-0": {Started: true}},
+			pod:  pods, seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]pod.ProbeResult{"s-0": {Started: true}},
 			want: Actions{SandboxID: "s0", Start: []Start{startInit("i", 0, 0)}},
 		},
 		{
 			name: "the last one lets the main containers start",
-			pod:  last, seen: observed(ready("s0", 0), exited("i0", "i", 0), running("s-0", "s")), probes: map[string]Probe{"s-0": {Started: true}},
+			pod:  last, seen: observed(ready("s0", 0), exited("i0", "i", 0), running("s-0", "s")), probes: map[string]pod.ProbeResult{"s-0": {Started: true}},
 			want: Actions{SandboxID: "s0", Start: []Start{start("a", 0, 0), start("b", 0, 0)}},
 		},
 		{
 			name: "or holds them up",
-			pod:  last, seen: observed(ready("s0", 0), exited("i0", "i", 0), running("s-0", "s")), probes: map[string]Probe{"s-0": {}},
+			pod:  last, seen: observed(ready("s0", 0), exited("i0", "i", 0), running("s-0", "s")), probes: map[string]pod.ProbeResult{"s-0": {}},
 			want: Actions{SandboxID: "s0"},
 		},
 		{
 			name: "one that has not started again does not disturb the main containers",
-			pod:  last, seen: observed(ready("s0", 0), running("s-1", "s", count(1)), exited("a0", "a", 1), running("b0", "b")), probes: map[string]Probe{"s-1": {}},
+			pod:  last, seen: observed(ready("s0", 0), running("s-1", "s", count(1)), exited("a0", "a", 1), running("b0", "b")), probes: map[string]pod.ProbeResult{"s-1": {}},
 			want: Actions{SandboxID: "s0", Start: []Start{start("a", 1, first)}},
 		},
 		{
 			name: "startup kills it and starts it again",
-			pod:  pods, seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]Probe{"s-0": failed(KindStartup, 5)},
+			pod:  pods, seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]pod.ProbeResult{"s-0": failed("Startup", 5)},
 			want: Actions{
 				SandboxID: "s0",
 				Kill:      []Kill{with(kill("s-0", "s", "Init container s failed startup probe"), 5*time.Second)},
@@ -173,7 +170,7 @@ func TestSidecars(t *testing.T) {
 		},
 		{
 			name: "liveness too, also under Never, and the next one starts all the same",
-			pod:  never(sidecars("s"), inits("i")), seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]Probe{"s-0": failed(KindLiveness)},
+			pod:  never(sidecars("s"), inits("i")), seen: observed(ready("s0", 0), running("s-0", "s")), probes: map[string]pod.ProbeResult{"s-0": failed("Liveness")},
 			want: Actions{
 				SandboxID: "s0",
 				Kill:      []Kill{kill("s-0", "s", "Init container s failed liveness probe")},

@@ -37,13 +37,13 @@ type world struct {
 	now        time.Time
 	sandboxes  []container.Sandbox
 	containers []container.Container
-	probes     map[string]Probe
+	probes     map[string]pod.ProbeResult
 	once       map[string]bool // ephemeral containers that were started
 	ids        int
 }
 
 func newWorld(t *testing.T, d *dice) *world {
-	return &world{t: t, dice: d, now: now, probes: map[string]Probe{}, once: map[string]bool{}}
+	return &world{t: t, dice: d, now: now, probes: map[string]pod.ProbeResult{}, once: map[string]bool{}}
 }
 
 func (w *world) plan(seen *container.Observed) Actions {
@@ -130,9 +130,9 @@ func (w *world) start(id string) {
 		w.once[c.Name] = true
 	}
 	c.State, c.StartedAt = container.StateRunning, w.now
-	w.probes[id] = Probe{Started: true}
+	w.probes[id] = pod.ProbeResult{Started: true}
 	if spec, _ := pod.FindContainer(&w.pod.Spec, c.Name); spec.StartupProbe != nil {
-		w.probes[id] = Probe{}
+		w.probes[id] = pod.ProbeResult{}
 	}
 }
 
@@ -285,7 +285,7 @@ func (w *world) disturb() {
 			w.end(c, code, map[bool]string{true: "Completed", false: "Error"}[code == 0])
 		}
 		if c.State == container.StateRunning && w.dice.chance(30) {
-			w.probes[c.ID] = []Probe{{}, {Started: true}, failed(KindLiveness), failed(KindStartup), failed(KindPostStart)}[w.dice.roll(5)]
+			w.probes[c.ID] = []pod.ProbeResult{{}, {Started: true}, failed("Liveness"), failed("Startup")}[w.dice.roll(4)]
 		}
 	}
 	switch w.dice.roll(40) {
@@ -324,7 +324,7 @@ func (w *world) calm() {
 		if spec == nil || kind == pod.Ephemeral {
 			continue
 		}
-		w.probes[c.ID] = Probe{Started: true}
+		w.probes[c.ID] = pod.ProbeResult{Started: true}
 		if kind == pod.Init && !pod.IsRestartableInit(spec) || kind == pod.Main && !pod.ShouldRestart(&w.pod.Spec, spec, 0) {
 			w.end(c, 0, "Completed")
 		}
@@ -534,7 +534,7 @@ func TestAgentDies(t *testing.T) {
 						}
 					}
 					for id := range w.probes {
-						w.probes[id] = Probe{Started: true}
+						w.probes[id] = pod.ProbeResult{Started: true}
 					}
 				}
 				want := len(w.pod.Spec.InitContainers) + len(w.pod.Spec.Containers) + len(w.pod.Spec.EphemeralContainers)

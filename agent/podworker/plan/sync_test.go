@@ -26,7 +26,7 @@ type row struct {
 	name   string
 	pod    *v1.Pod
 	seen   *container.Observed
-	probes map[string]Probe
+	probes map[string]pod.ProbeResult
 	want   Actions
 }
 

@@ -247,7 +247,7 @@ func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.Contai
 
 // probe sets started and ready.
 func (g *generator) probe(c *v1.Container, s, old *v1.ContainerStatus) {
-	result := Probe{}
+	result := pod.ProbeResult{}
 	if s.State.Running != nil {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		known := false

@@ -57,12 +57,12 @@ func TestPhase(t *testing.T) {
 		{name: "nor when the API server knows that it ran, and nothing is left of it", pod: basePod([]string{"a"}, fromAPI, inits("i"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }), in: Input{Observed: observed(up, running("i", 0, 5)), Previous: &v1.PodStatus{Phase: v1.PodPending}}, want: v1.PodRunning},
 		{name: "unless all of it may start over", pod: basePod([]string{"a"}, inits("i"), rules("a", v1.ContainerRestartRuleActionRestartAllContainers)), in: Input{Observed: observed(up, running("i", 1, 5)), Previous: &v1.PodStatus{Phase: v1.PodRunning}}, want: v1.PodPending},
 		{name: "sidecar not started", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up)}, want: v1.PodPending},
-		{name: "sidecar runs, its startup probe has not passed", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 0, 1)), Probes: map[string]Probe{"s-0": {}}}, want: v1.PodPending},
+		{name: "sidecar runs, its startup probe has not passed", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 0, 1)), Probes: map[string]pod.ProbeResult{"s-0": {}}}, want: v1.PodPending},
 		{name: "sidecar runs with the pod", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 0, 1), running("a", 0, 1))}, want: v1.PodRunning},
 		{name: "sidecar restarts beside the pod", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, exited("s", 0, 1, 2, 1, ""), running("a", 0, 1))}, want: v1.PodRunning},
-		{name: "sidecar starts in a new sandbox", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(1, true), up, in("s1", running("s", 1, 5)), bad), Probes: map[string]Probe{"s-1": {}}}, want: v1.PodPending},
-		{name: "sidecar starts while the sandbox goes", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(0, false), running("s", 1, 5), bad), Probes: map[string]Probe{"s-1": {}}}, want: v1.PodPending},
-		{name: "sidecar starts again beside a crashed container", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 1, 5), bad), Probes: map[string]Probe{"s-1": {}}}, want: v1.PodRunning},
+		{name: "sidecar starts in a new sandbox", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(1, true), up, in("s1", running("s", 1, 5)), bad), Probes: map[string]pod.ProbeResult{"s-1": {}}}, want: v1.PodPending},
+		{name: "sidecar starts while the sandbox goes", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(0, false), running("s", 1, 5), bad), Probes: map[string]pod.ProbeResult{"s-1": {}}}, want: v1.PodPending},
+		{name: "sidecar starts again beside a crashed container", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 1, 5), bad), Probes: map[string]pod.ProbeResult{"s-1": {}}}, want: v1.PodRunning},
 		{name: "sidecar waits for its image", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, bad), Waiting: map[string]Waiting{"s": {"ErrImagePull", ""}}}, want: v1.PodPending},
 		{name: "sidecar after an init container outlives the pod", pod: basePod([]string{"a"}, inits("i"), sidecars("s"), policy(never)), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 0, ""), running("s", 0, 1), good)}, want: v1.PodRunning},
 		{name: "sidecar outlives the pod", pod: basePod([]string{"a"}, sidecars("s"), policy(never)), in: Input{Observed: observed(up, running("s", 0, 1), good)}, want: v1.PodRunning},
@@ -160,7 +160,7 @@ func TestContainerState(t *testing.T) {
 		{name: "a hostile restart count", in: Input{Observed: observed(up, func() container.Container { c := created("a", 0); c.RestartCount = int(^uint(0) >> 1); return c }())}, state: waiting("ContainerCreating", ""), count: 1<<31 - 1},
 		{name: "stopped without a trace", pod: basePod(a, fromAPI), in: Input{Terminated: true, Previous: wasRunning}, state: ended(137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated", "a-2"), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 3},
 		{name: "stopped before init was done", pod: basePod(a, inits("i")), in: Input{Terminated: true, Observed: observed(exited("i", 0, 1, 2, 1, "Error"))}, state: waiting("PodInitializing", "")},
-		{name: "a probe that fails", in: Input{Observed: observed(up, running("a", 0, 1)), Probes: map[string]Probe{"a-0": {Started: true}}}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}},
+		{name: "a probe that fails", in: Input{Observed: observed(up, running("a", 0, 1)), Probes: map[string]pod.ProbeResult{"a-0": {Started: true}}}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			r.in.Pod, r.in.Now = r.pod, at(100)
@@ -231,7 +231,7 @@ func TestConditions(t *testing.T) {
 			want: []string{"PodReadyToStartContainers=False", "Initialized=True", "Ready=True", "ContainersReady=True", "PodScheduled=True"},
 		},
 		{
-			name: "a sidecar that is not ready", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(0, true), running("s", 0, 1)), Probes: map[string]Probe{"s-0": {Started: true}}},
+			name: "a sidecar that is not ready", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(0, true), running("s", 0, 1)), Probes: map[string]pod.ProbeResult{"s-0": {Started: true}}},
 			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ContainersNotReady containers with unready status: [s a]", "ContainersReady=False ContainersNotReady containers with unready status: [s a]", "PodScheduled=True"},
 		},
 		{
@@ -277,7 +277,7 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "a sidecar that runs and is not ready", pod: basePod([]string{"a"}, sidecars("s")),
-			in:   Input{Observed: observed(sandbox(0, true), running("s", 0, 1), running("a", 0, 1)), Probes: map[string]Probe{"s-0": {Started: true}}},
+			in:   Input{Observed: observed(sandbox(0, true), running("s", 0, 1), running("a", 0, 1)), Probes: map[string]pod.ProbeResult{"s-0": {Started: true}}},
 			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ContainersNotReady containers with unready status: [s]", "ContainersReady=False ContainersNotReady containers with unready status: [s]", "PodScheduled=True"},
 		},
 		{
@@ -506,13 +506,13 @@ func TestProbeResults(t *testing.T) {
 	}{
 		{name: "no probes", pod: plain, started: true, ready: true},
 		{name: "probes that did not run yet", pod: withProbes},
-		{name: "results", pod: withProbes, in: Input{Probes: map[string]Probe{"a-0": {Started: true, Ready: true}}}, started: true, ready: true},
-		{name: "results without probes are of hooks", pod: plain, in: Input{Probes: map[string]Probe{"a-0": {}}}},
-		{name: "ready counts not before started", pod: plain, in: Input{Probes: map[string]Probe{"a-0": {Ready: true}}}},
-		{name: "results of another container", pod: withProbes, in: Input{Probes: map[string]Probe{"a-1": {Started: true, Ready: true}}}},
+		{name: "results", pod: withProbes, in: Input{Probes: map[string]pod.ProbeResult{"a-0": {Started: true, Ready: true}}}, started: true, ready: true},
+		{name: "results without probes are of hooks", pod: plain, in: Input{Probes: map[string]pod.ProbeResult{"a-0": {}}}},
+		{name: "ready counts not before started", pod: plain, in: Input{Probes: map[string]pod.ProbeResult{"a-0": {Ready: true}}}},
+		{name: "results of another container", pod: withProbes, in: Input{Probes: map[string]pod.ProbeResult{"a-1": {Started: true, Ready: true}}}},
 		{name: "what was known stays", pod: withProbes, in: Input{Previous: was("a-0", true, true)}, started: true, ready: true},
 		{name: "what was known may be not ready", pod: withProbes, in: Input{Previous: was("a-0", true, false)}, started: true},
-		{name: "results go before what was known", pod: withProbes, in: Input{Previous: was("a-0", true, true), Probes: map[string]Probe{"a-0": {Started: true}}}, started: true},
+		{name: "results go before what was known", pod: withProbes, in: Input{Previous: was("a-0", true, true), Probes: map[string]pod.ProbeResult{"a-0": {Started: true}}}, started: true},
 		{name: "what was known of another container", pod: withProbes, in: Input{Previous: was("a-1", true, true)}},
 	} {
 		t.Run(r.name, func(t *testing.T) {

@@ -27,11 +27,6 @@ type Waiting struct {
 	Reason, Message string
 }
 
-// Probe is the result of a container's probes.
-type Probe struct {
-	Started, Ready bool
-}
-
 // Input is all that Generate reads. Generate does not change it.
 type Input struct {
 	Pod      *v1.Pod
@@ -63,7 +58,7 @@ type Input struct {
 	// Probes are the probe results by container ID. A running container without
 	// an entry keeps the values of Previous. A new one has started unless it
 	// has a startup probe, and is ready unless it has a readiness probe.
-	Probes map[string]Probe
+	Probes map[string]pod.ProbeResult
 	// RecursiveReadOnly means that the pod's runtime handler supports recursive
 	// read-only mounts.
 	RecursiveReadOnly bool

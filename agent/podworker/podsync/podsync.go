@@ -378,7 +378,7 @@ func (s *Syncer) finishSync(ctx context.Context, p *v1.Pod, o *container.Observe
 func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *syncState) plan.Actions {
 	return plan.Sync(plan.Input{
 		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
-		Hash: criconfig.Hash, Probes: s.verdicts(p.UID), MaxBackoff: s.MaxBackoff,
+		Hash: criconfig.Hash, Probes: s.Probes.Results(p.UID), MaxBackoff: s.MaxBackoff,
 		Resized: f.restarts, BootID: s.BootID,
 	})
 }
@@ -425,7 +425,7 @@ func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f
 	in := podstatus.Input{
 		Pod: p, Observed: s.OOM.SetReasons(p, o), Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
 		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: f.messagesOf(ctx, p, o),
-		Probes: s.findings(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
+		Probes: s.Probes.Results(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
 		Actual: f.actual, PodActual: s.podActual(p), Resize: s.resizes.conditions(p.UID),
 	}
 	if _, st, ok := s.Statuses.Get(p.UID); ok {

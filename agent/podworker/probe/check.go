@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // check is one probe of one container.
@@ -35,18 +37,17 @@ type check struct {
 type target struct {
 	pod    *podState
 	c      *v1.Container
-	init   bool
 	id     string
 	begun  time.Time // start, on the monotonic clock
 	checks [kinds]*check
-	result Result
+	result pod.ProbeResult
 	// unconfirmed means that the agent found the container running, and that
 	// neither a saved state nor a status from the API server was available.
 	unconfirmed bool
 }
 
 func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *target {
-	t := &target{pod: st, c: pc.c, init: pc.init, id: id, begun: begun}
+	t := &target{pod: st, c: pc.c, id: id, begun: begun}
 	for k := range kinds {
 		if spec := k.specOf(pc.c); spec != nil {
 			if pc.tallies[k] == nil {
@@ -90,7 +91,7 @@ func (c *check) applyResult(ok bool) (changed bool) {
 	case startup:
 		c.stopped = true
 		if !ok {
-			r.Failed = c.failure()
+			c.fail()
 			return true
 		}
 		r.Started = true
@@ -99,11 +100,11 @@ func (c *check) applyResult(ok bool) (changed bool) {
 		}
 		return true
 	case liveness:
-		if ok || r.Failed != nil {
+		if ok || r.Failed != "" {
 			return false
 		}
 		c.stopped = true
-		r.Failed = c.failure()
+		c.fail()
 		return true
 	case readiness:
 		changed = r.Ready != ok
@@ -114,15 +115,7 @@ func (c *check) applyResult(ok bool) (changed bool) {
 	return false
 }
 
-func (c *check) failure() *Failure {
-	message := "Container " + c.target.c.Name
-	if c.target.init {
-		message = "Init container " + c.target.c.Name
-	}
-	if c.kind == startup {
-		message += " failed startup probe"
-	} else {
-		message += " failed liveness probe"
-	}
-	return &Failure{Kind: c.kind.String(), Grace: c.spec.TerminationGracePeriodSeconds, Message: message}
+// fail records that the container has to be restarted.
+func (c *check) fail() {
+	c.target.result.Failed, c.target.result.Grace = c.kind.String(), c.spec.TerminationGracePeriodSeconds
 }

@@ -215,13 +215,9 @@ func (l *lab) changes(uid types.UID) int {
 func (l *lab) has(id string, started, ready bool, failed string) {
 	l.t.Helper()
 	got, ok := l.Results("uid")[id]
-	kind := ""
-	if got.Failed != nil {
-		kind = got.Failed.Kind
-	}
-	if !ok || got.Started != started || got.Ready != ready || kind != failed {
+	if !ok || got.Started != started || got.Ready != ready || got.Failed != failed {
 		l.t.Errorf("at %v: result of %s (there: %v) = started %v, ready %v, failed %q, want %v, %v, %q",
-			time.Since(l.begun), id, ok, got.Started, got.Ready, kind, started, ready, failed)
+			time.Since(l.begun), id, ok, got.Started, got.Ready, got.Failed, started, ready, failed)
 	}
 }
 

@@ -91,7 +91,7 @@ func (l *lab) consistent() {
 					l.t.Fatalf("a check neither waits nor flies: %+v", c)
 				}
 			}
-			if r := pc.target.result; r.Ready && !r.Started || st.terminating && r.Failed != nil {
+			if r := pc.target.result; r.Ready && !r.Started || st.terminating && r.Failed != "" {
 				l.t.Fatalf("result %+v", r)
 			}
 		}

@@ -21,7 +21,7 @@ type podState struct {
 	terminating bool
 	containers  []probedContainer
 	// results is the map that snapshot returned last; nil if it is stale.
-	results map[string]Result
+	results map[string]pod.ProbeResult
 }
 
 // probedContainer is a container that has probes.
@@ -105,12 +105,12 @@ func (t *target) setSpec(c *v1.Container) {
 
 // snapshot returns the results by container ID. It builds the map only if
 // results is stale.
-func (st *podState) snapshot() map[string]Result {
+func (st *podState) snapshot() map[string]pod.ProbeResult {
 	if st.results == nil {
 		for i := range st.containers {
 			if t := st.containers[i].target; t != nil {
 				if st.results == nil {
-					st.results = make(map[string]Result, len(st.containers))
+					st.results = make(map[string]pod.ProbeResult, len(st.containers))
 				}
 				st.results[t.id] = t.result
 			}
@@ -207,7 +207,7 @@ func (m *Manager) stopRestartProbes(st *podState) {
 		}
 		m.stop(t.checks[startup])
 		m.stop(t.checks[liveness])
-		t.result.Failed, st.results = nil, nil
+		t.result.Failed, t.result.Grace, st.results = "", nil, nil
 		m.markChanged()
 	}
 }

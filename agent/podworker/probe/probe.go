@@ -36,28 +36,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
-
-// Failure is the failure of a probe for which the container has to be restarted.
-type Failure struct {
-	// Kind is Liveness or Startup.
-	Kind string
-	// Grace is the probe's terminationGracePeriodSeconds; nil means that the
-	// pod's applies.
-	Grace *int64
-	// Message is the text of upstream's Killing event: "Container web failed
-	// liveness probe".
-	Message string
-}
-
-// Result is the result of the probes of one container.
-type Result struct {
-	Started, Ready bool
-	// Failed is not nil if the container has to be restarted.
-	Failed *Failure
-}
 
 // ActionRunner runs the action of a probe. *handler.Runner implements it.
 type ActionRunner interface {
@@ -163,7 +145,7 @@ func (m *Manager) Observe(p *v1.Pod, o *container.Observed) {
 
 // Results returns the results of the pod's running containers with probes, by
 // container ID; nil if there are none. The caller must not change the map.
-func (m *Manager) Results(uid types.UID) map[string]Result {
+func (m *Manager) Results(uid types.UID) map[string]pod.ProbeResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.pods[uid]

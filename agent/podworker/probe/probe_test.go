@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
 
@@ -98,9 +99,9 @@ func TestLiveness(t *testing.T) {
 		l.has("c1", true, true, "")
 		l.pass(10 * second)
 		l.has("c1", true, true, "Liveness")
-		want := &Failure{Kind: "Liveness", Grace: &grace, Message: "Container web failed liveness probe"}
-		if diff := cmp.Diff(want, l.Results("uid")["c1"].Failed); diff != "" {
-			t.Errorf("failure (-want +got):\n%s", diff)
+		want := pod.ProbeResult{Started: true, Ready: true, Failed: "Liveness", Grace: &grace}
+		if diff := cmp.Diff(want, l.Results("uid")["c1"]); diff != "" {
+			t.Errorf("result (-want +got):\n%s", diff)
 		}
 		l.pass(time.Minute)
 		l.Observe(p, running(l.begun, "web", "c1"))
@@ -335,7 +336,7 @@ func TestWhichContainers(t *testing.T) {
 		l.start(p, "web", "c1", "once", "i1", "side", "i2")
 		l.pass(2 * second)
 		l.has("i2", false, false, "Startup")
-		if got := l.Results("uid"); len(got) != 1 || got["i2"].Failed.Message != "Init container side failed startup probe" {
+		if got := l.Results("uid"); len(got) != 1 || got["i2"].Failed != "Startup" {
 			t.Errorf("results %v", got)
 		}
 	})

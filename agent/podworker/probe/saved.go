@@ -201,7 +201,7 @@ func (t *target) resume(s *savedContainer, now time.Time, uptime time.Duration) 
 			c.due = time.Time{} // a run interrupted by the restart may have made it ready
 		}
 		if s.Failed == saved.Kind {
-			t.result.Failed = c.failure()
+			c.fail()
 		}
 	}
 }
@@ -210,10 +210,7 @@ func (t *target) resume(s *savedContainer, now time.Time, uptime time.Duration) 
 func (t *target) save(now time.Time, uptime time.Duration) savedContainer {
 	since := func(at time.Time) int64 { return max(int64(uptime+at.Sub(now)), 0) }
 	out := savedContainer{
-		ID: t.id, Pod: t.pod.pod.UID, Started: t.result.Started, Ready: t.result.Ready, Begun: since(t.begun),
-	}
-	if t.result.Failed != nil {
-		out.Failed = t.result.Failed.Kind
+		ID: t.id, Pod: t.pod.pod.UID, Started: t.result.Started, Ready: t.result.Ready, Failed: t.result.Failed, Begun: since(t.begun),
 	}
 	for k, c := range t.checks {
 		if c == nil {
