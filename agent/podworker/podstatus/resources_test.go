@@ -23,7 +23,7 @@ func TestResourcesAreThoseThatRun(t *testing.T) {
 	})
 	has := running("a", 0, 3)
 	has.Resources = &container.Resources{CPUShares: 256, CPUQuota: 50000, CPUPeriod: 100000, MemoryLimit: 96 << 20}
-	seen := map[string]resize.Actual{has.ID: resize.Recorded(resize.Values{CPURequest: 300, CPULimit: 600, MemoryRequest: 1 << 20, MemoryLimit: 2 << 20}, 0)}
+	seen := map[string]resize.Actual{has.ID: resize.Recorded(resize.Values{CPURequest: 300, CPULimit: 600, MemoryRequest: 1 << 20, MemoryLimit: 2 << 20})}
 	for _, row := range []struct {
 		name string
 		c    container.Container

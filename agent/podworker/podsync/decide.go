@@ -63,7 +63,7 @@ func (s *Syncer) decideResizes(by types.UID) {
 // effect.
 func (s *Syncer) decideResize(next resize.Pending) error {
 	p, given := next.Pod, next.Allocation
-	d := resize.Decide(p, given, resize.Node{Features: s.Resizable, CheckFit: s.roomFor})
+	d := resize.Decide(p, given, s.Resizable, s.roomFor)
 	for _, victim := range d.Preempt {
 		s.Evict(victim, podstatus.Reason{Reason: admission.ReasonPreempted, Message: admission.MessagePreempted})
 	}

@@ -193,7 +193,7 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 		}
 	}
 	if n.CPUCFSQuota && s.CPUs.IgnoresQuota(p.UID, c.Name) { // no quota is the desired state
-		a.CPUQuota, a.CPUPeriod = resize.Recorded(desired, 0).CPUQuota, 0
+		a.CPUQuota, a.CPUPeriod = resize.Recorded(desired).CPUQuota, 0
 	}
 	a.MemoryRequest = resize.Known(desired.MemoryRequest)
 	if had, ok := s.resizes.memory(p.UID, c.Name, cur.ID); ok {
@@ -213,7 +213,7 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, desired
 	if l.CPUQuota.Known {
 		a.CPUQuota, a.CPUPeriod = quotaOf(l, limits.CPUMax, n), int64(l.CPUPeriod)
 	}
-	switch shares := resize.Recorded(desired, 0).CPUShares; {
+	switch shares := resize.Recorded(desired).CPUShares; {
 	case !l.CPUWeight.Known:
 	case a.CPUShares.Known && (n.SwapAccounting || desired.MemoryLimit <= 0):
 	case l.CPUWeight.Value == limits.CPUWeight:
@@ -306,7 +306,7 @@ func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 		return nil
 	}
 	n, ok := s.PeekNode()
-	if !ok || s.Cgroups == nil {
+	if !ok {
 		return nil
 	}
 	l, err := s.Cgroups.Limits(criconfig.PodCgroup(p, n))

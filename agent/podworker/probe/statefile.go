@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +31,7 @@ func OpenState(dir string, log *slog.Logger) (saved []byte, save func([]byte) er
 			"remedy", "set socketPath to a folder on a tmpfs, so that pods stay ready over a restart of the agent")
 		return nil, nil
 	}
-	saved, err := readBounded(path, MaxSaved+1)
+	saved, err := atomicfile.Read(path, MaxSaved+1)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("cannot read saved probe state", "path", path, "error", err)
 	}
@@ -55,27 +54,4 @@ func isMemoryFS(folder string) (bool, error) {
 		magic := int64(uint32(st.Type)) //nolint:unconvert // int32 on 32 bit machines
 		return magic == unix.TMPFS_MAGIC || magic == unix.RAMFS_MAGIC, nil
 	}
-}
-
-// readBounded reads at most limit bytes of a regular file. It does not follow a
-// symlink.
-func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
-	}
-	data := make([]byte, min(info.Size(), limit))
-	n, err := f.ReadAt(data, 0)
-	if n == len(data) {
-		err = nil
-	}
-	return data[:n], err
 }

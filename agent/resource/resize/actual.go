@@ -57,30 +57,12 @@ func Observed(shares, quota, period, memory int64) Actual {
 }
 
 // Recorded returns the Actual of a container that was started or updated with the
-// values. A period of 0 means the kubelet's default.
-func Recorded(v Values, period int64) Actual {
-	period = cmp.Or(period, defaultPeriod)
+// values.
+func Recorded(v Values) Actual {
 	return Actual{
-		CPUShares: Known(sharesOf(v.CPURequest)), CPUQuota: Known(quotaOf(v.CPULimit, period)), CPUPeriod: period,
+		CPUShares: Known(sharesOf(v.CPURequest)), CPUQuota: Known(quotaOf(v.CPULimit, defaultPeriod)), CPUPeriod: defaultPeriod,
 		MemoryLimit: Known(v.MemoryLimit), MemoryRequest: Known(v.MemoryRequest),
 	}
-}
-
-// WithFallback returns a with its unknown values taken from record.
-func (a Actual) WithFallback(record Actual) Actual {
-	if !a.CPUShares.Known {
-		a.CPUShares = record.CPUShares
-	}
-	if !a.CPUQuota.Known {
-		a.CPUQuota, a.CPUPeriod = record.CPUQuota, record.CPUPeriod
-	}
-	if !a.MemoryLimit.Known {
-		a.MemoryLimit = record.MemoryLimit
-	}
-	if !a.MemoryRequest.Known {
-		a.MemoryRequest = record.MemoryRequest
-	}
-	return a
 }
 
 // cpuRequest and cpuLimit return millicores; 0 means none or unknown.

@@ -157,6 +157,6 @@ func use(all map[types.UID]resize.Allocation) {
 		_ = plan.Check(resize.Usage{})
 		resize.Sort([]resize.Pending{{Pod: p, Allocation: a}, {Pod: given, Allocation: resize.FromSpec(p)}})
 		resize.ContainerResources(&given.Spec.Containers[0], new(w.Containers["main"].Actual), nil)
-		resize.Decide(given, resize.FromSpec(p), resize.Node{Features: resize.Features{LimitedSwap: true}, CheckFit: func(*v1.Pod) resize.Fit { return resize.Fit{} }})
+		resize.Decide(given, resize.FromSpec(p), resize.Features{LimitedSwap: true}, func(*v1.Pod) resize.Fit { return resize.Fit{} })
 	}
 }

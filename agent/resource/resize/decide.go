@@ -36,16 +36,14 @@ func (o Outcome) String() string {
 
 // Messages of infeasible resizes (pkg/kubelet/allocation/handlers.go).
 const (
-	messageSwap         = "In-place resize of containers with swap is not supported."
-	messageStaticCPU    = `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
-	messageStaticMemory = `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`
+	messageSwap      = "In-place resize of containers with swap is not supported."
+	messageStaticCPU = `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
 )
 
 // Causes of infeasible resizes: the label of pod_infeasible_resizes_total.
 const (
-	CauseSwap         = "swap_limitation"
-	CauseStaticCPU    = "guaranteed_pod_cpu_manager_static_policy"
-	CauseStaticMemory = "guaranteed_pod_memory_manager_static_policy"
+	causeSwap      = "swap_limitation"
+	causeStaticCPU = "guaranteed_pod_cpu_manager_static_policy"
 )
 
 // Features are the properties of a node that make resizes infeasible. The zero value
@@ -54,13 +52,9 @@ type Features struct {
 	// LimitedSwap means that containers may swap (memorySwap.swapBehavior) and that
 	// the kernel limits their swap.
 	LimitedSwap bool
-	// StaticCPU and StaticMemory mean that the policy of the CPU manager or of the
-	// memory manager is static.
-	StaticCPU, StaticMemory bool
-	// ExclusiveCPUs and ExclusiveMemory are the feature gates
-	// InPlacePodVerticalScalingExclusiveCPUs and -ExclusiveMemory, which are
-	// off in 1.36.
-	ExclusiveCPUs, ExclusiveMemory bool
+	// StaticCPU means that the policy of the CPU manager is static. The feature gate
+	// InPlacePodVerticalScalingExclusiveCPUs is off in 1.36.
+	StaticCPU bool
 }
 
 // Fit is the result of checking whether a pod of a new size fits on the node.
@@ -72,19 +66,10 @@ type Fit struct {
 	Preempt []types.UID
 }
 
-// Node is the node that a resize is checked against.
-type Node struct {
-	Features Features
-	// CheckFit checks the resized pod against the node's allocatable and the other pods,
-	// each as returned by Reserved, by the same rules as a new pod. Decide calls it
-	// last, and at most once.
-	CheckFit func(*v1.Pod) Fit
-}
-
 // Decision is an outcome with its reasons.
 type Decision struct {
 	Outcome Outcome
-	// Reason is the reason in the event: Infeasible or the reason of Room. Message is
+	// Reason is the reason in the event: Infeasible or the reason of the Fit. Message is
 	// the message of the condition and of the event. Both are empty unless the resize
 	// is deferred or infeasible.
 	Reason, Message string
@@ -96,20 +81,22 @@ type Decision struct {
 
 // Decide decides about a resize. p is the pod from the API server, a its allocation
 // (handlePodResourcesResize in pkg/kubelet/allocation/allocation_manager.go, and
-// handlers.go in the same package).
+// handlers.go in the same package). checkFit checks the resized pod against the node's
+// allocatable and the other pods, each as returned by Reserved, by the same rules as a
+// new pod. Decide calls it last, and at most once.
 //
-// Whatever Room rejects is deferred, including requests above the node's capacity: up
+// Whatever checkFit rejects is deferred, including requests above the node's capacity: up
 // to 1.35 these were infeasible, but allocatable may grow. A static pod is defined by
 // its manifest and cannot be resized (ValidatePodResize in pkg/apis/core/validation).
 // A terminated pod keeps its allocation.
-func Decide(p *v1.Pod, a Allocation, node Node) Decision {
+func Decide(p *v1.Pod, a Allocation, f Features, checkFit func(*v1.Pod) Fit) Decision {
 	if pod.IsStatic(p) || pod.IsMirror(p) || pod.IsTerminal(p.Status.Phase) || a.MatchesSpec(p) {
 		return Decision{Outcome: Unchanged}
 	}
-	if cause, message := infeasible(p, a, &node.Features); cause != "" {
+	if cause, message := infeasible(p, a, f); cause != "" {
 		return Decision{Outcome: Infeasible, Reason: v1.PodReasonInfeasible, Message: message, Cause: cause}
 	}
-	room := node.CheckFit(p)
+	room := checkFit(p)
 	if room.Reason != "" {
 		return Decision{Outcome: Deferred, Reason: room.Reason, Message: room.Message}
 	}
@@ -118,28 +105,22 @@ func Decide(p *v1.Pod, a Allocation, node Node) Decision {
 
 // infeasible returns the cause and message if the node's features forbid the resize,
 // or "".
-func infeasible(p *v1.Pod, a Allocation, f *Features) (cause, message string) {
+func infeasible(p *v1.Pod, a Allocation, f Features) (cause, message string) {
 	if f.LimitedSwap && resizesSwap(p, a) {
-		return CauseSwap, messageSwap
+		return causeSwap, messageSwap
 	}
-	if pod.QOSClass(p) != v1.PodQOSGuaranteed {
-		return "", ""
-	}
-	switch {
-	case f.StaticCPU && !f.ExclusiveCPUs && a.changesRequest(p, v1.ResourceCPU):
-		return CauseStaticCPU, messageStaticCPU
-	case f.StaticMemory && !f.ExclusiveMemory && a.changesRequest(p, v1.ResourceMemory):
-		return CauseStaticMemory, messageStaticMemory
+	if f.StaticCPU && pod.QOSClass(p) == v1.PodQOSGuaranteed && a.changesCPURequest(p) {
+		return causeStaticCPU, messageStaticCPU
 	}
 	return "", ""
 }
 
-// changesRequest reports whether the request of any container changes. In a
+// changesCPURequest reports whether the CPU request of any container changes. In a
 // Guaranteed pod the limit equals the request.
-func (a Allocation) changesRequest(p *v1.Pod, name v1.ResourceName) bool {
+func (a Allocation) changesCPURequest(p *v1.Pod) bool {
 	for c, kind := range pod.Containers(&p.Spec) {
-		given := a.Containers[c.Name].Requests[name]
-		if kind != pod.Ephemeral && given.Cmp(c.Resources.Requests[name]) != 0 {
+		given := a.Containers[c.Name].Requests[v1.ResourceCPU]
+		if kind != pod.Ephemeral && given.Cmp(c.Resources.Requests[v1.ResourceCPU]) != 0 {
 			return true
 		}
 	}

@@ -15,8 +15,7 @@ func TestDecide(t *testing.T) {
 	small, large := asks("500m", "128Mi", "1", "256Mi"), asks("1", "128Mi", "1", "256Mi")
 	full, fuller := asks("500m", "128Mi", "500m", "128Mi"), asks("1", "128Mi", "1", "128Mi")
 	fatter := asks("500m", "256Mi", "500m", "256Mi")
-	static := resize.Features{StaticCPU: true, StaticMemory: true}
-	gates := resize.Features{StaticCPU: true, StaticMemory: true, ExclusiveCPUs: true, ExclusiveMemory: true}
+	static := resize.Features{StaticCPU: true}
 	swap := resize.Features{LimitedSwap: true}
 	infeasible := func(cause, message string) resize.Decision {
 		return resize.Decision{Outcome: resize.Infeasible, Reason: "Infeasible", Cause: cause, Message: message}
@@ -87,11 +86,7 @@ func TestDecide(t *testing.T) {
 			want: infeasible("guaranteed_pod_cpu_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`),
 		},
 		{
-			name: "exclusive memory", was: newPod(app("main", full)), pod: newPod(app("main", fatter)), features: static, unchecked: true,
-			want: infeasible("guaranteed_pod_memory_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`),
-		},
-		{
-			name: "exclusive, with the gates", was: newPod(app("main", full)), pod: newPod(app("main", fuller)), features: gates,
+			name: "memory beside exclusive CPUs", was: newPod(app("main", full)), pod: newPod(app("main", fatter)), features: static,
 			want: resize.Decision{Outcome: resize.Allocate},
 		},
 		{
@@ -122,10 +117,10 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			asked, fits := false, room(t, row.others...)
-			got := resize.Decide(row.pod, resize.FromSpec(row.was), resize.Node{Features: row.features, CheckFit: func(p *v1.Pod) resize.Fit {
+			got := resize.Decide(row.pod, resize.FromSpec(row.was), row.features, func(p *v1.Pod) resize.Fit {
 				asked = true
 				return fits(p)
-			}})
+			})
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -141,11 +136,11 @@ func TestDeferredThenFeasible(t *testing.T) {
 	was, wants := newPod(app("main", asks("500m", "", "", ""))), newPod(app("main", asks("1", "", "", "")))
 	neighbour := other("other", "500m", "")
 	neighbour.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Resources: new(asks("1500m", "", "", ""))}}
-	if d := resize.Decide(wants, resize.FromSpec(was), resize.Node{CheckFit: room(t, neighbour)}); d.Outcome != resize.Deferred {
+	if d := resize.Decide(wants, resize.FromSpec(was), resize.Features{}, room(t, neighbour)); d.Outcome != resize.Deferred {
 		t.Fatalf("got %s while the other still runs with what it had", d.Outcome)
 	}
 	neighbour.Status.ContainerStatuses[0].Resources = new(asks("500m", "", "", ""))
-	if d := resize.Decide(wants, resize.FromSpec(was), resize.Node{CheckFit: room(t, neighbour)}); d.Outcome != resize.Allocate {
+	if d := resize.Decide(wants, resize.FromSpec(was), resize.Features{}, room(t, neighbour)); d.Outcome != resize.Allocate {
 		t.Fatalf("got %s", d.Outcome)
 	}
 }

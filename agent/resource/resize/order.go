@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -51,12 +52,7 @@ func more(a, b v1.ResourceList, name v1.ResourceName) bool {
 
 func guaranteed(p *v1.Pod) bool { return pod.QOSClass(p) == v1.PodQOSGuaranteed }
 
-func priority(p *v1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
-}
+func priority(p *v1.Pod) int32 { return ptr.Deref(p.Spec.Priority, 0) }
 
 func boolToInt(b bool) int {
 	if b {

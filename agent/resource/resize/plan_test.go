@@ -16,7 +16,7 @@ import (
 func runs(p *v1.Pod) resize.State {
 	w := resize.State{Containers: map[string]resize.Running{}}
 	for c := range pod.Containers(&p.Spec) {
-		w.Containers[c.Name] = resize.Running{ID: "id-" + c.Name, Actual: resize.Recorded(resize.DesiredValues(p, c), 0)}
+		w.Containers[c.Name] = resize.Running{ID: "id-" + c.Name, Actual: resize.Recorded(resize.DesiredValues(p, c))}
 	}
 	return w
 }
@@ -188,7 +188,8 @@ func TestDoneIsSettled(t *testing.T) {
 		w := runs(p)
 		for name, c := range w.Containers {
 			a := c.Actual
-			c.Actual = resize.Observed(a.CPUShares.Value, a.CPUQuota.Value, a.CPUPeriod, a.MemoryLimit.Value).WithFallback(a)
+			c.Actual = resize.Observed(a.CPUShares.Value, a.CPUQuota.Value, a.CPUPeriod, a.MemoryLimit.Value)
+			c.Actual.MemoryRequest = a.MemoryRequest
 			w.Containers[name] = c
 		}
 		if plan := resize.PlanOf(p, &w); !plan.IsEmpty() {

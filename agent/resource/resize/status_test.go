@@ -23,7 +23,7 @@ func text(r *v1.ResourceRequirements) string {
 
 func TestContainerResources(t *testing.T) {
 	full, before := asks("500m", "64Mi", "1", "128Mi"), asks("250m", "32Mi", "300m", "96Mi")
-	has := func(v resize.Values) *resize.Actual { return new(resize.Recorded(v, 0)) }
+	has := func(v resize.Values) *resize.Actual { return new(resize.Recorded(v)) }
 	running := &v1.ContainerStatus{Resources: &before, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
 	waiting := &v1.ContainerStatus{Resources: &before}
 	for _, row := range []struct {

@@ -35,16 +35,3 @@ func TestWanted(t *testing.T) {
 		})
 	}
 }
-
-// Values that the runtime does not report come from the record, and no others.
-func TestOr(t *testing.T) {
-	record := resize.Recorded(resize.Values{CPURequest: 1000, CPULimit: 2000, MemoryRequest: 1, MemoryLimit: 2}, 0)
-	if got := (resize.Actual{}).WithFallback(record); got != record {
-		t.Errorf("got %+v", got)
-	}
-	got := resize.Observed(2, 1000, 50000, 0).WithFallback(record)
-	want := resize.Actual{CPUShares: resize.Known(2), CPUQuota: resize.Known(1000), CPUPeriod: 50000, MemoryLimit: resize.Known(0), MemoryRequest: resize.Known(1)}
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}

@@ -7,26 +7,26 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/resource/resize"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // Store holds allocations by UID. It is safe for concurrent use. Put and Drop block
 // on the disk; the other methods do not.
 type Store struct {
 	path string
-	// sync flushes a file or directory to disk. Tests replace it.
-	sync func(*os.File) error
+	// replace is atomicfile.Write. Tests replace it.
+	replace func(path string, data []byte, mode fs.FileMode) error
 
 	writing sync.Mutex // held while a change is written to the file and to memory
 	// dirty means that the file differs from memory. writing guards it.
@@ -40,8 +40,8 @@ type Store struct {
 // foreign file, and the next change replaces it. The allocation of each pod is then
 // taken from the API server or the journal.
 func Open(path string, log *slog.Logger) *Store {
-	s := &Store{path: path, sync: (*os.File).Sync, all: map[types.UID]resize.Allocation{}}
-	text, err := readFile(path)
+	s := &Store{path: path, replace: atomicfile.Write, all: map[types.UID]resize.Allocation{}}
+	text, err := atomicfile.Read(path, resize.MaxDocument+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s
 	}
@@ -57,17 +57,6 @@ func Open(path string, log *slog.Logger) *Store {
 	return s
 }
 
-// readFile reads at most one byte more than a document may have. It follows no
-// symlink and does not block on a FIFO.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, resize.MaxDocument+1))
-}
-
 // Get returns the pod's allocation, if it is stored.
 func (s *Store) Get(uid types.UID) (a resize.Allocation, ok bool) {
 	s.mu.Lock()
@@ -80,11 +69,7 @@ func (s *Store) Get(uid types.UID) (a resize.Allocation, ok bool) {
 func (s *Store) UIDs() []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	uids := make([]types.UID, 0, len(s.all))
-	for uid := range s.all {
-		uids = append(uids, uid)
-	}
-	return uids
+	return slices.Collect(maps.Keys(s.all))
 }
 
 // Put stores a pod's allocation, and returns when it is on disk. An unchanged
@@ -126,37 +111,13 @@ func (s *Store) change(uid types.UID, a *resize.Allocation) error {
 
 // write replaces the file atomically, so that a power cut leaves the old one or the
 // new one.
-func (s *Store) write(all map[types.UID]resize.Allocation) (err error) {
+func (s *Store) write(all map[types.UID]resize.Allocation) error {
 	text, err := resize.Encode(all)
 	if err != nil {
 		return err
 	}
-	folder := filepath.Dir(s.path)
-	if err := os.MkdirAll(folder, 0o750); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o750); err != nil {
 		return err
 	}
-	temporary := s.path + ".new"
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temporary)
-		}
-	}()
-	if _, err = f.Write(text); err == nil {
-		err = s.sync(f)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temporary, s.path); err != nil {
-		return err
-	}
-	dir, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(s.sync(dir), dir.Close())
+	return s.replace(s.path, text, 0o600)
 }

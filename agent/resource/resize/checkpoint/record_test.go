@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/resource/resize"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 func cpu(amount string) resize.Allocation {
@@ -57,14 +59,14 @@ func TestRecordsOutliveTheAgent(t *testing.T) {
 func TestWhatIsThereCostsNoWrite(t *testing.T) {
 	s, _ := open(t, filepath.Join(t.TempDir(), "allocations"))
 	writes := 0
-	s.sync = func(*os.File) error { writes++; return nil }
+	s.replace = func(string, []byte, fs.FileMode) error { writes++; return nil }
 	for range 3 {
 		if err := s.Put("one", cpu("100m")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if writes != 2 { // the file and its folder
-		t.Errorf("%d syncs of the disk, want 2", writes)
+	if writes != 1 {
+		t.Errorf("%d writes, want 1", writes)
 	}
 }
 
@@ -105,7 +107,7 @@ func TestFailedWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := errors.New("no space left on device")
-	s.sync = func(*os.File) error { return full }
+	s.replace = func(string, []byte, fs.FileMode) error { return full }
 	if err := s.Put("one", cpu("2")); !errors.Is(err, full) {
 		t.Errorf("%v", err)
 	}
@@ -115,7 +117,7 @@ func TestFailedWrite(t *testing.T) {
 	if again, _ := open(t, path); len(again.UIDs()) != 1 {
 		t.Errorf("the file has %v", again.UIDs())
 	}
-	s.sync = (*os.File).Sync
+	s.replace = atomicfile.Write
 	if err := s.Put("one", cpu("2")); err != nil {
 		t.Error(err)
 	}

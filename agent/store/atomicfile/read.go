@@ -1,0 +1,32 @@
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Read reads at most limit bytes of a regular file. It does not follow a symlink, and
+// does not block on a FIFO.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	data := make([]byte, min(info.Size(), limit))
+	n, err := f.ReadAt(data, 0)
+	if n == len(data) {
+		err = nil
+	}
+	return data[:n], err
+}
