@@ -39,7 +39,7 @@ func (a *agent) newSyncer() *podsync.Syncer {
 		Volumes:     a.volumes,
 		Objects:     objects,
 		Probes:      a.probes,
-		Hooks:       hook.New(hook.Config{Hooks: handler.New(handler.Config{Exec: a.runtime}), Events: a.events}),
+		Hooks:       hook.New(handler.New(handler.Config{Exec: a.runtime}), a.events),
 		Users:       &userns.Lazy{Config: cfg},
 		Allocations: checkpoint.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
 		Ready:       func() bool { return a.mux.Ready() },

@@ -4,14 +4,17 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/container/pleg"
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Result is the result of a successful sync.
@@ -88,21 +91,12 @@ type Workers struct {
 // fields but the channels.
 type worker struct {
 	status podSyncStatus
-	wake   chan struct{}           // one slot: the pod's state changed
-	events chan struct{}           // one slot: the runtime reported a change
+	wake   wait.Wakeup             // the pod's state changed
+	events wait.Wakeup             // the runtime reported a change
 	cancel context.CancelCauseFunc // cancels the running Sync or Terminate
 	// ignoreEvents is true between a failed step and its retry. Runtime events that the
 	// failure itself causes must not cut the backoff short.
 	ignoreEvents bool
-}
-
-// RuntimePod is a pod that the runtime has.
-type RuntimePod struct {
-	Ref pod.Ref
-	// Grace is the pod's termination grace period; negative means unknown.
-	Grace time.Duration
-	// Running means that a sandbox or a container of the pod runs.
-	Running bool
 }
 
 // NewWorkers returns a set without workers. It starts nothing.
@@ -146,7 +140,7 @@ func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
 // AdoptRunning records the pods that the runtime has. A pod without a worker gets one,
 // which holds the full name and does nothing until Submit or Remove. The first
 // call lets submitted pods begin.
-func (s *Workers) AdoptRunning(ctx context.Context, found []RuntimePod) {
+func (s *Workers) AdoptRunning(ctx context.Context, found []pleg.Pod) {
 	var running []pod.Ref
 	for _, f := range found {
 		if f.Running {
@@ -159,8 +153,8 @@ func (s *Workers) AdoptRunning(ctx context.Context, found []RuntimePod) {
 	for _, f := range found {
 		l := &s.ensure(ctx, f.Ref).status
 		l.ranBefore = l.ranBefore || f.Running
-		if l.pod == nil && f.Grace >= 0 {
-			l.runtimeGrace = f.Grace
+		if l.pod == nil && f.GracePeriod >= 0 {
+			l.runtimeGrace = f.GracePeriod
 		}
 	}
 	if !s.runtimeKnown {
@@ -247,7 +241,7 @@ func (s *Workers) Wake(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.workers[uid]; w != nil && !w.ignoreEvents {
-		notify(w.events)
+		w.events.Set()
 	}
 }
 
@@ -309,7 +303,7 @@ func (s *Workers) ensure(ctx context.Context, ref pod.Ref) *worker {
 	if w := s.workers[ref.UID]; w != nil {
 		return w
 	}
-	w := &worker{status: newPodSyncStatus(ref), wake: make(chan struct{}, 1), events: make(chan struct{}, 1)}
+	w := &worker{status: newPodSyncStatus(ref), wake: wait.NewWakeup(), events: wait.NewWakeup()}
 	s.workers[ref.UID] = w
 	s.queue(w)
 	s.wg.Go(func() { s.run(ctx, w) })
@@ -328,13 +322,7 @@ func (s *Workers) queue(w *worker) {
 // next one. The caller holds the lock.
 func (s *Workers) release(w *worker) {
 	name := w.status.ref.FullName()
-	line := s.names[name]
-	for i, uid := range line {
-		if uid == w.status.ref.UID {
-			line = append(line[:i:i], line[i+1:]...)
-			break
-		}
-	}
+	line := slices.DeleteFunc(s.names[name], func(uid types.UID) bool { return uid == w.status.ref.UID })
 	w.status.holdsName = false
 	if len(line) == 0 {
 		delete(s.names, name)
@@ -361,14 +349,7 @@ func (s *Workers) stop(w *worker, grace time.Duration) bool {
 }
 
 // signal wakes the worker for a change of its state. It never blocks.
-func (w *worker) signal() { notify(w.wake) }
-
-func notify(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
-}
+func (w *worker) signal() { w.wake.Set() }
 
 // muteEvents makes the worker ignore runtime events until its next step. The caller
 // holds the lock.

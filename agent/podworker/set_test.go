@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/container/pleg"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -364,7 +365,7 @@ func TestSameUIDAgain(t *testing.T) {
 func TestAdoptedPods(t *testing.T) {
 	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
 		claimed, orphan := newPod("u1", "web", 10), newPod("u2", "old", 10)
-		s.AdoptRunning(ctx, []RuntimePod{{Ref: pod.RefOf(claimed), Grace: 3 * time.Second}, {Ref: pod.RefOf(orphan), Grace: 3 * time.Second}})
+		s.AdoptRunning(ctx, []pleg.Pod{{Ref: pod.RefOf(claimed), GracePeriod: 3 * time.Second}, {Ref: pod.RefOf(orphan), GracePeriod: 3 * time.Second}})
 		s.UpdatePod(ctx, newPod("u3", "old", 10)) // must wait for the orphan
 		settle(time.Minute)
 		wantState(t, s, "u1", "adopted")

@@ -50,15 +50,6 @@ type HandlerRunner interface {
 	Hook(ctx context.Context, h *v1.LifecycleHandler, t handler.Target) (note string, err error)
 }
 
-// Config is the configuration of a Runner.
-type Config struct {
-	// Exec runs commands in containers. It is not used if Hooks is set.
-	Exec handler.Exec
-	// Hooks runs the hooks; nil means a handler.Runner with Exec.
-	Hooks  HandlerRunner
-	Events *event.Recorder
-}
-
 // Runner runs hooks. It is safe for concurrent use and has no state.
 type Runner struct {
 	hooks  HandlerRunner
@@ -66,11 +57,8 @@ type Runner struct {
 }
 
 // New returns a Runner. It starts no goroutines.
-func New(cfg Config) *Runner {
-	if cfg.Hooks == nil {
-		cfg.Hooks = handler.New(handler.Config{Exec: cfg.Exec})
-	}
-	return &Runner{hooks: cfg.Hooks, events: cfg.Events}
+func New(hooks HandlerRunner, events *event.Recorder) *Runner {
+	return &Runner{hooks: hooks, events: events}
 }
 
 // PostStart runs the container's postStart hook, if it has one. It blocks until

@@ -35,7 +35,7 @@ func (s *stubHooks) Hook(_ context.Context, h *v1.LifecycleHandler, t handler.Ta
 
 func newRunner(h HandlerRunner) (*Runner, *event.Recorder) {
 	events := event.NewRecorder(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	return New(Config{Hooks: h, Events: events}), events
+	return New(h, events), events
 }
 
 var (
@@ -166,7 +166,7 @@ func TestCutOff(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, _ := newRunner(nil)
+				r, _ := newRunner(handler.New(handler.Config{}))
 				ctx, cancel := tc.end(t.Context())
 				defer cancel()
 				begun := time.Now()

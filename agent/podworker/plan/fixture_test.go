@@ -224,7 +224,7 @@ func existing(s Start, id string) Start {
 
 func kill(id, name, message string) Kill {
 	return Kill{
-		ID: id, Name: name, Reason: "Killing", Message: message,
+		ID: id, Name: name, Message: message,
 		Grace: 30 * time.Second, Container: &v1.Container{Name: name},
 	}
 }

@@ -19,10 +19,8 @@ func (p *planner) kill(c *v1.Container, cur *container.Container, message string
 		grace = r.Grace
 	}
 	p.out.Kill = append(p.out.Kill, Kill{
-		ID: cur.ID, Name: cur.Name,
-		Reason: ReasonKilling, Message: message,
-		Grace:   pod.ProbeGracePeriod(p.Pod, grace),
-		PreStop: preStopOf(c, cur), Container: c,
+		ID: cur.ID, Name: cur.Name, Message: message,
+		Grace: pod.ProbeGracePeriod(p.Pod, grace), PreStop: preStopOf(c, cur), Container: c,
 	})
 }
 

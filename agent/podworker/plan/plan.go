@@ -141,14 +141,17 @@ const ReasonKilling = "Killing"
 
 // Kill is one container to stop.
 type Kill struct {
-	ID, Name        string
-	Reason, Message string // of the event
-	// Grace is the time for the PreStop hook and then between the stop signal
-	// and the kill; the latter gets pod.MinGracePeriod at least.
+	ID, Name string
+	Message  string // of the event, whose reason is ReasonKilling
+	// Grace is the grace period that the pod or the probe requests; the caller
+	// may shorten it. It covers the hook, the earlier stages of a Termination and
+	// the stop signal together. The stop signal gets pod.MinGracePeriod at least.
 	Grace time.Duration
-	// PreStop is the hook to run before the stop signal; nil if there is none.
+	// PreStop is the hook to run before the stop signal: that of the pod's
+	// spec, or that of the container itself if the spec is not known. nil if
+	// there is none.
 	PreStop *v1.LifecycleHandler
-	// Container points into the pod's spec; nil if the spec does not have it.
+	// Container points into the pod's spec; nil if it is not known.
 	Container *v1.Container
 }
 

@@ -70,7 +70,7 @@ func (p *planner) reset() {
 		case mayRun(cur):
 			p.out.Kill = append(p.out.Kill, Kill{
 				ID: cur.ID, Name: cur.Name, Container: c,
-				Reason: ReasonKilling, Message: "Container " + cur.Name + " is restarted with all containers of the pod",
+				Message: "Container " + cur.Name + " is restarted with all containers of the pod",
 			})
 		case p.resetTrigger(c) == cur:
 			sources = append(sources, cur.ID)

@@ -63,7 +63,7 @@ func TestRules(t *testing.T) {
 func TestReset(t *testing.T) {
 	const never1, always1 = v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyAlways
 	reset := func(id, name string) Kill {
-		return Kill{ID: id, Name: name, Reason: "Killing", Message: "Container " + name + " is restarted with all containers of the pod", Container: &v1.Container{Name: name}}
+		return Kill{ID: id, Name: name, Message: "Container " + name + " is restarted with all containers of the pod", Container: &v1.Container{Name: name}}
 	}
 	pods := never(inits("i"), sidecars("s"), ephemerals("e"), own("a", never1, on(restartAll, 42)))
 	bySidecar := never(sidecars("s"), own("s", always1, on(restartAll, 42)))

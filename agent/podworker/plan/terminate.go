@@ -19,25 +19,10 @@ type Termination struct {
 	// Stages are executed in order, the containers of one stage all at once:
 	// the main containers, then the restartable init containers one by one, the
 	// last of the spec first.
-	Stages [][]Stop
+	Stages [][]Kill
 	// Sandboxes are stopped after that, newest first: all that exist, ready or
 	// not, since one that is not ready may still hold an address.
 	Sandboxes []string
-}
-
-// Stop is one container to stop.
-type Stop struct {
-	ID, Name string
-	// Grace is the grace period that the pod requests; the caller may shorten
-	// it. It covers the hook, the earlier stages and the stop signal together.
-	// The stop signal gets pod.MinGracePeriod at least.
-	Grace time.Duration
-	// PreStop is the hook to run before the stop signal: that of the pod's
-	// spec, or that of the container itself if the spec is not known. nil if
-	// there is none.
-	PreStop *v1.LifecycleHandler
-	// Container points into the pod's spec; nil if it is not known.
-	Container *v1.Container
 }
 
 // Terminate lists what has to be stopped until nothing of the pod runs. The pod
@@ -56,7 +41,7 @@ func Terminate(p *v1.Pod, o *container.Observed) Termination {
 			}
 		}
 	}
-	stages := make([][]Stop, 1+len(sidecars))
+	stages := make([][]Kill, 1+len(sidecars))
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		if !mayRun(c) {
@@ -76,12 +61,15 @@ func Terminate(p *v1.Pod, o *container.Observed) Termination {
 	return t
 }
 
-func stopOf(p *v1.Pod, cur *container.Container) Stop {
+func stopOf(p *v1.Pod, cur *container.Container) Kill {
 	var c *v1.Container
 	if p != nil {
 		c, _ = pod.FindContainer(&p.Spec, cur.Name)
 	}
-	return Stop{ID: cur.ID, Name: cur.Name, Grace: graceOf(p, cur), PreStop: preStopOf(c, cur), Container: c}
+	return Kill{
+		ID: cur.ID, Name: cur.Name, Message: "Stopping container " + cur.Name,
+		Grace: graceOf(p, cur), PreStop: preStopOf(c, cur), Container: c,
+	}
 }
 
 // preStopOf returns the hook of the container's spec c, or, if c is nil, the

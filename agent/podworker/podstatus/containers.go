@@ -27,60 +27,40 @@ const (
 // exitUnknown is the exit code that is reported if the real one is unknown.
 const exitUnknown = 137
 
-// mainContainers returns the statuses of the main containers by name.
-func (g *generator) mainContainers() []v1.ContainerStatus {
-	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.Containers))
-	for i := range g.Pod.Spec.Containers {
-		c := &g.Pod.Spec.Containers[i]
-		old := find(g.old.ContainerStatuses, c.Name)
-		s := g.container(c, old, pod.Main)
-		g.wait(c, &s, pod.Main)
-		g.probe(c, &s, old)
-		out = append(out, s)
-	}
-	return byName(out)
-}
-
-func byName(list []v1.ContainerStatus) []v1.ContainerStatus {
-	slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
-// ephemeralContainers returns the statuses of the ephemeral containers by name.
-// They have no probes, so none is reported as started or ready.
-func (g *generator) ephemeralContainers() []v1.ContainerStatus {
-	if len(g.Pod.Spec.EphemeralContainers) == 0 {
-		return nil
-	}
-	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.EphemeralContainers))
-	for i := range g.Pod.Spec.EphemeralContainers {
-		c := pod.EphemeralAsContainer(&g.Pod.Spec.EphemeralContainers[i])
-		s := g.container(c, find(g.old.EphemeralContainerStatuses, c.Name), pod.Ephemeral)
-		g.wait(c, &s, pod.Ephemeral)
-		out = append(out, s)
-	}
-	return byName(out)
-}
-
-// initContainers returns the statuses of the init containers, in the order of
-// the spec.
-func (g *generator) initContainers() []v1.ContainerStatus {
-	if len(g.Pod.Spec.InitContainers) == 0 {
-		return nil
-	}
-	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.InitContainers))
-	for i := range g.Pod.Spec.InitContainers {
-		c := &g.Pod.Spec.InitContainers[i]
-		old := find(g.old.InitContainerStatuses, c.Name)
-		s := g.container(c, old, pod.Init)
-		g.wait(c, &s, pod.Init)
-		g.probe(c, &s, old)
-		if !pod.IsRestartableInit(c) {
-			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+// containers sets the statuses of all containers: those of init containers in the
+// order of the spec, the others by name. Ephemeral containers have no probes, so
+// none is reported as started or ready.
+func (g *generator) containers(s *v1.PodStatus) {
+	for c, kind := range pod.Containers(&g.Pod.Spec) {
+		list, old := statusList(s, kind), find(*statusList(g.old, kind), c.Name)
+		cs := g.container(c, old, kind)
+		g.wait(c, &cs, kind)
+		if kind != pod.Ephemeral {
+			g.probe(c, &cs, old)
 		}
-		out = append(out, s)
+		if kind == pod.Init && !pod.IsRestartableInit(c) {
+			cs.Ready = cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0
+		}
+		*list = append(*list, cs)
 	}
-	return out
+	sortByName(s.ContainerStatuses)
+	sortByName(s.EphemeralContainerStatuses)
+}
+
+func sortByName(list []v1.ContainerStatus) {
+	slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// statusList returns the list of s for containers of a kind.
+func statusList(s *v1.PodStatus, kind pod.ContainerType) *[]v1.ContainerStatus {
+	switch kind {
+	case pod.Init:
+		return &s.InitContainerStatuses
+	case pod.Ephemeral:
+		return &s.EphemeralContainerStatuses
+	default:
+		return &s.ContainerStatuses
+	}
 }
 
 func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {

@@ -124,9 +124,7 @@ func Generate(in Input) v1.PodStatus {
 		return s
 	}
 	g.restartAll()
-	s.InitContainerStatuses = g.initContainers()
-	s.ContainerStatuses = g.mainContainers()
-	s.EphemeralContainerStatuses = g.ephemeralContainers()
+	g.containers(&s)
 	if in.Terminated {
 		g.terminate(&s)
 	}

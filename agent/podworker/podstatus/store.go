@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Store keeps the newest status of each pod in memory. It is safe for
@@ -102,10 +104,7 @@ func (s *Store) Entry(uid types.UID) (e pod.Entry, ok bool) {
 // List returns all entries, sorted by namespace, name and UID.
 func (s *Store) List() []pod.Entry {
 	s.mu.RLock()
-	list := make([]pod.Entry, 0, len(s.entries))
-	for _, e := range s.entries {
-		list = append(list, e)
-	}
+	list := slices.AppendSeq(make([]pod.Entry, 0, len(s.entries)), maps.Values(s.entries))
 	s.mu.RUnlock()
 	slices.SortFunc(list, func(a, b pod.Entry) int {
 		return cmp.Or(
@@ -154,7 +153,7 @@ func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 
 // wake notifies all readers. The caller must not hold the lock.
 func (s *Store) wake() {
-	trySend(s.changed)
+	wait.Notify(s.changed)
 	s.notify()
 }
 
@@ -162,16 +161,9 @@ func (s *Store) wake() {
 func (s *Store) notify() {
 	s.mu.RLock()
 	for slot := range s.notified {
-		trySend(slot)
+		wait.Notify(slot)
 	}
 	s.mu.RUnlock()
-}
-
-func trySend(slot chan<- struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default: // a wakeup is already pending
-	}
 }
 
 // Unlocked returns nil as soon as the store's lock could be taken for reading,

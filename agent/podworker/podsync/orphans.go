@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,11 +38,7 @@ func (s *Syncer) ListOrphans() ([]types.UID, error) {
 			errs = append(errs, s.orphanedCgroups(node, found))
 		}
 	}
-	uids := make([]types.UID, 0, len(found))
-	for uid := range found {
-		uids = append(uids, uid)
-	}
-	return uids, errors.Join(errs...)
+	return slices.Collect(maps.Keys(found)), errors.Join(errs...)
 }
 
 // orphanedLogs finds the pods' log directories, named namespace_name_uid.

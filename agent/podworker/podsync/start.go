@@ -255,7 +255,7 @@ func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) er
 	st.state.wait(c.Name, hook.WaitingPostStart, bad.Detail)
 	st.Events.Warning(st.ref, bad.Reason, bad.Message)
 	kill := plan.Kill{
-		ID: id, Name: c.Name, Reason: plan.ReasonKilling, Message: hook.ReasonFailedPostStart,
+		ID: id, Name: c.Name, Message: hook.ReasonFailedPostStart,
 		Grace: pod.TerminationGracePeriod(st.pod), Container: c,
 	}
 	if c.Lifecycle != nil {

@@ -44,12 +44,8 @@ func (s *Syncer) stopper(ref pod.Ref, p *v1.Pod, o *container.Observed, f *syncS
 
 // kill stops single containers, all at once.
 func (st *stopper) kill(ctx context.Context, kills []plan.Kill) error {
-	stops := make([]plan.Stop, len(kills))
-	for i, k := range kills {
-		st.Events.Normal(st.ref, k.Reason, k.Message)
-		stops[i] = plan.Stop{ID: k.ID, Name: k.Name, Grace: k.Grace, PreStop: k.PreStop, Container: k.Container}
-	}
-	return st.together(stops, func(c plan.Stop) error { return st.stop(ctx, c, nil) })
+	st.announce(kills)
+	return st.together(ctx, kills, nil)
 }
 
 // all stops a whole pod: first the containers, then the sandboxes.
@@ -82,12 +78,10 @@ func (st *stopper) containers(ctx context.Context, t plan.Termination) error {
 		if i > 0 {
 			earlier = stages[i-1]
 		}
-		for _, c := range containers {
-			st.Events.Normal(st.ref, plan.ReasonKilling, "Stopping container "+c.Name)
-		}
+		st.announce(containers)
 		wg.Go(func() {
 			defer close(mine.over)
-			mine.err = st.together(containers, func(c plan.Stop) error { return st.stop(ctx, c, earlier) })
+			mine.err = st.together(ctx, containers, earlier)
 		})
 	}
 	wg.Wait()
@@ -105,12 +99,19 @@ type stage struct {
 	err  error         // set before over is closed
 }
 
-// together calls stop for all containers concurrently, and joins the errors.
-func (st *stopper) together(containers []plan.Stop, stop func(plan.Stop) error) error {
+// announce emits the events of the containers that are about to be stopped.
+func (st *stopper) announce(containers []plan.Kill) {
+	for _, c := range containers {
+		st.Events.Normal(st.ref, plan.ReasonKilling, c.Message)
+	}
+}
+
+// together stops the containers concurrently, and joins the errors.
+func (st *stopper) together(ctx context.Context, containers []plan.Kill, earlier *stage) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(containers))
 	for i, c := range containers {
-		wg.Go(func() { errs[i] = stop(c) })
+		wg.Go(func() { errs[i] = st.stop(ctx, c, earlier) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -118,7 +119,7 @@ func (st *stopper) together(containers []plan.Stop, stop func(plan.Stop) error) 
 
 // stop runs the preStop hook, waits for the earlier stage while the grace
 // period lasts, and stops the container.
-func (st *stopper) stop(ctx context.Context, c plan.Stop, earlier *stage) error {
+func (st *stopper) stop(ctx context.Context, c plan.Kill, earlier *stage) error {
 	grace := min(c.Grace, st.limit)
 	if grace > 0 {
 		st.preStop(ctx, c, grace)
@@ -154,7 +155,7 @@ func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duratio
 // preStop runs a container's hook, for at most the rest of its grace period and
 // only once. A termination that is called again, because its grace period
 // shrank or the runtime failed, does not run the hook again.
-func (st *stopper) preStop(ctx context.Context, c plan.Stop, grace time.Duration) {
+func (st *stopper) preStop(ctx context.Context, c plan.Kill, grace time.Duration) {
 	if c.PreStop == nil || !st.state.hookOnce(c.ID) {
 		return
 	}
@@ -194,7 +195,7 @@ func (f *syncState) hookAgain(id string) {
 
 // specOf returns the container's spec, or one with only the name if it is not
 // known.
-func specOf(c plan.Stop) *v1.Container {
+func specOf(c plan.Kill) *v1.Container {
 	if c.Container != nil {
 		return c.Container
 	}

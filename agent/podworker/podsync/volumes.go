@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -55,10 +56,7 @@ func (s *Syncer) refresh(ctx context.Context, p *v1.Pod, o *container.Observed) 
 // hasDynamicVolumes reports whether the content of a volume depends on objects or on the
 // pod's own fields.
 func hasDynamicVolumes(p *v1.Pod) bool {
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+		return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+	})
 }

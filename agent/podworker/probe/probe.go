@@ -39,6 +39,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker/handler"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // ActionRunner runs the action of a probe. *handler.Runner implements it.
@@ -49,9 +50,6 @@ type ActionRunner interface {
 // Config is the configuration of a Manager. All fields are required unless their
 // comments define the zero value.
 type Config struct {
-	// Exec runs commands in containers. It is not used if Actions is set.
-	Exec handler.Exec
-	// Actions runs the probes; nil means a handler.Runner with Exec.
 	Actions ActionRunner
 	// ResultChanged is called after a probe changed the Results of a pod, from any
 	// goroutine. It must not block.
@@ -89,7 +87,7 @@ type Manager struct {
 	queue queue
 	// armed is the time at which Run's timer fires; zero if it is stopped.
 	armed time.Time
-	wake  chan struct{} // one slot: check the queue again
+	wake  wait.Wakeup // check the queue again
 
 	// restored is the saved state, by ID, of containers that have not been
 	// observed yet. It is dropped at expires.
@@ -97,7 +95,7 @@ type Manager struct {
 	expires  time.Time
 	// version counts the changes of the state.
 	version uint64
-	unsaved chan struct{} // one slot: the state has changed
+	unsaved wait.Wakeup // the state has changed
 
 	persistMu        sync.Mutex // locked before mu
 	persistedVersion uint64     // the version that was saved
@@ -106,13 +104,10 @@ type Manager struct {
 
 // New returns a Manager. It starts no probes and no goroutines.
 func New(cfg Config) *Manager {
-	if cfg.Actions == nil {
-		cfg.Actions = handler.New(handler.Config{Exec: cfg.Exec})
-	}
 	if cfg.Uptime == nil {
 		cfg.Uptime = uptime
 	}
-	m := &Manager{Config: cfg, pods: make(map[types.UID]*podState), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1)}
+	m := &Manager{Config: cfg, pods: make(map[types.UID]*podState), wake: wait.NewWakeup(), unsaved: wait.NewWakeup()}
 	m.loadState(cfg.SavedState)
 	m.SavedState = nil
 	return m

@@ -92,10 +92,7 @@ func (m *Manager) enqueue(c *check) {
 		return
 	}
 	m.armed = c.due
-	select {
-	case m.wake <- struct{}{}:
-	default: // Run has not handled the last wakeup yet
-	}
+	m.wake.Set()
 }
 
 // checkRun is one run of a check in flight. It has copies of the pod's fields that

@@ -254,12 +254,8 @@ func (m *Manager) encode() ([]byte, error) {
 // lock.
 func (m *Manager) markChanged() {
 	m.version++
-	if m.SaveState == nil {
-		return
-	}
-	select {
-	case m.unsaved <- struct{}{}:
-	default: // a save is due already
+	if m.SaveState != nil {
+		m.unsaved.Set()
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // housekeepingPeriod is the interval of housekeeping, which finds what no event
@@ -74,7 +74,8 @@ func New(cfg Config) *Loop {
 // their pods running. It returns the cause of ctx.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.cfg.Workers.Wait()
-	timer := time.NewTimer(jitter(housekeepingPeriod))
+	// At random, to spread the housekeeping of nodes that started at the same time.
+	timer := time.NewTimer(wait.Around(housekeepingPeriod, 10))
 	defer timer.Stop()
 	for {
 		l.steps.Add(1)
@@ -92,7 +93,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.removeOrphans(ctx, uids)
 		case <-timer.C:
 			l.listOrphans()
-			timer.Reset(jitter(housekeepingPeriod))
+			timer.Reset(wait.Around(housekeepingPeriod, 10))
 		case l.alive <- struct{}{}:
 		}
 	}
@@ -155,11 +156,7 @@ func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
 
 // adopt passes the pods that the runtime has to the workers.
 func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
-	found := make([]podworker.RuntimePod, len(pods))
-	for i, p := range pods {
-		found[i] = podworker.RuntimePod{Ref: p.Ref, Grace: p.GracePeriod, Running: p.Running}
-	}
-	l.cfg.Workers.AdoptRunning(ctx, found)
+	l.cfg.Workers.AdoptRunning(ctx, pods)
 	l.terminateOrphans(ctx)
 }
 
@@ -221,6 +218,3 @@ func (l *Loop) Alive(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
 }
-
-// jitter spreads the housekeeping of nodes that started at the same time.
-func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5) }
