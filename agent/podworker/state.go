@@ -24,19 +24,7 @@ const (
 )
 
 func (s State) String() string {
-	switch s {
-	case Adopted:
-		return "adopted"
-	case Waiting:
-		return "waiting"
-	case Syncing:
-		return "syncing"
-	case Terminating:
-		return "terminating"
-	case Terminated:
-		return "terminated"
-	}
-	return "invalid"
+	return [...]string{"adopted", "waiting", "syncing", "terminating", "terminated"}[s]
 }
 
 // errTerminating is the cancellation cause of a sync or a termination that a

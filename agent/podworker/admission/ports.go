@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -16,34 +17,35 @@ const allAddresses = "0.0.0.0"
 // hostPortsFree reports whether no other pod has a host port that conflicts with one
 // of the pod's.
 func hostPortsFree(p *v1.Pod, others []*v1.Pod) bool {
-	return !anyHostPort(p, func(port *v1.ContainerPort) bool {
-		for _, other := range others {
-			if other.UID == p.UID {
-				continue
-			}
-			if anyHostPort(other, func(taken *v1.ContainerPort) bool { return conflict(port, taken) }) {
-				return true
+	own := hostPorts(p)
+	for _, other := range others {
+		if len(own) == 0 || other.UID == p.UID {
+			continue
+		}
+		for _, taken := range hostPorts(other) {
+			if slices.ContainsFunc(own, func(port *v1.ContainerPort) bool { return conflict(port, taken) }) {
+				return false
 			}
 		}
-		return false
-	})
+	}
+	return true
 }
 
-// anyHostPort reports whether f returns true for one of the pod's host ports. It
-// checks the containers and the restartable init containers (sidecars), which
-// hold their ports for as long as the pod runs.
-func anyHostPort(p *v1.Pod, f func(*v1.ContainerPort) bool) bool {
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsRestartableInit(c) && anyPort(c, f) {
-			return true
+// hostPorts returns the pod's host ports: those of the containers and of the
+// restartable init containers (sidecars), which hold their ports for as long as the
+// pod runs.
+func hostPorts(p *v1.Pod) (ports []*v1.ContainerPort) {
+	for c, kind := range pod.Containers(&p.Spec) {
+		if kind == pod.Ephemeral || kind == pod.Init && !pod.IsRestartableInit(c) {
+			continue
+		}
+		for i := range c.Ports {
+			if c.Ports[i].HostPort > 0 {
+				ports = append(ports, &c.Ports[i])
+			}
 		}
 	}
-	for i := range p.Spec.Containers {
-		if anyPort(&p.Spec.Containers[i], f) {
-			return true
-		}
-	}
-	return false
+	return ports
 }
 
 // checkAgentPorts rejects host ports that the agent listens on: the hostPort rule
@@ -53,23 +55,12 @@ func checkAgentPorts(p *v1.Pod, node *nodeinfo.Admission) *Rejection {
 	if p.Spec.HostNetwork {
 		return nil
 	}
-	var own int32
-	if !anyHostPort(p, func(port *v1.ContainerPort) bool {
-		own = port.HostPort
-		return protocol(port) == v1.ProtocolTCP && own <= 65535 && slices.Contains(node.AgentPorts, uint16(own))
-	}) {
-		return nil
-	}
-	return failedPredicate(ReasonNodePorts, fmt.Sprintf("host port %d is in use by the node agent: give the pod another hostPort", own))
-}
-
-func anyPort(c *v1.Container, f func(*v1.ContainerPort) bool) bool {
-	for i := range c.Ports {
-		if port := &c.Ports[i]; port.HostPort > 0 && f(port) {
-			return true
+	for _, port := range hostPorts(p) {
+		if own := port.HostPort; protocol(port) == v1.ProtocolTCP && own <= 65535 && slices.Contains(node.AgentPorts, uint16(own)) {
+			return failedPredicate(ReasonNodePorts, fmt.Sprintf("host port %d is in use by the node agent: give the pod another hostPort", own))
 		}
 	}
-	return false
+	return nil
 }
 
 func conflict(a, b *v1.ContainerPort) bool {
@@ -80,16 +71,6 @@ func conflict(a, b *v1.ContainerPort) bool {
 	return x == y || x == allAddresses || y == allAddresses
 }
 
-func protocol(port *v1.ContainerPort) v1.Protocol {
-	if port.Protocol == "" {
-		return v1.ProtocolTCP
-	}
-	return port.Protocol
-}
+func protocol(port *v1.ContainerPort) v1.Protocol { return cmp.Or(port.Protocol, v1.ProtocolTCP) }
 
-func address(port *v1.ContainerPort) string {
-	if port.HostIP == "" {
-		return allAddresses
-	}
-	return port.HostIP
-}
+func address(port *v1.ContainerPort) string { return cmp.Or(port.HostIP, allAddresses) }

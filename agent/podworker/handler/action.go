@@ -54,16 +54,7 @@ const (
 )
 
 func (s Status) String() string {
-	switch s {
-	case Success:
-		return "success"
-	case Warning:
-		return "warning"
-	case Failure:
-		return "failure"
-	case Unknown:
-	}
-	return "unknown"
+	return [...]string{"unknown", "success", "warning", "failure"}[s]
 }
 
 // Result is the result of a probe's action. Output is the reason of a failure or

@@ -2,8 +2,11 @@ package podstatus
 
 import (
 	"net/netip"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
 )
 
 // addresses sets the node's addresses and the pod's: at most one of each
@@ -37,12 +40,7 @@ func (g *generator) addresses(s *v1.PodStatus) {
 }
 
 func (g *generator) anySandboxReady() bool {
-	for i := range g.Observed.Sandboxes {
-		if g.Observed.Sandboxes[i].Ready {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.Observed.Sandboxes, func(s container.Sandbox) bool { return s.Ready })
 }
 
 // onePerFamily returns the first address of each family from list, starting
@@ -71,11 +69,5 @@ func onePerFamily(list, primary []string) []string {
 			picked[slot] = addr.String()
 		}
 	}
-	var out []string
-	for _, ip := range picked {
-		if ip != "" {
-			out = append(out, ip)
-		}
-	}
-	return out
+	return slices.DeleteFunc(picked[:], func(ip string) bool { return ip == "" })
 }

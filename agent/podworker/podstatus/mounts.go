@@ -34,10 +34,6 @@ func isRecursive(m *v1.VolumeMount) bool {
 	if m.RecursiveReadOnly == nil || m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
 		return false
 	}
-	switch *m.RecursiveReadOnly {
-	case v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible:
-		return true
-	case v1.RecursiveReadOnlyDisabled:
-	}
-	return false
+	mode := *m.RecursiveReadOnly
+	return mode == v1.RecursiveReadOnlyEnabled || mode == v1.RecursiveReadOnlyIfPossible
 }

@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"cmp"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -51,12 +52,7 @@ func (g *generator) mustSuppress(s *v1.PodStatus) bool {
 	if !pod.IsTerminal(s.Phase) || pod.IsTerminal(g.old.Phase) || pod.IsTerminal(g.api.Phase) || g.Terminated {
 		return false
 	}
-	for i := range g.Observed.Containers {
-		if g.Observed.Containers[i].State == container.StateRunning {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.Observed.Containers, func(c container.Container) bool { return c.State == container.StateRunning })
 }
 
 // restarts reports whether a container with this termination state is
@@ -173,16 +169,8 @@ func (g *generator) mainActive() bool {
 	if sandbox == nil || !sandbox.Ready {
 		return false
 	}
-	for i := range g.Observed.Containers {
-		c := &g.Observed.Containers[i]
-		if c.SandboxID != sandbox.ID {
-			continue
-		}
-		for j := range g.Pod.Spec.Containers {
-			if g.Pod.Spec.Containers[j].Name == c.Name {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.Observed.Containers, func(c container.Container) bool {
+		_, kind := pod.FindContainer(&g.Pod.Spec, c.Name)
+		return c.SandboxID == sandbox.ID && kind == pod.Main
+	})
 }

@@ -129,8 +129,5 @@ func (s *Syncer) removeSandbox(ctx context.Context, id string) error {
 	if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
 		return err
 	}
-	if err := s.Runtime.RemovePodSandbox(ctx, id); err != nil {
-		return err
-	}
-	return nil
+	return s.Runtime.RemovePodSandbox(ctx, id)
 }

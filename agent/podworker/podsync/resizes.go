@@ -160,11 +160,9 @@ func (r *resizes) allocated(p *v1.Pod) *v1.Pod {
 }
 
 // resized reports whether the pod has ever had a resize request.
-func (r *resizes) resized(uid types.UID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.pods[uid]
-	return e != nil && e.allocation != nil
+func (r *resizes) resized(uid types.UID) (resized bool) {
+	r.change(uid, func(e *resizable) { resized = e.allocation != nil })
+	return resized
 }
 
 // isStale reports whether the settings outside the comparison may differ
@@ -183,11 +181,9 @@ func (r *resizes) countFailure(uid types.UID) (failures int) {
 }
 
 // isDue reports whether a decision for the pod is pending.
-func (r *resizes) isDue(uid types.UID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.pods[uid]
-	return e != nil && e.due
+func (r *resizes) isDue(uid types.UID) (due bool) {
+	r.change(uid, func(e *resizable) { due = e.due })
+	return due
 }
 
 // allDue returns the pods with a pending decision, in the order in which they

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -91,13 +92,9 @@ func randomFraction(d time.Duration) time.Duration {
 // hasLaterContainer reports whether a container of the sandbox was created after c was
 // started. For a restartable init container this means that it has started.
 func hasLaterContainer(o *container.Observed, c *container.Container) bool {
-	for i := range o.Containers {
-		other := &o.Containers[i]
-		if other.SandboxID == c.SandboxID && other.Name != c.Name && other.CreatedAt.After(c.StartedAt) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Containers, func(other container.Container) bool {
+		return other.SandboxID == c.SandboxID && other.Name != c.Name && other.CreatedAt.After(c.StartedAt)
+	})
 }
 
 // apiContainerStatus returns the status that the API server has of the container with

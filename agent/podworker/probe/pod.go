@@ -35,19 +35,17 @@ type probedContainer struct {
 	tallies [kinds]*tally
 }
 
-func hasProbe(c *v1.Container) bool {
-	return c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil
+// hasProbe reports whether a container has probes that run: those of main containers
+// and of restartable init containers do.
+func hasProbe(c *v1.Container, kind pod.ContainerType) bool {
+	runs := kind == pod.Main || kind == pod.Init && pod.IsRestartableInit(c)
+	return runs && (c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil)
 }
 
 // podHasProbes reports whether a container of the pod has probes.
 func podHasProbes(p *v1.Pod) bool {
-	for i := range p.Spec.Containers {
-		if hasProbe(&p.Spec.Containers[i]) {
-			return true
-		}
-	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsRestartableInit(c) && hasProbe(c) {
+	for c, kind := range pod.Containers(&p.Spec) {
+		if hasProbe(c, kind) {
 			return true
 		}
 	}
@@ -58,13 +56,10 @@ func podHasProbes(p *v1.Pod) bool {
 func (st *podState) update(p *v1.Pod, o *container.Observed) {
 	if st.pod != p {
 		st.pod = p
-		for i := range p.Spec.InitContainers {
-			if c := &p.Spec.InitContainers[i]; pod.IsRestartableInit(c) {
-				st.add(c, true)
+		for c, kind := range pod.Containers(&p.Spec) {
+			if hasProbe(c, kind) {
+				st.add(c, kind == pod.Init)
 			}
-		}
-		for i := range p.Spec.Containers {
-			st.add(&p.Spec.Containers[i], false)
 		}
 	}
 	st.hostNetwork = p.Spec.HostNetwork
@@ -75,9 +70,6 @@ func (st *podState) update(p *v1.Pod, o *container.Observed) {
 
 // add adds a container, or replaces its spec if it is known.
 func (st *podState) add(c *v1.Container, init bool) {
-	if !hasProbe(c) {
-		return
-	}
 	for i := range st.containers {
 		pc := &st.containers[i]
 		if pc.c.Name != c.Name {

@@ -18,30 +18,12 @@ const (
 )
 
 func (k kind) String() string {
-	switch k {
-	case startup:
-		return "Startup"
-	case liveness:
-		return "Liveness"
-	case readiness:
-		return "Readiness"
-	case kinds:
-	}
-	return "UNKNOWN"
+	return [kinds]string{"Startup", "Liveness", "Readiness"}[k]
 }
 
 // specOf returns the container's probe of the kind, or nil.
 func (k kind) specOf(c *v1.Container) *v1.Probe {
-	switch k {
-	case startup:
-		return c.StartupProbe
-	case liveness:
-		return c.LivenessProbe
-	case readiness:
-		return c.ReadinessProbe
-	case kinds:
-	}
-	return nil
+	return [kinds]*v1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe}[k]
 }
 
 // timing has the times and thresholds of a probe.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -140,18 +139,15 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 // runningFirst sorts the pods that already ran when they were found before the
 // others: they keep their place on the node, and the others get the rest.
 func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
-	if len(pods) < 2 {
-		return pods
-	}
-	rank := func(p *v1.Pod) int {
+	var running, others []*v1.Pod
+	for _, p := range pods {
 		if l.cfg.Workers.IsAdopted(p.UID) {
-			return 0
+			running = append(running, p)
+		} else {
+			others = append(others, p)
 		}
-		return 1
 	}
-	sorted := slices.Clone(pods)
-	slices.SortStableFunc(sorted, func(a, b *v1.Pod) int { return rank(a) - rank(b) })
-	return sorted
+	return append(running, others...)
 }
 
 // adopt passes the pods that the runtime has to the workers.

@@ -21,17 +21,7 @@ const (
 )
 
 func (o Outcome) String() string {
-	switch o {
-	case Unchanged:
-		return "Unchanged"
-	case Allocate:
-		return "Allocate"
-	case Deferred:
-		return v1.PodReasonDeferred
-	case Infeasible:
-		return v1.PodReasonInfeasible
-	}
-	return "Unknown"
+	return [...]string{"Unchanged", "Allocate", v1.PodReasonDeferred, v1.PodReasonInfeasible}[o]
 }
 
 // Messages of infeasible resizes (pkg/kubelet/allocation/handlers.go).

@@ -51,15 +51,7 @@ const (
 )
 
 func (k StepKind) String() string {
-	switch k {
-	case PodLimit:
-		return "PodLimit"
-	case PodWeight:
-		return "PodWeight"
-	case Update:
-		return "Update"
-	}
-	return "unknown"
+	return [...]string{PodLimit: "PodLimit", PodWeight: "PodWeight", Update: "Update"}[k]
 }
 
 // Step is one action of a plan.
