@@ -103,7 +103,7 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod
 		RestartCount: int32(min(current.RestartCount, math.MaxInt32)),
 		Image:        current.Image,
 		ImageID:      cmp.Or(current.ImageRef, current.ImageID),
-		ContainerID:  g.containerID(current),
+		ContainerID:  containerID(current),
 		VolumeMounts: g.volumeMounts(c),
 		User:         current.User,
 	}

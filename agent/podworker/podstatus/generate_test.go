@@ -22,7 +22,7 @@ func TestPhase(t *testing.T) {
 	up := sandbox(0, true)
 	good, bad := exited("a", 0, 1, 2, 0, "Completed"), exited("a", 0, 1, 2, 1, "Error")
 	goodB := exited("b", 0, 1, 2, 0, "Completed")
-	waitA := map[string]Waiting{"a": {"CrashLoopBackOff", "back-off"}}
+	waitA := map[string]Reason{"a": {"CrashLoopBackOff", "back-off"}}
 	ownNever := func(p *v1.Pod) {
 		own := v1.ContainerRestartPolicyNever
 		p.Spec.Containers[0].RestartPolicy = &own
@@ -63,7 +63,7 @@ func TestPhase(t *testing.T) {
 		{name: "sidecar starts in a new sandbox", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(1, true), up, in("s1", running("s", 1, 5)), bad), Probes: map[string]pod.ProbeResult{"s-1": {}}}, want: v1.PodPending},
 		{name: "sidecar starts while the sandbox goes", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(0, false), running("s", 1, 5), bad), Probes: map[string]pod.ProbeResult{"s-1": {}}}, want: v1.PodPending},
 		{name: "sidecar starts again beside a crashed container", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 1, 5), bad), Probes: map[string]pod.ProbeResult{"s-1": {}}}, want: v1.PodRunning},
-		{name: "sidecar waits for its image", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, bad), Waiting: map[string]Waiting{"s": {"ErrImagePull", ""}}}, want: v1.PodPending},
+		{name: "sidecar waits for its image", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, bad), Waiting: map[string]Reason{"s": {"ErrImagePull", ""}}}, want: v1.PodPending},
 		{name: "sidecar after an init container outlives the pod", pod: basePod([]string{"a"}, inits("i"), sidecars("s"), policy(never)), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 0, ""), running("s", 0, 1), good)}, want: v1.PodRunning},
 		{name: "sidecar outlives the pod", pod: basePod([]string{"a"}, sidecars("s"), policy(never)), in: Input{Observed: observed(up, running("s", 0, 1), good)}, want: v1.PodRunning},
 		{name: "sidecar was killed after the pod", pod: basePod([]string{"a"}, sidecars("s"), policy(never)), in: Input{Observed: observed(up, exited("s", 0, 1, 2, 137, ""), good)}, want: v1.PodSucceeded},
@@ -139,16 +139,16 @@ func TestContainerState(t *testing.T) {
 		{name: "not there", state: waiting("ContainerCreating", "")},
 		{name: "not there, with init containers", pod: basePod(a, inits("i")), state: waiting("PodInitializing", "")},
 		{name: "created", in: Input{Observed: observed(up, created("a", 0))}, state: waiting("ContainerCreating", "")},
-		{name: "created and failed to start", in: Input{Observed: observed(up, created("a", 0)), Waiting: map[string]Waiting{"a": {"RunContainerError", "why"}}}, state: waiting("RunContainerError", "why")},
+		{name: "created and failed to start", in: Input{Observed: observed(up, created("a", 0)), Waiting: map[string]Reason{"a": {"RunContainerError", "why"}}}, state: waiting("RunContainerError", "why")},
 		{name: "never started", in: Input{Observed: observed(up, notStarted)}, state: ended(128, "StartError", "exec: no such file", "a-0", time.Time{}, at(9))},
 		{name: "the runtime gives no reason", in: Input{Observed: observed(up, exited("a", 0, 1, 2, 0, ""))}, state: ended(0, "Completed", "", "a-0", at(1), at(2))},
 		{name: "the runtime gives no reason for a failure", in: Input{Observed: observed(up, exited("a", 0, 1, 2, 7, ""))}, state: ended(7, "Error", "", "a-0", at(1), at(2))},
 		{name: "runtime and container both say why", in: Input{Observed: observed(up, notStarted), Messages: map[string]string{"a-0": "bye"}}, state: ended(128, "StartError", "exec: no such file: bye", "a-0", time.Time{}, at(9))},
 		{name: "an old message is remembered", in: Input{Observed: observed(up, exited("a", 2, 1, 2, 3, "Error")), Previous: wasEnded}, state: ended(3, "Error", "told", "a-2", at(1), at(2)), count: 2},
 		{name: "ended before any wait", in: Input{Observed: observed(up, exited("a", 1, 5, 6, 1, "Error"), exited("a", 0, 1, 2, 0, "Completed"))}, state: ended(1, "Error", "", "a-1", at(5), at(6)), last: ended(0, "Completed", "", "a-0", at(1), at(2)), count: 1},
-		{name: "a wait counts not for what runs", in: Input{Observed: observed(up, running("a", 0, 1)), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}, ready: true},
-		{name: "a wait counts not for what is over", pod: basePod(a, policy(v1.RestartPolicyNever)), in: Input{Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
-		{name: "a wait counts not while the pod is stopped", in: Input{Terminating: true, Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
+		{name: "a wait counts not for what runs", in: Input{Observed: observed(up, running("a", 0, 1)), Waiting: map[string]Reason{"a": {"CrashLoopBackOff", ""}}}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}, ready: true},
+		{name: "a wait counts not for what is over", pod: basePod(a, policy(v1.RestartPolicyNever)), in: Input{Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Reason{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
+		{name: "a wait counts not while the pod is stopped", in: Input{Terminating: true, Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Reason{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
 		{name: "what runs goes before what is newer", in: Input{Observed: observed(up, created("a", 1), running("a", 0, 1))}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}, ready: true},
 		{name: "unknown", in: Input{Observed: observed(up, unknown("a", 0, 1))}, state: ended(137, "ContainerStatusUnknown", "The container runtime reports the state of the container as unknown", "a-0", at(1))},
 		{name: "unknown and never started", in: Input{Observed: observed(up, never)}, state: waiting("ContainerCreating", "")},
@@ -186,7 +186,7 @@ func TestInitContainerState(t *testing.T) {
 	}
 	got = Generate(Input{
 		Pod: basePod([]string{"a"}, inits("i")), Now: at(9), Observed: observed(sandbox(0, true), exited("i", 0, 1, 2, 0, "")),
-		Waiting: map[string]Waiting{"i": {"CrashLoopBackOff", "stale"}},
+		Waiting: map[string]Reason{"i": {"CrashLoopBackOff", "stale"}},
 	})
 	if s := got.InitContainerStatuses[0]; s.State.Terminated == nil || !s.Ready {
 		t.Errorf("an init container that is done waits: %+v", s)
@@ -467,7 +467,7 @@ func TestRandom(t *testing.T) {
 			}
 			in := Input{Pod: p, Observed: observed(parts...), Previous: previous, Now: at(100), Terminating: r.IntN(8) == 0, Terminated: r.IntN(8) == 0}
 			if r.IntN(2) == 0 {
-				in.Waiting = map[string]Waiting{"a": {"CrashLoopBackOff", "m"}, "i": {"ErrImagePull", "m"}}
+				in.Waiting = map[string]Reason{"a": {"CrashLoopBackOff", "m"}, "i": {"ErrImagePull", "m"}}
 			}
 			if r.IntN(8) == 0 {
 				in.Failed, in.Disruption = &Reason{"Evicted", "m"}, &Reason{"TerminationByKubelet", "m"}
@@ -528,7 +528,7 @@ func TestProbeResults(t *testing.T) {
 func TestEphemeral(t *testing.T) {
 	p := basePod([]string{"a"}, inits("i"), ephemerals("f", "e", "g"))
 	got := Generate(Input{
-		Pod: p, Now: at(9), Waiting: map[string]Waiting{"g": {"ErrImagePull", "m"}, "f": {"CrashLoopBackOff", "m"}},
+		Pod: p, Now: at(9), Waiting: map[string]Reason{"g": {"ErrImagePull", "m"}, "f": {"CrashLoopBackOff", "m"}},
 		Observed: observed(sandbox(0, true), running("e", 0, 3), exited("f", 0, 1, 2, 1, "Error")), Messages: map[string]string{"f-0": "bye"},
 	})
 	words := []string{}

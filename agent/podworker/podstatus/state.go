@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-func (g *generator) containerID(c *container.Container) string { return g.Runtime + "://" + c.ID }
+func containerID(c *container.Container) string { return "containerd://" + c.ID }
 
 // state returns one container's state as the runtime reports it.
 func (g *generator) state(c *container.Container) v1.ContainerState {
@@ -25,7 +25,7 @@ func (g *generator) state(c *container.Container) v1.ContainerState {
 				Message:     "The container runtime reports the state of the container as unknown",
 				ExitCode:    exitUnknown,
 				StartedAt:   timeOf(c.StartedAt),
-				ContainerID: g.containerID(c),
+				ContainerID: containerID(c),
 			}}
 		}
 	case container.StateCreated:
@@ -40,7 +40,7 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 		Message:     c.Message,
 		StartedAt:   timeOf(c.StartedAt),
 		FinishedAt:  timeOf(c.FinishedAt),
-		ContainerID: g.containerID(c),
+		ContainerID: containerID(c),
 	}
 	if t.Reason == "" {
 		t.Reason = reasonCompleted

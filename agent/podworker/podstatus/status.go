@@ -16,14 +16,9 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// Reason is why a whole pod is not run: a reason in CamelCase, which programs
-// read, and a message for people.
+// Reason is why a pod is not run or a container does not run yet: a reason in
+// CamelCase, which programs read, and a message for people.
 type Reason struct {
-	Reason, Message string
-}
-
-// Waiting is why one container does not run yet, in the same form.
-type Waiting struct {
 	Reason, Message string
 }
 
@@ -40,7 +35,7 @@ type Input struct {
 	// started yet: CrashLoopBackOff, ErrImagePull, CreateContainerConfigError
 	// and the like. It applies to containers that should be started and do not
 	// run.
-	Waiting map[string]Waiting
+	Waiting map[string]Reason
 	// Rejected is set for a pod that was not admitted: it has failed.
 	Rejected *Reason
 	// Failed is set for a pod that was ended although its containers could
@@ -77,9 +72,6 @@ type Input struct {
 	// HostIPs are the node's addresses, the primary first; empty keeps those of
 	// Previous.
 	HostIPs []string
-	// Runtime is the name before "://" in container IDs; empty means
-	// containerd.
-	Runtime string
 }
 
 // generator holds one run of Generate.
@@ -109,9 +101,6 @@ func Generate(in Input) v1.PodStatus {
 	}
 	if g.Observed == nil {
 		g.Observed = &container.Observed{}
-	}
-	if g.Runtime == "" {
-		g.Runtime = "containerd"
 	}
 
 	s := v1.PodStatus{

@@ -44,7 +44,7 @@ var stories = []struct {
 				name: "a runs and b has no image",
 				in: Input{
 					Now: at(6), Observed: observed(sandbox(0, true), exited("i", 0, 3, 4, 0, "Completed"), running("a", 0, 6)),
-					Waiting: map[string]Waiting{"b": {"ErrImagePull", "pull image \"img:1\": no route to host"}},
+					Waiting: map[string]Reason{"b": {"ErrImagePull", "pull image \"img:1\": no route to host"}},
 				},
 			},
 			{name: "both run", in: Input{Now: at(8), Observed: observed(sandbox(0, true), exited("i", 0, 3, 4, 0, "Completed"), running("a", 0, 6), running("b", 0, 8))}},
@@ -65,15 +65,15 @@ var stories = []struct {
 			{name: "runs again", in: Input{Now: at(6), Observed: observed(sandbox(0, true), running("a", 1, 6), exited("a", 0, 3, 5, 1, "Error"))}},
 			{name: "waits", in: Input{
 				Now: at(8), Observed: observed(sandbox(0, true), exited("a", 1, 6, 8, 137, "OOMKilled"), exited("a", 0, 3, 5, 1, "Error")),
-				Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", "back-off 10s restarting failed container=a pod=web_default(uid-1)"}},
+				Waiting: map[string]Reason{"a": {"CrashLoopBackOff", "back-off 10s restarting failed container=a pod=web_default(uid-1)"}},
 			}},
 			{name: "the agent starts again while it waits", forget: true, in: Input{
 				Now: at(9), Observed: observed(sandbox(0, true), exited("a", 1, 6, 8, 137, "OOMKilled"), exited("a", 0, 3, 5, 1, "Error")),
-				Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", "back-off 10s restarting failed container=a pod=web_default(uid-1)"}},
+				Waiting: map[string]Reason{"a": {"CrashLoopBackOff", "back-off 10s restarting failed container=a pod=web_default(uid-1)"}},
 			}},
 			{name: "cannot be started", in: Input{
 				Now: at(18), Observed: observed(sandbox(0, true), created("a", 2), exited("a", 1, 6, 8, 137, "OOMKilled")),
-				Waiting: map[string]Waiting{"a": {"RunContainerError", "container runtime is not reachable"}},
+				Waiting: map[string]Reason{"a": {"RunContainerError", "container runtime is not reachable"}},
 			}},
 			{name: "runs for the third time", in: Input{Now: at(19), Observed: observed(sandbox(0, true), running("a", 2, 19), exited("a", 1, 6, 8, 137, "OOMKilled"))}},
 			{name: "the power went", in: Input{Now: at(40), Observed: observed(sandbox(0, false), exited("a", 2, 19, 40, 255, "Unknown"), exited("a", 1, 6, 8, 137, "OOMKilled"))}},

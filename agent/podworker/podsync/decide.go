@@ -2,7 +2,6 @@ package podsync
 
 import (
 	"errors"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -144,14 +143,6 @@ func (s *Syncer) reserved(p *v1.Pod) *v1.Pod {
 	seen := *p
 	seen.Status = *st
 	return resize.Reserved(&seen)
-}
-
-// forgetResizes drops the allocation of a pod whose remains are removed.
-func (s *Syncer) forgetResizes(ref pod.Ref) error {
-	if err := s.resizes.forget(ref.UID); err != nil {
-		return fmt.Errorf("drop resource allocation of pod %s: %w", ref, err)
-	}
-	return nil
 }
 
 // errResizeNotEffective means that a resize was carried out, but the actual resources

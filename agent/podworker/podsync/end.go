@@ -217,8 +217,8 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := s.logsOf(ref, node).remove(); err != nil {
 		return err
 	}
-	if err := s.forgetResizes(ref); err != nil {
-		return err
+	if err := s.resizes.forget(ref.UID); err != nil {
+		return fmt.Errorf("drop resource allocation of pod %s: %w", ref, err)
 	}
 	s.OOM.Forget(ref.UID)
 	s.Statuses.Delete(ref.UID)

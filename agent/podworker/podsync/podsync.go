@@ -144,7 +144,7 @@ type Syncer struct {
 type syncState struct {
 	// waiting has by container name the reason why the container could not be
 	// started.
-	waiting map[string]podstatus.Waiting
+	waiting map[string]podstatus.Reason
 	// rejected is why the pod never ran, failed why it ended early.
 	rejected, failed *podstatus.Reason
 	// disruption is set if the node ended the pod for a reason of its own.
@@ -415,9 +415,9 @@ func (f *syncState) recordPlan(a *plan.Actions) {
 // wait records why a container is not started.
 func (f *syncState) wait(name, reason, message string) {
 	if f.waiting == nil {
-		f.waiting = make(map[string]podstatus.Waiting)
+		f.waiting = make(map[string]podstatus.Reason)
 	}
-	f.waiting[name] = podstatus.Waiting{Reason: reason, Message: message}
+	f.waiting[name] = podstatus.Reason{Reason: reason, Message: message}
 }
 
 // report generates the status and stores it.

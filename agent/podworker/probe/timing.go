@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,18 +38,11 @@ type timing struct {
 func timingOf(p *v1.Probe) timing {
 	return timing{
 		delay:     time.Duration(max(p.InitialDelaySeconds, 0)) * time.Second,
-		period:    time.Duration(orDefault(p.PeriodSeconds, 10)) * time.Second,
-		timeout:   time.Duration(orDefault(p.TimeoutSeconds, 1)) * time.Second,
-		successes: int(orDefault(p.SuccessThreshold, 1)),
-		failures:  int(orDefault(p.FailureThreshold, 3)),
+		period:    time.Duration(cmp.Or(max(p.PeriodSeconds, 0), 10)) * time.Second,
+		timeout:   time.Duration(cmp.Or(max(p.TimeoutSeconds, 0), 1)) * time.Second,
+		successes: int(cmp.Or(max(p.SuccessThreshold, 0), 1)),
+		failures:  int(cmp.Or(max(p.FailureThreshold, 0), 3)),
 	}
-}
-
-func orDefault(n, fallback int32) int32 {
-	if n <= 0 {
-		return fallback
-	}
-	return n
 }
 
 // maxFirstStartup is the maximum time from a container's start to the first run of a
