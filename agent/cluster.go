@@ -48,7 +48,7 @@ type cluster struct {
 	events    *eventsink.Sink
 	journal   *offline.Store     // nil if it cannot be used
 	journaled *podsync.Journaled // nil without a journal
-	reader    offline.Objects
+	reader    objects.Reader
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
 
 	// assigned means that the API server has listed the node's pods: then the objects that

@@ -19,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/resource/userns"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
+	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
 // newSyncer builds what syncs one pod.
@@ -92,7 +93,7 @@ func (a *agent) oomWatcher() *oom.Watcher {
 
 // reader returns the reader of the objects that pods refer to: local files first, then the API
 // server.
-func (a *agent) reader() apiobjects.Source {
+func (a *agent) reader() objects.Reader {
 	if a.cluster == nil {
 		return a.objects
 	}

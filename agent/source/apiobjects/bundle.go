@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
 // kindBundle is the kind of trust bundles.
@@ -60,7 +61,7 @@ func bundleOf(source *v1.ClusterTrustBundleProjection) (bundleKey, error) {
 		return k, fmt.Errorf("%s: parse label selector: %w", k, err)
 	}
 	if source.LabelSelector == nil {
-		return k, notFound(key{kind: kindBundle, name: k.signer})
+		return k, objects.NotFound(key{Kind: kindBundle, Name: k.signer})
 	}
 	k.labels = selector.String()
 	return k, nil
@@ -97,7 +98,7 @@ func (o *Objects) fetchBundle(ctx context.Context, k bundleKey) (string, validit
 	case err != nil:
 		return "", validity{}, fmt.Errorf("%s: %w", k, err)
 	case len(list.Items) == 0:
-		return "", validity{}, fmt.Errorf("no %s is selected: %w", k, notFound(key{kind: kindBundle, name: k.signer}))
+		return "", validity{}, fmt.Errorf("no %s is selected: %w", k, objects.NotFound(key{Kind: kindBundle, Name: k.signer}))
 	}
 	bundles := make([]string, len(list.Items))
 	for i := range list.Items {

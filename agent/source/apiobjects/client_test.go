@@ -16,7 +16,7 @@ func TestByTheClient(t *testing.T) {
 	api.Put(configMap("a", "1"))
 	changed := make(chan string, 1)
 	o, err := New(Config{API: api.Dial(t, apiclient.Config{}), Log: testLog(nil), Changed: func(kind, namespace, name string) {
-		changed <- key{kind, namespace, name}.String()
+		changed <- key{Kind: kind, Namespace: namespace, Name: name}.String()
 	}})
 	if err != nil {
 		t.Fatal(err)

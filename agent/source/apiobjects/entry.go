@@ -9,9 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
@@ -23,7 +21,7 @@ type entry struct {
 
 	settled    bool           // ready is closed
 	known      bool           // the API server has answered
-	object     runtime.Object // *v1.ConfigMap or *v1.Secret, nil if it does not exist
+	object     objects.Object // *v1.ConfigMap or *v1.Secret, nil if it does not exist
 	err        error          // of the last attempt, while known is false
 	readFailed bool           // a read returned a result that the first answer may differ from
 	cancel     context.CancelFunc
@@ -49,59 +47,30 @@ func (e *entry) drop() {
 	e.settle()
 }
 
-// ConfigMap returns a ConfigMap: from memory if a pod references it and the API
-// server has answered once; otherwise it waits for that. If the API server
-// denies the request or is unreachable, it returns an error as long as nothing
-// is known.
-func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	found, err := o.watched(ctx, key{objects.KindConfigMap, namespace, name})
-	if err != nil {
-		return nil, err
-	}
-	m, ok := found.(*v1.ConfigMap)
-	if !ok {
-		return nil, fmt.Errorf("configmap %s/%s: unexpected object %T", namespace, name, found)
-	}
-	return m, nil
-}
-
-// Secret returns a Secret, like ConfigMap.
-func (o *Objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	found, err := o.watched(ctx, key{objects.KindSecret, namespace, name})
-	if err != nil {
-		return nil, err
-	}
-	s, ok := found.(*v1.Secret)
-	if !ok {
-		return nil, fmt.Errorf("secret %s/%s: unexpected object %T", namespace, name, found)
-	}
-	return s, nil
-}
-
 // watched returns the object of an entry. It fetches an object that no known
 // pod references, since a pod may become known shortly after the first read for
 // it.
-func (o *Objects) watched(ctx context.Context, k key) (runtime.Object, error) {
+func (o *Objects) watched(ctx context.Context, k key) (objects.Object, error) {
 	for {
 		o.mu.Lock()
 		e := o.entries[k]
 		if e == nil {
-			_, local := o.locals[k]
+			local := o.locals.Has(k)
 			if !local {
-				o.strayed[k] = struct{}{}
+				o.strayed.Insert(k)
 			}
 			o.mu.Unlock()
 			if local {
 				return nil, localOnly(k)
 			}
-			return o.unreferenced.read(ctx, k)
+			return o.fetched.read(ctx, k)
 		}
 		found, known, err := e.object, e.known, e.err
 		e.readFailed = e.readFailed || err != nil
 		o.mu.Unlock()
 		switch {
 		case known && found == nil:
-			return nil, notFound(k)
+			return nil, objects.NotFound(k)
 		case known:
 			return found, nil
 		case err != nil:
@@ -119,13 +88,13 @@ func (o *Objects) watched(ctx context.Context, k key) (runtime.Object, error) {
 
 // localOnly returns the error for an object that only static pods reference.
 func localOnly(k key) error {
-	return fmt.Errorf("not read from API server, since only static pods reference it: %w", notFound(k))
+	return fmt.Errorf("not read from API server, since only static pods reference it: %w", objects.NotFound(k))
 }
 
 // onAnswer records the API server's answer, and calls Changed if the answer
 // differs from what earlier reads returned. found is nil if the object does not
 // exist. It reports whether the object is immutable.
-func (o *Objects) onAnswer(e *entry, found runtime.Object) (final bool) {
+func (o *Objects) onAnswer(e *entry, found objects.Object) (final bool) {
 	o.mu.Lock()
 	changed := e.known && !same(e.object, found) || !e.known && e.readFailed
 	e.known, e.object, e.err = true, found, nil
@@ -133,7 +102,7 @@ func (o *Objects) onAnswer(e *entry, found runtime.Object) (final bool) {
 	dropped := e.dropped
 	o.mu.Unlock()
 	if changed && !dropped && o.config.Changed != nil {
-		o.config.Changed(e.key.kind, e.key.namespace, e.key.name)
+		o.config.Changed(e.key.Kind, e.key.Namespace, e.key.Name)
 	}
 	return immutable(found)
 }
@@ -148,26 +117,8 @@ func (o *Objects) failed(e *entry, err error) {
 	}
 }
 
-// fetchUnreferenced fetches a ConfigMap or Secret that no known pod references. It is
-// cached only until the pod is expected to be known.
-func (o *Objects) fetchUnreferenced(ctx context.Context, k key) (runtime.Object, validity, error) {
-	var into interface {
-		runtime.Object
-		metav1.Object
-	}
-	resource := apiclient.ConfigMaps
-	if into = new(v1.ConfigMap); k.kind == objects.KindSecret {
-		resource, into = apiclient.Secrets, new(v1.Secret)
-	}
-	if err := o.config.API.Get(ctx, resource, k.namespace, k.name, into); err != nil {
-		return nil, validity{}, fmt.Errorf("%s: %w", k, err)
-	}
-	slim(into)
-	return into, validFor(recently), nil
-}
-
 // immutable reports whether an object's content never changes.
-func immutable(found runtime.Object) bool {
+func immutable(found objects.Object) bool {
 	var flag *bool
 	switch found := found.(type) {
 	case *v1.ConfigMap:
@@ -181,7 +132,7 @@ func immutable(found runtime.Object) bool {
 // same reports whether two versions of an object, each of which may be nil, are
 // equal for a pod. Annotations are ignored: a lock kept in an annotation
 // changes every few seconds.
-func same(a, b runtime.Object) bool {
+func same(a, b objects.Object) bool {
 	switch a := a.(type) {
 	case *v1.ConfigMap:
 		b, ok := b.(*v1.ConfigMap)

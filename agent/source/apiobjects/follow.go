@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -83,7 +84,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 // error, which is errOver after a normal end.
 func (f *follower) round(ctx context.Context) (final bool, err error) {
 	if f.version == "" {
-		var found runtime.Object
+		var found objects.Object
 		var version string
 		onOwnStack(func() { found, version, err = f.list(ctx) })
 		if err != nil {
@@ -117,11 +118,11 @@ func onOwnStack(do func()) {
 // options select the one object. The node authorizer denies a list or watch of
 // more.
 func (f *follower) options() metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", f.e.key.name).String()}
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", f.e.key.Name).String()}
 }
 
 func (f *follower) resource() apiclient.Resource {
-	if f.e.key.kind == objects.KindSecret {
+	if f.e.key.Kind == objects.KindSecret {
 		return apiclient.Secrets
 	}
 	return apiclient.ConfigMaps
@@ -129,41 +130,35 @@ func (f *follower) resource() apiclient.Resource {
 
 // list returns the current object, or nil if it does not exist. It requests the
 // most recent state, since environment variables are set from it only once.
-func (f *follower) list(ctx context.Context) (found runtime.Object, version string, err error) {
+func (f *follower) list(ctx context.Context) (found objects.Object, version string, err error) {
 	select {
 	case f.o.listing <- struct{}{}:
 		defer func() { <-f.o.listing }()
 	case <-ctx.Done():
 		return nil, "", context.Cause(ctx)
 	}
-	api, k := f.o.config.API, f.e.key
-	if k.kind == objects.KindSecret {
-		var list v1.SecretList
-		if err := api.List(ctx, f.resource(), k.namespace, f.options(), &list); err != nil {
-			return nil, "", err
-		}
-		for i := range list.Items {
-			if f.own(&list.Items[i]) {
-				found = &list.Items[i]
-			}
-		}
-		return found, list.ResourceVersion, nil
+	var list interface {
+		runtime.Object
+		metav1.ListInterface
+	} = &v1.ConfigMapList{}
+	if f.e.key.Kind == objects.KindSecret {
+		list = &v1.SecretList{}
 	}
-	var list v1.ConfigMapList
-	if err := api.List(ctx, f.resource(), k.namespace, f.options(), &list); err != nil {
+	if err := f.o.config.API.List(ctx, f.resource(), f.e.key.Namespace, f.options(), list); err != nil {
 		return nil, "", err
 	}
-	for i := range list.Items {
-		if f.own(&list.Items[i]) {
-			found = &list.Items[i]
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		if o, ok := item.(objects.Object); ok && f.own(o) {
+			found = o
 		}
-	}
-	return found, list.ResourceVersion, nil
+		return nil
+	})
+	return found, list.GetResourceVersion(), err
 }
 
 // own reports whether an object is the one of the entry, and slims it.
 func (f *follower) own(o metav1.Object) bool {
-	if o.GetName() != f.e.key.name || o.GetNamespace() != f.e.key.namespace {
+	if o.GetName() != f.e.key.Name || o.GetNamespace() != f.e.key.Namespace {
 		return false
 	}
 	slim(o)
@@ -179,7 +174,7 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errOver)
 	defer cancel()
 	var w watch.Interface
-	onOwnStack(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options) })
+	onOwnStack(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.Namespace, options) })
 	if err != nil {
 		return false, err
 	}
@@ -216,7 +211,7 @@ func (f *follower) event(event watch.Event) (final bool, err error) {
 	if event.Type == watch.Error {
 		return false, fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
 	}
-	o, ok := event.Object.(metav1.Object)
+	o, ok := event.Object.(objects.Object)
 	if !ok {
 		return false, fmt.Errorf("watch: unexpected object %T", event.Object)
 	}
@@ -227,7 +222,7 @@ func (f *follower) event(event watch.Event) (final bool, err error) {
 	if event.Type == watch.Deleted {
 		return f.o.onAnswer(f.e, nil), nil
 	}
-	return f.o.onAnswer(f.e, event.Object), nil
+	return f.o.onAnswer(f.e, o), nil
 }
 
 // recordFailure records a failure and logs the first one. A denied request is logged
@@ -278,7 +273,7 @@ func (f *follower) healthy() {
 
 func (f *follower) log(level slog.Level, message string, more ...any) {
 	k := f.e.key
-	f.o.config.Log.With("kind", k.kind, "namespace", k.namespace, "name", k.name).Log(context.Background(), level, message, more...)
+	f.o.config.Log.With("kind", k.Kind, "namespace", k.Namespace, "name", k.Name).Log(context.Background(), level, message, more...)
 }
 
 // outage counts the objects that currently cannot be read from the API server.

@@ -328,7 +328,7 @@ func TestWatchThatBreaks(t *testing.T) {
 
 func TestNotToldOfWhatIsDropped(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
-		e := newEntry(key{"ConfigMap", "ns", "a"})
+		e := newEntry(key{Kind: "ConfigMap", Namespace: "ns", Name: "a"})
 		for value, want := range []int{0, 1, 0} {
 			m := configMap("a", fmt.Sprint(value))
 			m.ResourceVersion = fmt.Sprint(value)

@@ -37,7 +37,7 @@ func inLab(t *testing.T, test func(t *testing.T, l *lab)) {
 		l.Objects, err = New(Config{API: l.server, Log: slog.New(l), Changed: func(kind, namespace, name string) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.changed = append(l.changed, key{kind, namespace, name}.String())
+			l.changed = append(l.changed, key{Kind: kind, Namespace: namespace, Name: name}.String())
 		}, Recovered: l.recovered})
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-var _ Source = (*objects.Folder)(nil)
+var _ objects.Reader = (*objects.Folder)(nil)
 
 // source returns an object named after it for every read, or its error.
 type source struct {
@@ -69,10 +69,10 @@ func TestPrefer(t *testing.T) {
 		fails  error
 	}{
 		{"the first has it", nil, nil, "first", nil},
-		{"the first does not have it", fmt.Errorf("x: %w", notFound(key{})), nil, "second", nil},
+		{"the first does not have it", fmt.Errorf("x: %w", objects.NotFound(key{})), nil, "second", nil},
 		{"the first cannot have it", fmt.Errorf("x %w", objects.ErrNoServer), nil, "second", nil},
 		{"the first does not know", broken, nil, "", broken},
-		{"the second does not know", notFound(key{}), errLink, "", errLink},
+		{"the second does not know", objects.NotFound(key{}), errLink, "", errLink},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := Chain(source{"first", row.err}, source{"second", row.second})

@@ -7,57 +7,68 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // references is the set of references of a set of pods.
 type references struct {
-	objects    map[key]struct{} // from the API server
-	locals     map[key]struct{} // only static pods reference them
-	pods       map[types.UID]struct{}
-	namespaces map[string]struct{}
-	linked     map[string]struct{} // namespaces whose services appear in pods' environment variables
-	bundles    map[bundleKey]struct{}
+	objects    sets.Set[key] // from the API server
+	locals     sets.Set[key] // only static pods reference them
+	pods       sets.Set[types.UID]
+	namespaces sets.Set[string]
+	linked     sets.Set[string] // namespaces whose services appear in pods' environment variables
+	bundles    sets.Set[bundleKey]
 	claims     bool // some pod references a claim
 }
 
 // referencesOf returns the references of the pods. Terminal pods have none.
 func referencesOf(pods []*v1.Pod) *references {
 	w := &references{
-		objects: make(map[key]struct{}), locals: make(map[key]struct{}), pods: make(map[types.UID]struct{}),
-		namespaces: make(map[string]struct{}), linked: make(map[string]struct{}), bundles: make(map[bundleKey]struct{}),
+		objects: sets.New[key](), locals: sets.New[key](), pods: sets.New[types.UID](),
+		namespaces: sets.New[string](), linked: sets.New[string](), bundles: sets.New[bundleKey](),
 	}
 	for _, p := range pods {
-		if phase := p.Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
+		if !pod.IsTerminal(p.Status.Phase) {
 			w.add(p)
 		}
 	}
-	for k := range w.objects {
-		delete(w.locals, k)
-	}
+	w.locals = w.locals.Difference(w.objects)
 	return w
 }
 
+// fetches reports whether the pods may need an object that is fetched. Only claims
+// name the volumes.
+func (w *references) fetches(k key) bool {
+	switch {
+	case isWatched(k):
+		return false
+	case k.Kind == objects.KindVolume:
+		return w.claims
+	}
+	return w.objects.Has(k)
+}
+
 func (w *references) add(p *v1.Pod) {
-	w.pods[p.UID] = struct{}{}
-	w.namespaces[p.Namespace] = struct{}{}
-	w.namespaces[metav1.NamespaceDefault] = struct{}{} // namespace of the service kubernetes
+	w.pods.Insert(p.UID)
+	w.namespaces.Insert(p.Namespace, metav1.NamespaceDefault) // the latter has the service kubernetes
 	static := pod.IsStatic(p) || pod.IsMirror(p)
 	if links := p.Spec.EnableServiceLinks; !static && (links == nil || *links) {
-		w.linked[p.Namespace] = struct{}{}
+		w.linked.Insert(p.Namespace)
 	}
 	for kind, name := range objects.References(p) {
-		k := key{kind, p.Namespace, name}
+		k := key{Kind: kind, Namespace: p.Namespace, Name: name}
 		switch {
 		case kind == objects.KindClass:
-			k.namespace = ""
+			k.Namespace = ""
 		case static:
-			w.locals[k] = struct{}{}
+			w.locals.Insert(k)
 			continue
 		}
-		w.objects[k] = struct{}{}
+		w.objects.Insert(k)
 		w.claims = w.claims || kind == objects.KindClaim
 	}
 	for i := range p.Spec.Volumes {
@@ -70,7 +81,7 @@ func (w *references) add(p *v1.Pod) {
 				continue
 			}
 			if k, err := bundleOf(source.ClusterTrustBundle); err == nil {
-				w.bundles[k] = struct{}{}
+				w.bundles.Insert(k)
 			}
 		}
 	}
@@ -85,47 +96,32 @@ func (w *references) add(p *v1.Pod) {
 func (o *Objects) SetReferencingPods(pods []*v1.Pod) {
 	w := referencesOf(pods)
 	o.mu.Lock()
-	fresh := referencesOf(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { _, known := o.pods[p.UID]; return known }))
+	fresh := referencesOf(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return o.pods.Has(p.UID) }))
 	o.pods = w.pods
 	for k, e := range o.entries {
-		if _, referenced := w.objects[k]; !referenced {
+		if !w.objects.Has(k) {
 			delete(o.entries, k)
 			e.drop()
 		}
 	}
 	for k := range w.objects {
-		if k.kind != objects.KindConfigMap && k.kind != objects.KindSecret || o.entries[k] != nil {
+		if !isWatched(k) || o.entries[k] != nil {
 			continue
 		}
 		e := newEntry(k)
-		_, e.readFailed = o.strayed[k]
+		e.readFailed = o.strayed.Has(k)
 		o.entries[k] = e
 		o.jobs = append(o.jobs, func(ctx context.Context) { o.follow(ctx, e) })
 	}
 	o.locals = w.locals
 	clear(o.strayed)
 	o.mu.Unlock()
-	o.notify()
-	in := func(k key) bool { _, is := w.objects[k]; return is }
-	o.unreferenced.retain(func(key) bool { return false })
-	o.claims.retain(in)
-	o.classes.retain(in)
-	o.volumes.retain(func(key) bool { return w.claims })
-	o.services.retain(func(namespace string) bool { _, is := w.namespaces[namespace]; return is })
-	o.tokens.retain(func(k tokenKey) bool { _, is := w.pods[k.podUID]; return is })
-	o.bundles.retain(func(k bundleKey) bool { _, is := w.bundles[k]; return is })
-	o.invalidate(fresh)
-}
-
-// invalidate marks the cached values that new pods reference as stale.
-func (o *Objects) invalidate(fresh *references) {
-	if len(fresh.pods) == 0 {
-		return
-	}
-	in := func(k key) bool { _, is := fresh.objects[k]; return is }
-	o.claims.invalidate(in)
-	o.classes.invalidate(in)
-	o.volumes.invalidate(func(key) bool { return fresh.claims }) // only the claims name them
-	o.services.invalidate(func(namespace string) bool { _, is := fresh.linked[namespace]; return is })
-	o.bundles.invalidate(func(k bundleKey) bool { _, is := fresh.bundles[k]; return is })
+	wait.Notify(o.wake)
+	o.fetched.retain(w.fetches)
+	o.services.retain(w.namespaces.Has)
+	o.tokens.retain(func(k tokenKey) bool { return w.pods.Has(k.podUID) })
+	o.bundles.retain(w.bundles.Has)
+	o.fetched.invalidate(fresh.fetches)
+	o.services.invalidate(fresh.linked.Has)
+	o.bundles.invalidate(fresh.bundles.Has)
 }

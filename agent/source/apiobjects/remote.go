@@ -8,16 +8,16 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // API is the part of an API client that Objects need. *apiclient.Client
@@ -64,6 +64,8 @@ const maxLists = 8
 // the API server does not grant a node access to them, and the requests would
 // be repeated forever.
 type Objects struct {
+	objects.Getter
+
 	config  Config
 	outage  outage
 	listing chan struct{} // semaphore of the lists in progress
@@ -74,30 +76,20 @@ type Objects struct {
 	mu      sync.Mutex
 	jobs    []func(context.Context) // to be started by Run
 	entries map[key]*entry
-	locals  map[key]struct{} // objects that only static pods reference
-	strayed map[key]struct{} // objects read before any pod referenced them
-	pods    map[types.UID]struct{}
+	locals  sets.Set[key] // objects that only static pods reference
+	strayed sets.Set[key] // objects read before any pod referenced them
+	pods    sets.Set[types.UID]
 
-	unreferenced *readCache[key, runtime.Object]
-	claims       *readCache[key, *v1.PersistentVolumeClaim]
-	volumes      *readCache[key, *v1.PersistentVolume]
-	classes      *readCache[key, *nodev1.RuntimeClass]
-	services     *readCache[string, []*v1.Service]
-	tokens       *readCache[tokenKey, token]
-	bundles      *readCache[bundleKey, string]
+	fetched  *readCache[key, objects.Object] // what is not watched
+	services *readCache[string, []*v1.Service]
+	tokens   *readCache[tokenKey, token]
+	bundles  *readCache[bundleKey, string]
 }
 
 var _ objects.Reader = (*Objects)(nil)
 
-// key names one object. namespace is empty for a cluster-scoped object.
-type key struct{ kind, namespace, name string }
-
-func (k key) String() string {
-	if k.namespace == "" {
-		return k.kind + " " + k.name
-	}
-	return k.kind + " " + k.namespace + "/" + k.name
-}
+// key names one object.
+type key = objects.Key
 
 // New validates the configuration and returns Objects. It makes no request.
 func New(config Config) (*Objects, error) {
@@ -112,12 +104,10 @@ func New(config Config) (*Objects, error) {
 		wake:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		entries: make(map[key]*entry),
-		strayed: make(map[key]struct{}),
+		strayed: sets.New[key](),
 	}
-	o.unreferenced = newReadCache(o, o.fetchUnreferenced, readTimeout, recently)
-	o.claims = newReadCache(o, o.fetchClaim, readTimeout, recently)
-	o.volumes = newReadCache(o, o.fetchVolume, readTimeout, recently)
-	o.classes = newReadCache(o, o.fetchClass, readTimeout, recently)
+	o.Getter = o.get
+	o.fetched = newReadCache(o, o.fetch, readTimeout, recently)
 	o.services = newReadCache(o, o.fetchServices, readTimeout, recently)
 	o.bundles = newReadCache(o, o.fetchBundle, readTimeout, recently)
 	// A read with a valid token does not wait, and a deleted account does not
@@ -157,28 +147,7 @@ func (o *Objects) start(job func(context.Context)) {
 	o.mu.Lock()
 	o.jobs = append(o.jobs, job)
 	o.mu.Unlock()
-	o.notify()
-}
-
-// notify wakes Run.
-func (o *Objects) notify() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
-// notFound returns the NotFound error of an object, with the kubelet's name for
-// its kind.
-func notFound(k key) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: resources[k.kind]}, k.name)
-}
-
-var resources = map[string]string{
-	objects.KindConfigMap: "configmap",
-	objects.KindSecret:    "secret",
-	objects.KindClaim:     "persistentvolumeclaim",
-	kindBundle:            "clustertrustbundle",
+	wait.Notify(o.wake)
 }
 
 // checkNotFound returns an error of an API request for which IsNotFound holds only if

@@ -18,10 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
-var (
-	_ API    = (*apiclient.Client)(nil)
-	_ Source = (*Objects)(nil)
-)
+var _ API = (*apiclient.Client)(nil)
 
 var errLink = errors.New("no route to host")
 

@@ -20,7 +20,7 @@ const maxData = v1.MaxSecretSize
 
 // identify validates an object's name and sets the namespace "default" on a
 // namespaced object without one.
-func identify(o metav1.Object, kind string) (key, error) {
+func identify(o metav1.Object, kind string) (Key, error) {
 	namespace := o.GetNamespace()
 	switch {
 	case clusterScoped(kind):
@@ -29,12 +29,12 @@ func identify(o metav1.Object, kind string) (key, error) {
 		namespace = metav1.NamespaceDefault
 	}
 	o.SetNamespace(namespace)
-	k := key{kind, namespace, o.GetName()}
-	if k.name == "" {
+	k := Key{kind, namespace, o.GetName()}
+	if k.Name == "" {
 		return k, fmt.Errorf("%s: metadata.name is missing", kind)
 	}
-	if problems := validation.IsDNS1123Subdomain(k.name); len(problems) > 0 {
-		return k, fmt.Errorf("%s: metadata.name %q: %s", kind, k.name, problems[0])
+	if problems := validation.IsDNS1123Subdomain(k.Name); len(problems) > 0 {
+		return k, fmt.Errorf("%s: metadata.name %q: %s", kind, k.Name, problems[0])
 	}
 	if clusterScoped(kind) {
 		return k, nil

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -17,8 +16,8 @@ import (
 
 // decoded is the result of decoding one file.
 type decoded struct {
-	objects  map[key]any // *v1.ConfigMap and so on
-	warnings []string    // about objects that were accepted
+	objects  map[Key]Object
+	warnings []string // about objects that were accepted
 }
 
 // header is the type metadata of an object.
@@ -34,7 +33,7 @@ func decode(data []byte) (*decoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoded{objects: make(map[key]any, len(documents))}
+	d := &decoded{objects: make(map[Key]Object, len(documents))}
 	for i, text := range documents {
 		if err := d.document(text); err != nil {
 			if len(documents) > 1 {
@@ -148,7 +147,7 @@ func (d *decoded) list(text []byte) error {
 // ignored with a warning, as an API server does.
 func add[T any, P interface {
 	*T
-	metav1.Object
+	Object
 }](d *decoded, text []byte, kind string, check func(P) error) error {
 	if kind == KindClaim || kind == KindVolume {
 		if err := checkNumbers(text); err != nil {

@@ -95,11 +95,11 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for k, o := range d.objects {
-			if len(validation.IsDNS1123Subdomain(k.name)) > 0 {
-				t.Errorf("name %q", k.name)
+			if len(validation.IsDNS1123Subdomain(k.Name)) > 0 {
+				t.Errorf("name %q", k.Name)
 			}
-			if (k.kind == KindVolume) != (k.namespace == "") {
-				t.Errorf("%s in namespace %q", k.kind, k.namespace)
+			if (k.Kind == KindVolume) != (k.Namespace == "") {
+				t.Errorf("%s in namespace %q", k.Kind, k.Namespace)
 			}
 			names := map[string]bool{}
 			switch o := o.(type) {

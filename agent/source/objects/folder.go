@@ -11,10 +11,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Timing of a Folder.
@@ -57,25 +57,30 @@ type Config struct {
 // file may have several documents. A file that cannot be read or has a bad
 // object keeps its previous objects. Secrets of a file that users other than
 // its owner can read are ignored. If two files define the same object, the one
-// with the lower name takes precedence.
+// with the lower name takes precedence. The stringData of a Secret is merged into
+// its data. Claims are not bound automatically: spec.volumeName must be set. Of a
+// RuntimeClass only the handler is used. Overhead and scheduling, which an API
+// server would copy into the pod, must be set in the manifest.
 //
 // Nothing is read before the first call. While Run is active, a call makes no
 // system call unless something changed; otherwise each call checks the
 // signatures of the files.
 type Folder struct {
+	Getter
+
 	config Config
 	now    func() time.Time
 
 	mu      sync.Mutex
 	files   map[string]*file
-	objects map[key]any
+	objects map[Key]Object
 	// withheld maps the ignored Secrets that users other than the owner can
 	// read to their files.
-	withheld    map[key]string
+	withheld    map[Key]string
 	scanned     bool   // the directory was listed once
 	failed      error  // error of the last listing; nil after a success
 	lastProblem string // last reported problem of the directory
-	changed     []key  // to be reported by Run
+	changed     []Key  // to be reported by Run
 
 	watch   *filewatch.Watch
 	watched bool          // Run is active, and watch reports changes
@@ -99,42 +104,16 @@ func NewFolder(config Config) (*Folder, error) {
 	if config.Rescan <= 0 {
 		config.Rescan = defaultRescan
 	}
-	return &Folder{
+	f := &Folder{
 		config:  config,
 		now:     time.Now,
 		files:   make(map[string]*file),
-		objects: make(map[key]any),
+		objects: make(map[Key]Object),
 		watch:   filewatch.New(filewatch.Config{Events: filewatch.Writes | filewatch.Attributes}),
 		wake:    make(chan struct{}, 1),
-	}, nil
-}
-
-// ConfigMap returns a ConfigMap from the files.
-func (f *Folder) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return get[*v1.ConfigMap](f, key{KindConfigMap, namespace, name})
-}
-
-// Secret returns a Secret from the files, with its stringData merged into data.
-func (f *Folder) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	return get[*v1.Secret](f, key{KindSecret, namespace, name})
-}
-
-// PersistentVolumeClaim returns a claim from the files. Claims are not bound
-// automatically: spec.volumeName must be set.
-func (f *Folder) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return get[*v1.PersistentVolumeClaim](f, key{KindClaim, namespace, name})
-}
-
-// PersistentVolume returns a PersistentVolume from the files.
-func (f *Folder) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
-	return get[*v1.PersistentVolume](f, key{KindVolume, "", name})
-}
-
-// RuntimeClass returns a RuntimeClass from the files. Only its handler is used.
-// Overhead and scheduling, which an API server would copy into the pod, must be
-// set in the manifest.
-func (f *Folder) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
-	return get[*nodev1.RuntimeClass](f, key{KindClass, "", name})
+	}
+	f.Getter = f.get
+	return f, nil
 }
 
 // Token returns ErrNoServer.
@@ -147,28 +126,27 @@ func (f *Folder) TrustBundle(context.Context, *v1.ClusterTrustBundleProjection) 
 	return "", fmt.Errorf("a ClusterTrustBundle %w", ErrNoServer)
 }
 
-func get[T any](f *Folder, k key) (T, error) {
+func (f *Folder) get(_ context.Context, k Key) (Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pending := f.watched && f.watch.Pending()
 	if pending {
 		f.take()
-		f.notify() // Run reports the changes, and scans again when they have settled
+		wait.Notify(f.wake) // Run reports the changes, and scans again when they have settled
 	}
 	if !f.watched || pending || !f.scanned {
 		f.scan()
 	}
-	if o, ok := f.objects[k].(T); ok {
+	if o := f.objects[k]; o != nil {
 		return o, nil
 	}
-	var none T
 	if f.failed != nil { // it may exist
-		return none, fmt.Errorf("%s %q: %w", resources[k.kind], k.name, f.failed)
+		return nil, fmt.Errorf("%s %q: %w", k.resource(), k.Name, f.failed)
 	}
 	if name, ok := f.withheld[k]; ok {
-		return none, fmt.Errorf("%s %q: %w: chmod 600 %s", resources[k.kind], k.name, secretfile.ErrExposed, filepath.Join(f.config.Path, name))
+		return nil, fmt.Errorf("%s %q: %w: chmod 600 %s", k.resource(), k.Name, secretfile.ErrExposed, filepath.Join(f.config.Path, name))
 	}
-	return none, notFound(k)
+	return nil, NotFound(k)
 }
 
 // Run watches the directory and reports changes until ctx ends, and returns
@@ -229,7 +207,7 @@ func (f *Folder) round() (again time.Duration, soon bool) {
 	f.mu.Unlock()
 	if f.config.Changed != nil {
 		for _, k := range changed {
-			f.config.Changed(k.kind, k.namespace, k.name)
+			f.config.Changed(k.Kind, k.Namespace, k.Name)
 		}
 	}
 	switch {
@@ -239,14 +217,6 @@ func (f *Folder) round() (again time.Duration, soon bool) {
 		return min(unwatchedRescan, f.config.Rescan), false
 	}
 	return f.config.Rescan, false
-}
-
-// notify wakes Run. The caller holds the lock.
-func (f *Folder) notify() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
 }
 
 // report emits one event or log line.

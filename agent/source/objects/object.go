@@ -11,11 +11,16 @@ package objects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tinylet/tinylet/agent/pod"
@@ -31,6 +36,7 @@ type Reader interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 	// Token returns a token of the pod's service account that is bound to the
 	// pod, and its expiration time. An empty audience means that of the API
 	// server. The same token is returned until a fifth of its lifetime is left
@@ -43,7 +49,7 @@ type Reader interface {
 // ErrNoServer means that the requested item cannot be read from files.
 var ErrNoServer = errors.New("needs an API server")
 
-// The kinds that a Folder reads.
+// The kinds of objects that have a name.
 const (
 	KindConfigMap = "ConfigMap"
 	KindSecret    = "Secret"
@@ -52,33 +58,85 @@ const (
 	KindClass     = "RuntimeClass"
 )
 
-// resources are the names of the kinds in errors, in the singular as in the
-// kubelet (pkg/kubelet/util/manager).
-var resources = map[string]string{
-	KindConfigMap: "configmap",
-	KindSecret:    "secret",
-	KindClaim:     "persistentvolumeclaim",
-	KindVolume:    "persistentvolume",
-	KindClass:     "runtimeclass",
-}
-
 // clusterScoped reports whether objects of a kind are cluster-scoped.
 func clusterScoped(kind string) bool { return kind == KindVolume || kind == KindClass }
 
-// key names one object. namespace is empty for a cluster-scoped object.
-type key struct {
-	kind, namespace, name string
-}
+// Key names one object. Namespace is empty for a cluster-scoped object.
+type Key struct{ Kind, Namespace, Name string }
 
-func (k key) String() string {
-	if k.namespace == "" {
-		return k.kind + " " + k.name
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
 	}
-	return k.kind + " " + k.namespace + "/" + k.name
+	return k.Kind + " " + k.Namespace + "/" + k.Name
 }
 
-func notFound(k key) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: resources[k.kind]}, k.name)
+// resource returns the name of the object's kind in errors, in the singular as in
+// the kubelet (pkg/kubelet/util/manager).
+func (k Key) resource() string { return strings.ToLower(k.Kind) }
+
+// NotFound returns the error for an object that does not exist.
+func NotFound(k Key) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: k.resource()}, k.Name)
+}
+
+// Object is an object of one of the kinds.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Getter returns the object of a key. It is the part of a Reader that reads objects by
+// name.
+type Getter func(ctx context.Context, k Key) (Object, error)
+
+// ConfigMap implements Reader.
+func (g Getter) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return get[*v1.ConfigMap](ctx, g, Key{KindConfigMap, namespace, name})
+}
+
+// Secret implements Reader.
+func (g Getter) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	return get[*v1.Secret](ctx, g, Key{KindSecret, namespace, name})
+}
+
+// PersistentVolumeClaim implements Reader.
+func (g Getter) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return get[*v1.PersistentVolumeClaim](ctx, g, Key{KindClaim, namespace, name})
+}
+
+// PersistentVolume implements Reader.
+func (g Getter) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	return get[*v1.PersistentVolume](ctx, g, Key{KindVolume, "", name})
+}
+
+// RuntimeClass implements Reader.
+func (g Getter) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
+	return get[*nodev1.RuntimeClass](ctx, g, Key{KindClass, "", name})
+}
+
+func get[T Object](ctx context.Context, g Getter, k Key) (T, error) {
+	o, err := g(ctx, k)
+	typed, ok := o.(T)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: unexpected object %T", k, o)
+	}
+	return typed, err
+}
+
+// Get reads an object by its key, whose kind must be one of the constants.
+func Get(ctx context.Context, r Reader, k Key) (Object, error) {
+	switch k.Kind {
+	case KindConfigMap:
+		return r.ConfigMap(ctx, k.Namespace, k.Name)
+	case KindSecret:
+		return r.Secret(ctx, k.Namespace, k.Name)
+	case KindClaim:
+		return r.PersistentVolumeClaim(ctx, k.Namespace, k.Name)
+	case KindVolume:
+		return r.PersistentVolume(ctx, k.Name)
+	}
+	return r.RuntimeClass(ctx, k.Name)
 }
 
 // PodReferences reports whether a pod's spec references an object by kind and name.

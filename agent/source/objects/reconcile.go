@@ -16,6 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // maxFiles bounds the files of a directory.
@@ -25,7 +26,7 @@ const maxFiles = 4096
 type file struct {
 	sig       filewatch.Signature // of the content that objects came from, or of bad content
 	done      bool                // the content of sig was read
-	objects   map[key]any
+	objects   map[Key]Object
 	lastError string    // last reported error
 	double    string    // last reported duplicate of an object in another file
 	exposed   bool      // it has Secrets that other users can read: they are withheld
@@ -141,7 +142,7 @@ func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool)
 	reached := err == nil && secretfile.ExposedIn(info.Mode(), fs.FileMode(e.sig.Mode))
 	secret := false
 	for k := range e.objects {
-		secret = secret || k.kind == KindSecret
+		secret = secret || k.Kind == KindSecret
 	}
 	was := e.exposed
 	e.exposed = reached && secret
@@ -182,13 +183,13 @@ func (f *Folder) forget() (gone, unsettled bool) {
 
 // merge merges the objects of all files.
 func (f *Folder) merge() {
-	all := make(map[key]any)
-	f.withheld = nil
+	all := make(map[Key]Object)
+	f.withheld = make(map[Key]string)
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		e, double := f.files[name], ""
 		for k, o := range e.objects {
-			if e.exposed && k.kind == KindSecret {
-				f.withhold(k, name)
+			if e.exposed && k.Kind == KindSecret {
+				f.withheld[k] = name
 				continue
 			}
 			if _, taken := all[k]; !taken {
@@ -205,16 +206,8 @@ func (f *Folder) merge() {
 	f.setObjects(all)
 }
 
-// withhold records that an object is left out because of the mode of its file.
-func (f *Folder) withhold(k key, name string) {
-	if f.withheld == nil {
-		f.withheld = make(map[key]string)
-	}
-	f.withheld[k] = name
-}
-
 // setObjects sets the objects and records which of them changed.
-func (f *Folder) setObjects(all map[key]any) {
+func (f *Folder) setObjects(all map[Key]Object) {
 	old := f.objects
 	f.objects = all
 	if !f.scanned {
@@ -232,13 +225,13 @@ func (f *Folder) setObjects(all map[key]any) {
 		}
 	}
 	if len(f.changed) > before {
-		f.notify()
+		wait.Notify(f.wake)
 	}
 }
 
 // same reports whether two versions of an object are equal in everything that a
 // pod can use.
-func same(a, b any) bool {
+func same(a, b Object) bool {
 	switch a := a.(type) {
 	case *v1.ConfigMap:
 		b, ok := b.(*v1.ConfigMap)

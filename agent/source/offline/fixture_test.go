@@ -275,7 +275,7 @@ func (s *server) Services(ctx context.Context, namespace string) ([]*v1.Service,
 }
 
 var (
-	_ Objects       = (*server)(nil)
-	_ Objects       = (*objects.Folder)(nil)
-	_ serviceLister = (*server)(nil)
+	_ objects.Reader = (*server)(nil)
+	_ objects.Reader = (*objects.Folder)(nil)
+	_ serviceLister  = (*server)(nil)
 )

@@ -9,20 +9,12 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// Objects reads the objects that pods reference: an objects.Reader that also
-// reads runtime classes.
-type Objects interface {
-	objects.Reader
-	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
-}
-
-// serviceLister is an optional interface of Objects.
+// serviceLister is an optional interface of an objects.Reader.
 type serviceLister interface {
 	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
 }
@@ -39,50 +31,32 @@ type serviceLister interface {
 // neither wait nor read from the other reader. A token is returned even if it
 // has expired, with its expiration time.
 type Reader struct {
+	objects.Getter
+
 	store *Store
-	next  Objects
+	next  objects.Reader
 }
 
-var _ Objects = (*Reader)(nil)
+var _ objects.Reader = (*Reader)(nil)
 
 // Reader returns a Reader on top of another one, which must read from the API
 // server only: local files need no copy, and a successful read of a file does
 // not mean that the API server is reachable.
-func (s *Store) Reader(next Objects) *Reader { return &Reader{store: s, next: next} }
-
-// ConfigMap implements objects.Reader.
-func (r *Reader) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return readThrough(ctx, r.store, key{objects.KindConfigMap, namespace, name}, func(ctx context.Context) (*v1.ConfigMap, error) {
-		return r.next.ConfigMap(ctx, namespace, name)
-	})
+func (s *Store) Reader(next objects.Reader) *Reader {
+	r := &Reader{store: s, next: next}
+	r.Getter = r.get
+	return r
 }
 
-// Secret implements objects.Reader.
-func (r *Reader) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return readThrough(ctx, r.store, key{objects.KindSecret, namespace, name}, func(ctx context.Context) (*v1.Secret, error) {
-		return r.next.Secret(ctx, namespace, name)
+// get returns an object.
+func (r *Reader) get(ctx context.Context, k objects.Key) (objects.Object, error) {
+	m, err := readThrough(ctx, r.store, key{k.Kind, k.Namespace, k.Name}, func(ctx context.Context) (message, error) {
+		o, err := objects.Get(ctx, r.next, k)
+		m, _ := o.(message)
+		return m, err
 	})
-}
-
-// PersistentVolumeClaim implements objects.Reader.
-func (r *Reader) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return readThrough(ctx, r.store, key{objects.KindClaim, namespace, name}, func(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
-		return r.next.PersistentVolumeClaim(ctx, namespace, name)
-	})
-}
-
-// PersistentVolume implements objects.Reader.
-func (r *Reader) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
-	return readThrough(ctx, r.store, key{objects.KindVolume, "", name}, func(ctx context.Context) (*v1.PersistentVolume, error) {
-		return r.next.PersistentVolume(ctx, name)
-	})
-}
-
-// RuntimeClass implements Objects.
-func (r *Reader) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
-	return readThrough(ctx, r.store, key{objects.KindClass, "", name}, func(ctx context.Context) (*nodev1.RuntimeClass, error) {
-		return r.next.RuntimeClass(ctx, name)
-	})
+	o, _ := m.(objects.Object)
+	return o, err
 }
 
 // Token implements objects.Reader.

@@ -10,14 +10,16 @@ import (
 )
 
 // readThrough reads an object from the API server with next and stores the answer.
-// If the API server does not respond, it reads the object from the journal.
-func readThrough[T any, P interface {
-	*T
-	message
-}](ctx context.Context, s *Store, k key, next func(context.Context) (P, error)) (P, error) {
-	if s.config.MayRead != nil && !s.config.MayRead() {
-		kept := P(new(T))
-		if s.knows(k) && s.readJournal(k, kept) == nil {
+// If the API server does not respond, it reads the object from the journal. T is the
+// type of newMessage, or message.
+func readThrough[T message](ctx context.Context, s *Store, k key, next func(context.Context) (T, error)) (T, error) {
+	var none T
+	fromJournal := func() (T, error) {
+		kept, _ := newMessage(k.kind).(T)
+		return kept, s.readJournal(k, kept)
+	}
+	if s.config.MayRead != nil && !s.config.MayRead() && s.knows(k) {
+		if kept, err := fromJournal(); err == nil {
 			return kept, nil
 		}
 	}
@@ -31,13 +33,13 @@ func readThrough[T any, P interface {
 		return answer, nil
 	case apierrors.IsNotFound(err):
 		s.recordNotFound(k)
-		return nil, err
+		return none, err
 	case !known || ctx.Err() != nil:
-		return nil, err
+		return none, err
 	}
-	kept := P(new(T))
-	if lost := s.readJournal(k, kept); lost != nil {
-		return nil, fmt.Errorf("%w; read from journal: %w", err, lost)
+	kept, lost := fromJournal()
+	if lost != nil {
+		return none, fmt.Errorf("%w; read from journal: %w", err, lost)
 	}
 	s.recordFallback(err)
 	return kept, nil
