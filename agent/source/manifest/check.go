@@ -28,13 +28,27 @@ func (c *checks) must(path *field.Path, value string, valid func(string) []strin
 	}
 }
 
-// name requires a value and applies a function of the validation package to it.
-func (c *checks) name(path *field.Path, value string, valid func(string) []string) {
+// optional applies a function of the validation package to a value that may be
+// empty.
+func (c *checks) optional(path *field.Path, value string, valid func(string) []string) {
+	if value != "" {
+		c.must(path, value, valid)
+	}
+}
+
+// required requires a value, and reports whether there is one.
+func (c *checks) required(path *field.Path, value string) bool {
 	if value == "" {
 		c.add(field.Required(path, ""))
-		return
 	}
-	c.must(path, value, valid)
+	return value != ""
+}
+
+// name requires a value and applies a function of the validation package to it.
+func (c *checks) name(path *field.Path, value string, valid func(string) []string) {
+	if c.required(path, value) {
+		c.must(path, value, valid)
+	}
 }
 
 // once rejects duplicate values.
@@ -89,12 +103,15 @@ func (c *checks) noControl(path *field.Path, value string) {
 
 // oneOf requires one of the allowed values.
 func oneOf[T ~string](c *checks, path *field.Path, value T, allowed ...T) {
-	if value == "" && !slices.Contains(allowed, "") {
-		c.add(field.Required(path, ""))
-		return
-	}
-	if !slices.Contains(allowed, value) {
+	if !slices.Contains(allowed, value) && c.required(path, string(value)) {
 		c.add(field.NotSupported(path, value, allowed))
+	}
+}
+
+// oneOfOptional requires one of the allowed values where there is a value.
+func oneOfOptional[T ~string](c *checks, path *field.Path, value *T, allowed ...T) {
+	if value != nil {
+		oneOf(c, path, *value, allowed...)
 	}
 }
 

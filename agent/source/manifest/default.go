@@ -133,7 +133,7 @@ func defaultHostPorts(hostNetwork bool, ports []v1.ContainerPort) {
 }
 
 func defaultVolume(v *v1.Volume) {
-	if len(volumeKinds(&v.VolumeSource)) == 0 {
+	if len(setFields(&v.VolumeSource)) == 0 {
 		v.EmptyDir = &v1.EmptyDirVolumeSource{}
 	}
 	if v.HostPath != nil {

@@ -76,13 +76,9 @@ func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 	if spec.OS != nil {
 		oneOf(c, path.Child("os", "name"), spec.OS.Name, v1.Linux, v1.Windows)
 	}
-	if spec.ServiceAccountName != "" {
-		c.must(path.Child("serviceAccountName"), spec.ServiceAccountName, validation.IsDNS1123Subdomain)
-	}
+	c.optional(path.Child("serviceAccountName"), spec.ServiceAccountName, validation.IsDNS1123Subdomain)
 	for i, secret := range spec.ImagePullSecrets {
-		if secret.Name != "" {
-			c.must(path.Child("imagePullSecrets").Index(i).Child("name"), secret.Name, validation.IsDNS1123Subdomain)
-		}
+		c.optional(path.Child("imagePullSecrets").Index(i).Child("name"), secret.Name, validation.IsDNS1123Subdomain)
 	}
 	if spec.RuntimeClassName != nil {
 		c.name(path.Child("runtimeClassName"), *spec.RuntimeClassName, validation.IsDNS1123Subdomain)
@@ -94,12 +90,8 @@ func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 
 // hostnames checks the pod's host name and the entries of its /etc/hosts.
 func (c *checks) hostnames(spec *v1.PodSpec, path *field.Path) {
-	if spec.Hostname != "" {
-		c.must(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)
-	}
-	if spec.Subdomain != "" {
-		c.must(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)
-	}
+	c.optional(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)
+	c.optional(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)
 	if name := spec.HostnameOverride; name != nil {
 		at := path.Child("hostnameOverride")
 		c.must(at, *name, validation.IsDNS1123Subdomain)
@@ -151,9 +143,7 @@ func (c *checks) dns(spec *v1.PodSpec, path *field.Path) {
 	}
 	for i, option := range config.Options {
 		at := path.Child("options").Index(i)
-		if option.Name == "" {
-			c.add(field.Required(at.Child("name"), ""))
-		}
+		c.required(at.Child("name"), option.Name)
 		c.noControl(at.Child("name"), option.Name)
 		if option.Value != nil {
 			c.noControl(at.Child("value"), *option.Value)

@@ -48,28 +48,23 @@ func (c *checks) env(vars []v1.EnvVar, volumes map[string]*v1.Volume, path *fiel
 }
 
 func (c *checks) envSource(v *v1.EnvVar, volumes map[string]*v1.Volume, path *field.Path) {
-	from, given := v.ValueFrom, 0
+	from := v.ValueFrom
 	if from.FieldRef != nil {
-		given++
 		c.fieldRef(from.FieldRef, envFields, path.Child("fieldRef"))
 	}
 	if from.ResourceFieldRef != nil {
-		given++
 		c.resourceRef(from.ResourceFieldRef, path.Child("resourceFieldRef"))
 	}
 	if from.FileKeyRef != nil {
-		given++
 		c.fileKey(from.FileKeyRef, volumes, path.Child("fileKeyRef"))
 	}
 	if ref := from.ConfigMapKeyRef; ref != nil {
-		given++
 		c.objectKey(ref.Name, ref.Key, path.Child("configMapKeyRef"))
 	}
 	if ref := from.SecretKeyRef; ref != nil {
-		given++
 		c.objectKey(ref.Name, ref.Key, path.Child("secretKeyRef"))
 	}
-	switch {
+	switch given := len(setFields(from)); {
 	case given == 0:
 		c.add(field.Invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
 	case v.Value != "":
@@ -89,9 +84,7 @@ func (c *checks) objectKey(name, key string, path *field.Path) {
 // writes into an emptyDir.
 func (c *checks) fileKey(ref *v1.FileKeySelector, volumes map[string]*v1.Volume, path *field.Path) {
 	c.name(path.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
-	if ref.Path == "" {
-		c.add(field.Required(path.Child("path"), ""))
-	}
+	c.required(path.Child("path"), ref.Path)
 	c.noBacksteps(path.Child("path"), ref.Path)
 	at := path.Child("volumeName")
 	if ref.VolumeName == "" {
@@ -106,9 +99,7 @@ func (c *checks) fileKey(ref *v1.FileKeySelector, volumes map[string]*v1.Volume,
 func (c *checks) envFrom(sources []v1.EnvFromSource, path *field.Path) {
 	for i := range sources {
 		source, at, given := &sources[i], path.Index(i), 0
-		if source.Prefix != "" {
-			c.must(at.Child("prefix"), source.Prefix, validation.IsRelaxedEnvVarName)
-		}
+		c.optional(at.Child("prefix"), source.Prefix, validation.IsRelaxedEnvVarName)
 		if source.ConfigMapRef != nil {
 			given++
 			c.name(at.Child("configMapRef", "name"), source.ConfigMapRef.Name, validation.IsDNS1123Subdomain)
@@ -128,8 +119,7 @@ func (c *checks) envFrom(sources []v1.EnvFromSource, path *field.Path) {
 func (c *checks) fieldRef(ref *v1.ObjectFieldSelector, allowed []string, path *field.Path) {
 	oneOf(c, path.Child("apiVersion"), ref.APIVersion, "v1")
 	at := path.Child("fieldPath")
-	if ref.FieldPath == "" {
-		c.add(field.Required(at, ""))
+	if !c.required(at, ref.FieldPath) {
 		return
 	}
 	if name, key, ok := subscript(ref.FieldPath); ok {

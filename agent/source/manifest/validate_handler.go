@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // handlers checks the probes and lifecycle hooks of a container that may have
@@ -98,12 +99,11 @@ func (c *checks) probe(p *v1.Probe, oneSuccess bool, path *field.Path) {
 			c.add(field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must not be set for readinessProbes"))
 		}
 	}
-	given := c.actions(p.Exec, p.HTTPGet, p.TCPSocket, path)
+	c.actions(p.Exec, p.HTTPGet, p.TCPSocket, path)
 	if p.GRPC != nil {
-		given++
 		c.portNumber(path.Child("grpc", "port"), p.GRPC.Port)
 	}
-	c.oneHandler(given, path)
+	c.oneHandler(len(setFields(&p.ProbeHandler)), path)
 }
 
 func (c *checks) oneHandler(given int, path *field.Path) {
@@ -118,36 +118,23 @@ func (c *checks) hook(h *v1.LifecycleHandler, spec *v1.PodSpec, path *field.Path
 	if h == nil {
 		return
 	}
-	given := c.actions(h.Exec, h.HTTPGet, h.TCPSocket, path)
+	c.actions(h.Exec, h.HTTPGet, h.TCPSocket, path)
 	if h.Sleep != nil {
-		given++
 		grace := spec.TerminationGracePeriodSeconds
 		if h.Sleep.Seconds < 0 || (grace != nil && h.Sleep.Seconds > *grace) {
 			c.add(field.Invalid(path.Child("sleep", "seconds"), h.Sleep.Seconds,
-				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", seconds(grace))))
+				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", ptr.Deref(grace, v1.DefaultTerminationGracePeriodSeconds))))
 		}
 	}
-	c.oneHandler(given, path)
+	c.oneHandler(len(setFields(h)), path)
 }
 
-func seconds(period *int64) int64 {
-	if period == nil {
-		return v1.DefaultTerminationGracePeriodSeconds
-	}
-	return *period
-}
-
-// actions checks the handlers that probes and hooks share, and returns their
-// number.
-func (c *checks) actions(exec *v1.ExecAction, get *v1.HTTPGetAction, socket *v1.TCPSocketAction, path *field.Path) (given int) {
-	if exec != nil {
-		given++
-		if len(exec.Command) == 0 {
-			c.add(field.Required(path.Child("exec", "command"), ""))
-		}
+// actions checks the handlers that probes and hooks share.
+func (c *checks) actions(exec *v1.ExecAction, get *v1.HTTPGetAction, socket *v1.TCPSocketAction, path *field.Path) {
+	if exec != nil && len(exec.Command) == 0 {
+		c.add(field.Required(path.Child("exec", "command"), ""))
 	}
 	if get != nil {
-		given++
 		c.noControl(path.Child("httpGet", "path"), get.Path)
 		c.noControl(path.Child("httpGet", "host"), get.Host)
 		c.portOrName(path.Child("httpGet", "port"), get.Port)
@@ -159,11 +146,9 @@ func (c *checks) actions(exec *v1.ExecAction, get *v1.HTTPGetAction, socket *v1.
 		}
 	}
 	if socket != nil {
-		given++
 		c.noControl(path.Child("tcpSocket", "host"), socket.Host)
 		c.portOrName(path.Child("tcpSocket", "port"), socket.Port)
 	}
-	return given
 }
 
 func (c *checks) portOrName(path *field.Path, port intstr.IntOrString) {

@@ -24,12 +24,8 @@ func (c *checks) scheduling(spec *v1.PodSpec, path *field.Path) {
 	for i := range spec.Tolerations {
 		c.toleration(&spec.Tolerations[i], path.Child("tolerations").Index(i))
 	}
-	if spec.PriorityClassName != "" {
-		c.must(path.Child("priorityClassName"), spec.PriorityClassName, validation.IsDNS1123Subdomain)
-	}
-	if spec.PreemptionPolicy != nil {
-		oneOf(c, path.Child("preemptionPolicy"), *spec.PreemptionPolicy, v1.PreemptLowerPriority, v1.PreemptNever)
-	}
+	c.optional(path.Child("priorityClassName"), spec.PriorityClassName, validation.IsDNS1123Subdomain)
+	oneOfOptional(c, path.Child("preemptionPolicy"), spec.PreemptionPolicy, v1.PreemptLowerPriority, v1.PreemptNever)
 }
 
 func (c *checks) nodeSelector(selector *v1.NodeSelector, path *field.Path) {

@@ -25,33 +25,24 @@ func (c *checks) projected(v *v1.ProjectedVolumeSource, at *field.Path) {
 	taken := &targets
 	for i := range v.Sources {
 		source, at := &v.Sources[i], at.Child("sources").Index(i)
-		given := 0
 		if s := source.Secret; s != nil {
-			given++
 			c.name(at.Child("secret", "name"), s.Name, validation.IsDNS1123Subdomain)
 			c.keys(s.Items, taken, at.Child("secret", "items"))
 		}
 		if s := source.ConfigMap; s != nil {
-			given++
 			c.name(at.Child("configMap", "name"), s.Name, validation.IsDNS1123Subdomain)
 			c.keys(s.Items, taken, at.Child("configMap", "items"))
 		}
 		if s := source.DownwardAPI; s != nil {
-			given++
 			c.files(s.Items, taken, at.Child("downwardAPI", "items"))
 		}
 		if source.ServiceAccountToken != nil {
-			given++
 			c.token(source.ServiceAccountToken, taken, at.Child("serviceAccountToken"))
 		}
 		if source.ClusterTrustBundle != nil {
-			given++
 			c.trustBundle(source.ClusterTrustBundle, taken, at.Child("clusterTrustBundle"))
 		}
-		if source.PodCertificate != nil {
-			given++
-		}
-		if given > 1 {
+		if len(setFields(source)) > 1 {
 			c.add(field.Forbidden(at, "may not specify more than 1 volume type per source"))
 		}
 	}
@@ -109,9 +100,7 @@ func isSigner(name string) []string {
 func (c *checks) keys(items []v1.KeyToPath, taken *[]target, at *field.Path) {
 	for i := range items {
 		item, at := &items[i], at.Index(i)
-		if item.Key == "" {
-			c.add(field.Required(at.Child("key"), ""))
-		}
+		c.required(at.Child("key"), item.Key)
 		c.volumePath(item.Path, taken, at.Child("path"))
 		c.fileMode(at.Child("mode"), item.Mode)
 	}
@@ -127,8 +116,7 @@ type target struct {
 // unless that is nil. Names that begin with ".." are reserved for the volume's
 // atomic writer.
 func (c *checks) volumePath(name string, taken *[]target, at *field.Path) {
-	if name == "" {
-		c.add(field.Required(at, ""))
+	if !c.required(at, name) {
 		return
 	}
 	if strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../") {

@@ -40,15 +40,9 @@ func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
 	for i := range s.SupplementalGroups {
 		c.userID(at.Child("supplementalGroups").Index(i), &s.SupplementalGroups[i], validation.IsValidGroupID)
 	}
-	if s.SupplementalGroupsPolicy != nil {
-		oneOf(c, at.Child("supplementalGroupsPolicy"), *s.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
-	}
-	if s.FSGroupChangePolicy != nil {
-		oneOf(c, at.Child("fsGroupChangePolicy"), *s.FSGroupChangePolicy, v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways)
-	}
-	if s.SELinuxChangePolicy != nil {
-		oneOf(c, at.Child("seLinuxChangePolicy"), *s.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption)
-	}
+	oneOfOptional(c, at.Child("supplementalGroupsPolicy"), s.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
+	oneOfOptional(c, at.Child("fsGroupChangePolicy"), s.FSGroupChangePolicy, v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways)
+	oneOfOptional(c, at.Child("seLinuxChangePolicy"), s.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption)
 	if s.WindowsOptions != nil && isLinux(spec) {
 		c.add(field.Forbidden(at.Child("windowsOptions"), notOnLinux))
 	}

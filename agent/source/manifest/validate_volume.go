@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// volumeKinds returns the manifest field names of the volume sources that are
-// set.
-func volumeKinds(source *v1.VolumeSource) []string {
+// setFields returns the manifest field names of the members of a union that are
+// set. union points to a struct with nothing but pointers.
+func setFields(union any) []string {
 	var kinds []string
-	value := reflect.ValueOf(source).Elem()
+	value := reflect.ValueOf(union).Elem()
 	for i := range value.NumField() {
 		if !value.Field(i).IsNil() {
 			name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
@@ -32,7 +32,7 @@ func (c *checks) volumes(volumes []v1.Volume, path *field.Path) map[string]*v1.V
 		c.name(at.Child("name"), volume.Name, validation.IsDNS1123Label)
 		c.once(at.Child("name"), volume.Name, names)
 		byName[volume.Name] = volume
-		if kinds := volumeKinds(&volume.VolumeSource); len(kinds) > 1 {
+		if kinds := setFields(&volume.VolumeSource); len(kinds) > 1 {
 			c.add(field.Forbidden(at.Child(kinds[1]), "may not specify more than 1 volume type"))
 		}
 		c.volume(volume, at)
@@ -48,9 +48,7 @@ func (c *checks) volume(v *v1.Volume, path *field.Path) {
 		c.emptyDir(v.EmptyDir, path.Child("emptyDir"))
 	}
 	if v.Image != nil {
-		if v.Image.Reference == "" {
-			c.add(field.Required(path.Child("image", "reference"), ""))
-		}
+		c.required(path.Child("image", "reference"), v.Image.Reference)
 		c.noControl(path.Child("image", "reference"), v.Image.Reference)
 		oneOf(c, path.Child("image", "pullPolicy"), v.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 	}
@@ -89,11 +87,9 @@ func (c *checks) hostPath(v *v1.HostPathVolumeSource, path *field.Path) {
 	default:
 		c.noBacksteps(at, v.Path)
 	}
-	if v.Type != nil {
-		oneOf(c, path.Child("type"), *v.Type,
-			v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate,
-			v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
-	}
+	oneOfOptional(c, path.Child("type"), v.Type,
+		v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate,
+		v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
 }
 
 func (c *checks) emptyDir(v *v1.EmptyDirVolumeSource, path *field.Path) {
@@ -119,9 +115,7 @@ func (c *checks) files(items []v1.DownwardAPIVolumeFile, taken *[]target, path *
 		case item.FieldRef != nil:
 			c.fieldRef(item.FieldRef, fileFields, at.Child("fieldRef"))
 		default:
-			if item.ResourceFieldRef.ContainerName == "" {
-				c.add(field.Required(at.Child("resourceFieldRef", "containerName"), ""))
-			}
+			c.required(at.Child("resourceFieldRef", "containerName"), item.ResourceFieldRef.ContainerName)
 			c.resourceRef(item.ResourceFieldRef, at.Child("resourceFieldRef"))
 		}
 	}
@@ -131,14 +125,10 @@ func (c *checks) mounts(container *v1.Container, volumes map[string]*v1.Volume, 
 	points := make(map[string]struct{}, len(container.VolumeMounts))
 	for i := range container.VolumeMounts {
 		mount, at := &container.VolumeMounts[i], path.Index(i)
-		if mount.Name == "" {
-			c.add(field.Required(at.Child("name"), ""))
-		} else if _, ok := volumes[mount.Name]; !ok {
+		if _, ok := volumes[mount.Name]; c.required(at.Child("name"), mount.Name) && !ok {
 			c.add(field.NotFound(at.Child("name"), mount.Name))
 		}
-		if mount.MountPath == "" {
-			c.add(field.Required(at.Child("mountPath"), ""))
-		} else {
+		if c.required(at.Child("mountPath"), mount.MountPath) {
 			c.noControl(at.Child("mountPath"), mount.MountPath)
 			if _, taken := points[mount.MountPath]; taken {
 				c.add(field.Invalid(at.Child("mountPath"), mount.MountPath, "must be unique"))
@@ -189,8 +179,7 @@ func (c *checks) devices(container *v1.Container, volumes map[string]*v1.Volume,
 		if _, ok := volumes[device.Name]; !ok {
 			c.add(field.NotFound(at.Child("name"), device.Name))
 		}
-		if device.DevicePath == "" {
-			c.add(field.Required(at.Child("devicePath"), ""))
+		if !c.required(at.Child("devicePath"), device.DevicePath) {
 			continue
 		}
 		c.noBacksteps(at.Child("devicePath"), device.DevicePath)
