@@ -125,7 +125,7 @@ func (s *apiPods) validate(p, old *v1.Pod) (sane bool, message string) {
 	if fault == "" {
 		return true, ""
 	}
-	return false, clip(fmt.Sprintf("rejected pod %.300q of namespace %.100q with UID %.100q from API server: %s", p.Name, p.Namespace, p.UID, fault))
+	return false, fmt.Sprintf("rejected pod %.300q of namespace %.100q with UID %.100q from API server: %s", p.Name, p.Namespace, p.UID, fault)
 }
 
 // specFault checks the names of containers and volumes, which become paths.

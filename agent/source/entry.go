@@ -101,22 +101,13 @@ func (e *entry) read() ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := e.readFrom(file)
-	if err != nil {
-		return nil, err
-	}
-	return data, nil
-}
-
-func (e *entry) readFrom(file *os.File) ([]byte, error) {
 	if err := e.same(file); err != nil {
 		return nil, err
 	}
 	if e.sig.Size > manifest.MaxSize {
 		return nil, errTooLarge
 	}
-	data := make([]byte, 0, e.sig.Size+1)
-	data, err := readAtMost(file, data, manifest.MaxSize)
+	data, err := readAtMost(file, manifest.MaxSize)
 	if err != nil {
 		return nil, err
 	}
@@ -134,28 +125,13 @@ func (e *entry) same(file *os.File) error {
 	return nil
 }
 
-// readAtMost appends all of r to data. It fails with errTooLarge beyond limit
-// bytes.
-func readAtMost(r io.Reader, data []byte, limit int) ([]byte, error) {
-	for {
-		if len(data) > limit {
-			return nil, errTooLarge
-		}
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
-		}
-		n, err := r.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		if errors.Is(err, io.EOF) {
-			if len(data) > limit {
-				return nil, errTooLarge
-			}
-			return data, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+// readAtMost reads all of r. It fails with errTooLarge beyond limit bytes.
+func readAtMost(r io.Reader, limit int) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err == nil && len(data) > limit {
+		err = errTooLarge
 	}
+	return data, err
 }
 
 // ref returns the reference of the entry's pod for an event. Without exactly

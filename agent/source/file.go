@@ -218,7 +218,7 @@ func (f *File) pods() []*v1.Pod {
 			message := fmt.Sprintf("%s: duplicate pod name: %s takes precedence", e.path, other.path)
 			key := ref.FullName() + " " + string(p.UID) + " " + message
 			if _, old := f.refused[key]; !old {
-				f.events.Warning(ref, ReasonDuplicatePod, clip(message))
+				f.events.Warning(ref, ReasonDuplicatePod, message)
 			}
 			refused[key] = struct{}{}
 		}

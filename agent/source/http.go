@@ -152,7 +152,7 @@ func (h *HTTP) poll(ctx context.Context) (changed bool, err error) {
 	case response.StatusCode != http.StatusOK:
 		return false, fmt.Errorf("response status %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
-	data, err := readAtMost(response.Body, nil, manifest.MaxSize)
+	data, err := readAtMost(response.Body, manifest.MaxSize)
 	if err != nil {
 		return false, plain(err)
 	}
@@ -204,7 +204,7 @@ func (h *HTTP) redirect(request *http.Request, via []*http.Request) error {
 func (h *HTTP) reportError(err error) {
 	if text := err.Error(); text != h.lastError {
 		h.lastError = text
-		h.config.Events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(fmt.Sprintf("%s: %s; keeping its pods", display(h.url), text)))
+		h.config.Events.Warning(pod.Ref{}, ReasonUnreadableManifest, fmt.Sprintf("%s: %s; keeping its pods", display(h.url), text))
 	}
 }
 
@@ -228,23 +228,19 @@ func plain(err error) error {
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return fmt.Errorf("no complete response within %s", httpTimeout)
 	}
-	var lookup *net.DNSError
-	if errors.As(err, &lookup) {
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		if lookup.IsNotFound {
 			return fmt.Errorf("look up %s: no such host", lookup.Name)
 		}
 		return fmt.Errorf("look up %s: no name server responded", lookup.Name)
 	}
-	var certificate x509.CertificateInvalidError
-	if errors.As(err, &certificate) && certificate.Reason == x509.Expired {
+	if certificate, ok := errors.AsType[x509.CertificateInvalidError](err); ok && certificate.Reason == x509.Expired {
 		return errors.New("the server's certificate has expired or is not valid yet, or the clock is wrong")
 	}
-	var operation *net.OpError
-	if errors.As(err, &operation) {
+	if operation, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("%s: %w", operation.Op, operation.Err)
 	}
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err
 	}
 	return err

@@ -66,7 +66,7 @@ func (f *File) scan(w *filewatch.Watch) result {
 func (f *File) reportRootError(err error) {
 	if text := err.Error(); text != f.rootErr {
 		f.rootErr = text
-		f.events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(text+"; keeping its pods"))
+		f.events.Warning(pod.Ref{}, ReasonUnreadableManifest, text+"; keeping its pods")
 	}
 }
 
@@ -246,14 +246,13 @@ func (f *File) read(e *entry, r *result) {
 func (f *File) reportError(e *entry, err error) {
 	if text := bare(err).Error(); text != e.lastError {
 		e.lastError = text
-		f.events.Warning(e.ref(), ReasonUnreadableManifest, clip(fmt.Sprintf("%s: %s", e.path, text)))
+		f.events.Warning(e.ref(), ReasonUnreadableManifest, fmt.Sprintf("%s: %s", e.path, text))
 	}
 }
 
 // bare returns an error without its path, which the message already contains.
 func bare(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err
 	}
 	return err

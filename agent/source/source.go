@@ -10,7 +10,6 @@ package source
 import (
 	"fmt"
 	"slices"
-	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -97,22 +96,6 @@ const (
 	ReasonDuplicatePod = "DuplicatePod"
 )
 
-// maxMessage is the maximum length of an event message in bytes, as in the
-// events API.
-const maxMessage = 1024
-
-// clip truncates a message that quotes untrusted input to maxMessage bytes.
-func clip(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	cut := maxMessage - len("...")
-	for cut > 0 && !utf8.RuneStart(message[cut]) {
-		cut--
-	}
-	return message[:cut] + "..."
-}
-
 // maxReported bounds the problems of one manifest that get their own event.
 const maxReported = 20
 
@@ -121,18 +104,18 @@ const maxReported = 20
 func reportProblems(events *event.Recorder, location string, problems []manifest.Problem) {
 	for i, problem := range problems {
 		if i == maxReported {
-			events.Warning(pod.Ref{}, ReasonInvalidManifest, clip(fmt.Sprintf("%s: %d more problems", location, len(problems)-i)))
+			events.Warning(pod.Ref{}, ReasonInvalidManifest, fmt.Sprintf("%s: %d more problems", location, len(problems)-i))
 			return
 		}
 		reason := ReasonInvalidManifest
 		if problem.Warning {
 			reason = ReasonUnknownField
 		}
+		place := location
 		if problem.Place != "" {
-			events.Warning(problem.Pod, reason, clip(fmt.Sprintf("%s, %s: %v", location, problem.Place, problem.Err)))
-		} else {
-			events.Warning(problem.Pod, reason, clip(fmt.Sprintf("%s: %v", location, problem.Err)))
+			place += ", " + problem.Place
 		}
+		events.Warning(problem.Pod, reason, fmt.Sprintf("%s: %v", place, problem.Err))
 	}
 }
 

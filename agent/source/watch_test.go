@@ -3,9 +3,7 @@ package source
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
@@ -36,25 +34,6 @@ func TestNamesThatCount(t *testing.T) {
 			}
 			if got != want {
 				t.Errorf("%d manifests count as changed, want %d", got, want)
-			}
-		})
-	}
-}
-
-func TestClip(t *testing.T) {
-	for _, tt := range []struct {
-		name, message string
-		want          int
-	}{
-		{"short", "ä", 2},
-		{"just", strings.Repeat("a", maxMessage), maxMessage},
-		{"long", strings.Repeat("a", 10*maxMessage), maxMessage},
-		{"within a rune", strings.Repeat("ä", maxMessage), maxMessage - 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := clip(tt.message)
-			if len(got) != tt.want || !utf8.ValidString(got) {
-				t.Errorf("%d bytes, want %d: %q", len(got), tt.want, got)
 			}
 		})
 	}

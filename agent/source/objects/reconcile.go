@@ -245,7 +245,7 @@ func same(a, b Object) bool {
 
 // bare returns an error without its path, which the message already contains.
 func bare(err error) error {
-	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err
 	}
 	return err
