@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/tinylet/tinylet/agent/health"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Config holds the dependencies of a Notifier. All fields are required.
@@ -91,7 +92,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	retry.Stop()
 	defer gathered.Stop()
 	defer retry.Stop()
-	stopping, wait, isReady := n.Stopping, firstRetry, false
+	stopping, pause, isReady := n.Stopping, firstRetry, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,13 +102,13 @@ func (n *Notifier) Run(ctx context.Context) error {
 				return err
 			}
 			if !n.sendReady(ctx) {
-				retry.Reset(wait)
+				retry.Reset(pause)
 			}
 			isReady = true
 		case <-retry.C:
-			if !n.sendReady(ctx) && wait < lastRetry {
-				wait *= 2
-				retry.Reset(wait)
+			if !n.sendReady(ctx) && pause < lastRetry {
+				pause *= 2
+				retry.Reset(pause)
 			}
 		case <-changed:
 			if isReady && stopping != nil {
@@ -146,21 +147,17 @@ func (n *Notifier) statusLine() string { return strings.Join(strings.Fields(n.St
 // that was stopped for a while, or that gets no CPU time, may miss one deadline.
 func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
 	limit := min(period/12, checkTimeout)
-	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 0} {
+	for _, pause := range []time.Duration{time.Second, 2 * time.Second, 0} {
 		err := health.Run(ctx, limit, n.Checks)
 		if err == nil || ctx.Err() != nil {
 			return err == nil
 		}
-		if wait == 0 {
+		if pause == 0 {
 			n.Log.Error("withhold systemd watchdog notification", "error", err, "watchdog", period)
 			return false
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Pause(ctx, pause) {
 			return false
-		case <-timer.C:
 		}
 	}
 	return false

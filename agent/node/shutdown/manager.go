@@ -112,18 +112,12 @@ func (m *Manager) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	var wg sync.WaitGroup
-	if m.systemd() {
+	if cgroups.SystemdRuns(m.cfg.Root) {
 		wg.Go(func() { m.watch(ctx) })
 	}
 	m.drive(ctx)
 	wg.Wait()
 	return context.Cause(ctx)
-}
-
-// systemd reports whether systemd runs the machine (sd_booted(3)).
-func (m *Manager) systemd() bool {
-	info, err := os.Lstat(filepath.Join(m.cfg.Root, "run/systemd/system"))
-	return err == nil && info.IsDir()
 }
 
 // Shutdown terminates the node's pods. It blocks until they have ended, their time

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
@@ -101,11 +102,7 @@ func Plan(periods []Period, pods []*v1.Pod) []Group {
 // indexOf returns the index of the pod's period. Of several periods with the same
 // priority, the first is for that priority, and the last for the priorities above.
 func indexOf(periods []Period, p *v1.Pod) int {
-	var priority int32
-	if p.Spec.Priority != nil {
-		priority = *p.Spec.Priority
-	}
-	i, exact := slices.BinarySearchFunc(periods, priority, func(period Period, want int32) int {
+	i, exact := slices.BinarySearchFunc(periods, ptr.Deref(p.Spec.Priority, 0), func(period Period, want int32) int {
 		return cmp.Compare(period.Priority, want)
 	})
 	if !exact {

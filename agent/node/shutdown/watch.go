@@ -54,12 +54,8 @@ func (m *Manager) watch(ctx context.Context) {
 			m.cfg.Log.Warn("cannot watch logind for shutdowns, retry", "error", err)
 			away = true
 		}
-		timer := time.NewTimer(backoff.Next())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Pause(ctx, backoff.Next()) {
 			return
-		case <-timer.C:
 		}
 	}
 }
@@ -170,19 +166,15 @@ func (m *Manager) raiseDelay(ctx context.Context, l login) error {
 // reloaded polls logind's delay until it is at least minDelay, or until the polls are
 // used up. It returns the delay.
 func (m *Manager) reloaded(ctx context.Context, l login, minDelay time.Duration) (delay time.Duration, err error) {
-	wait := reloadFirst
+	pause := reloadFirst
 	for range reloadPolls {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Pause(ctx, pause) {
 			return 0, context.Cause(ctx)
-		case <-timer.C:
 		}
 		if delay, err = l.Delay(ctx); err != nil || delay >= minDelay {
 			return delay, err
 		}
-		wait *= 2
+		pause *= 2
 	}
 	return delay, nil
 }

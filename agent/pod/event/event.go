@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Event is an event that happened Count times between First and Last.
@@ -125,10 +126,7 @@ func (r *Recorder) store(e *entry, now time.Time) (log bool) {
 	}
 	r.ring.add(*e)
 	for nudge := range r.subscribers {
-		select {
-		case nudge <- struct{}{}:
-		default: // already notified
-		}
+		wait.Notify(nudge)
 	}
 	return log
 }
