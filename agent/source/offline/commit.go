@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -226,17 +225,4 @@ func (s *Store) has(uid types.UID) bool {
 	_, admitted := s.stored[podKey(uid)]
 	_, ended := s.stored[endKey(uid)]
 	return admitted || ended
-}
-
-// uids returns all pods that the disk has any value of.
-func (s *Store) uids() map[types.UID]bool {
-	all := make(map[types.UID]bool)
-	for name := range s.stored {
-		for _, prefix := range []string{prefixPod, prefixEnd} {
-			if uid, ok := strings.CutPrefix(name, prefix); ok && !s.dead[types.UID(uid)] {
-				all[types.UID(uid)] = true
-			}
-		}
-	}
-	return all
 }

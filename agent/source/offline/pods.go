@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source/objects"
@@ -198,20 +199,13 @@ func (s *Store) Pods() []*v1.Pod {
 	}
 	slices.SortFunc(pods, func(a, b *v1.Pod) int {
 		return cmp.Or(
-			cmp.Compare(priority(b), priority(a)),
+			cmp.Compare(ptr.Deref(b.Spec.Priority, 0), ptr.Deref(a.Spec.Priority, 0)),
 			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			strings.Compare(pod.RefOf(a).FullName(), pod.RefOf(b).FullName()),
 			strings.Compare(string(a.UID), string(b.UID)),
 		)
 	})
 	return pods
-}
-
-func priority(p *v1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
 }
 
 // pod reads one pod. It returns nil if the pod was forgotten meanwhile.
@@ -295,14 +289,17 @@ const finishTimeout = 5 * time.Second
 // must call Forget for all others. It does not block on the disk.
 func (s *Store) UIDs() []types.UID {
 	s.mu.Lock()
-	all := s.uids()
-	s.mu.Unlock()
-	uids := make([]types.UID, 0, len(all))
-	for uid := range all {
-		uids = append(uids, uid)
+	defer s.mu.Unlock()
+	var uids []types.UID
+	for name := range s.stored {
+		for _, prefix := range []string{prefixPod, prefixEnd} {
+			if uid, ok := strings.CutPrefix(name, prefix); ok && !s.dead[types.UID(uid)] {
+				uids = append(uids, types.UID(uid))
+			}
+		}
 	}
 	slices.Sort(uids)
-	return uids
+	return slices.Compact(uids)
 }
 
 // value reads a value. A damaged value is marked so that it is written again,
