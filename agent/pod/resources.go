@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Requests returns the requests of the whole pod, its overhead included: for each
@@ -69,7 +70,25 @@ func HasLimit(p *v1.Pod, name v1.ResourceName) bool {
 // IsSupportedPodLevelResource reports whether a resource can be set at pod level: cpu, memory and
 // huge pages (KEP-2837).
 func IsSupportedPodLevelResource(name v1.ResourceName) bool {
-	return name == v1.ResourceCPU || name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+	return name == v1.ResourceCPU || name == v1.ResourceMemory || IsHugePages(name)
+}
+
+// IsHugePages reports whether a resource is a size of huge pages.
+func IsHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// IsNativeResource reports whether a resource is one of Kubernetes' own: its name has no
+// domain, or kubernetes.io (IsNativeResource in pkg/apis/core/v1/helper).
+func IsNativeResource(name v1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}
+
+// IsExtendedResource reports whether a resource is an extended resource
+// (IsExtendedResourceName in pkg/apis/core/v1/helper).
+func IsExtendedResource(name v1.ResourceName) bool {
+	return !IsNativeResource(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
 // sum returns, for each resource, the larger of the sum of all main containers and
@@ -129,11 +148,10 @@ func QOSClass(p *v1.Pod) v1.PodQOSClass {
 		return classOf([]v1.ResourceRequirements{*r})
 	}
 	all := make([]v1.ResourceRequirements, 0, len(p.Spec.InitContainers)+len(p.Spec.Containers))
-	for i := range p.Spec.InitContainers {
-		all = append(all, p.Spec.InitContainers[i].Resources)
-	}
-	for i := range p.Spec.Containers {
-		all = append(all, p.Spec.Containers[i].Resources)
+	for c, kind := range Containers(&p.Spec) {
+		if kind != Ephemeral {
+			all = append(all, c.Resources)
+		}
 	}
 	return classOf(all)
 }

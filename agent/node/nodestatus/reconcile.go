@@ -4,6 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Reconcile returns a copy of the existing node with the labels, the annotation and
@@ -79,7 +81,7 @@ func adopt(list *v1.ResourceList, initial v1.ResourceList) (changed bool) {
 // if a number changed, because a restart would otherwise cost a request.
 func reconcileExtended(s, initial *v1.NodeStatus) (changed bool) {
 	for name, q := range s.Capacity {
-		if _, ours := initial.Capacity[name]; ours || !isExtended(name) {
+		if _, ours := initial.Capacity[name]; ours || !pod.IsExtendedResource(name) {
 			continue
 		}
 		usable := s.Allocatable[name]
@@ -96,7 +98,7 @@ func reconcileExtended(s, initial *v1.NodeStatus) (changed bool) {
 // removes all others.
 func reconcileHugePages(s, initial *v1.NodeStatus) (changed bool) {
 	for name, q := range initial.Capacity {
-		if !isHugePages(name) {
+		if !pod.IsHugePages(name) {
 			continue
 		}
 		_, had := s.Capacity[name]
@@ -109,7 +111,7 @@ func reconcileHugePages(s, initial *v1.NodeStatus) (changed bool) {
 		}
 	}
 	for name := range s.Capacity {
-		if _, ok := initial.Capacity[name]; !ok && isHugePages(name) {
+		if _, ok := initial.Capacity[name]; !ok && pod.IsHugePages(name) {
 			delete(s.Capacity, name)
 			delete(s.Allocatable, name)
 			changed = true
@@ -118,12 +120,12 @@ func reconcileHugePages(s, initial *v1.NodeStatus) (changed bool) {
 	return changed
 }
 
-// put sets a resource and returns true. Callers call it only for a value that
-// differs.
-func put(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) bool {
-	if *list == nil {
-		*list = make(v1.ResourceList)
+// put sets a value of a map that may be nil, and returns true. Callers call it only for
+// a value that differs.
+func put[M ~map[K]V, K comparable, V any](m *M, key K, value V) bool {
+	if *m == nil {
+		*m = make(M)
 	}
-	(*list)[name] = q
+	(*m)[key] = value
 	return true
 }

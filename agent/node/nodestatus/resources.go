@@ -3,13 +3,12 @@ package nodestatus
 import (
 	"fmt"
 	"maps"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // resources sets capacity and allocatable (MachineInfo in
@@ -33,7 +32,7 @@ func resources(s *v1.NodeStatus, in *Inputs) error {
 		return fmt.Errorf("compute node allocatable: %w", err)
 	}
 	for name, q := range s.Allocatable {
-		if _, ok := computed[name]; !ok && !isExtended(name) {
+		if _, ok := computed[name]; !ok && !pod.IsExtendedResource(name) {
 			computed[name] = q
 		}
 	}
@@ -53,19 +52,4 @@ func maxPods(in *Inputs, cores resource.Quantity) int64 {
 		return min(cores.Value()*perCore, most)
 	}
 	return most
-}
-
-func isHugePages(name v1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
-}
-
-// isExtended reports whether a resource is an extended resource, whose domain is
-// not Kubernetes' own (IsExtendedResourceName in pkg/apis/core/v1/helper).
-func isExtended(name v1.ResourceName) bool {
-	text := string(name)
-	if !strings.Contains(text, "/") || strings.Contains(text, v1.ResourceDefaultNamespacePrefix) ||
-		strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix) {
-		return false
-	}
-	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+text)) == 0
 }

@@ -37,11 +37,7 @@ func set(m *map[string]string, key, value string) (changed bool) {
 	if had, ok := (*m)[key]; ok && had == value {
 		return false
 	}
-	if *m == nil {
-		*m = make(map[string]string)
-	}
-	(*m)[key] = value
-	return true
+	return put(m, key, value)
 }
 
 // fill sets what changes while a node is registered.

@@ -39,7 +39,7 @@ func defaultPodHugePages(spec *v1.PodSpec) {
 	for name, quantity := range containerLimits(spec) {
 		_, requested := own.Requests[name]
 		_, limited := own.Limits[name]
-		if !isHugePages(name) || requested || limited {
+		if !pod.IsHugePages(name) || requested || limited {
 			continue
 		}
 		if own.Limits == nil {

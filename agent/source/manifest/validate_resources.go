@@ -76,7 +76,7 @@ func (c *checks) hugePages(path *field.Path, lists ...v1.ResourceList) {
 	for _, list := range lists {
 		for name := range list {
 			compute = compute || name == v1.ResourceCPU || name == v1.ResourceMemory
-			huge = huge || isHugePages(name)
+			huge = huge || pod.IsHugePages(name)
 		}
 	}
 	if huge && !compute {
@@ -96,7 +96,7 @@ func (c *checks) quantities(list v1.ResourceList, valid func(v1.ResourceName) st
 			c.add(field.Invalid(at, quantity.String(), "must be greater than or equal to 0"))
 		case !overcommits(name) && quantity.MilliValue()%1000 != 0:
 			c.add(field.Invalid(at, quantity.String(), "must be an integer"))
-		case isHugePages(name) && !fillsPages(name, quantity):
+		case pod.IsHugePages(name) && !fillsPages(name, quantity):
 			c.add(field.Invalid(at, quantity.String(), fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name)))
 		}
 	}
@@ -105,11 +105,11 @@ func (c *checks) quantities(list v1.ResourceList, valid func(v1.ResourceName) st
 // containerResource returns the error for a container's resource name, or "".
 func containerResource(name v1.ResourceName) string {
 	switch {
-	case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, isHugePages(name):
+	case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, pod.IsHugePages(name):
 		return ""
 	case !strings.Contains(string(name), "/"):
 		return "must be a standard resource for containers"
-	case !isNative(name) && !isExtended(name):
+	case !pod.IsNativeResource(name) && !pod.IsExtendedResource(name):
 		return "doesn't follow extended resource name standard"
 	}
 	return ""
@@ -123,22 +123,11 @@ func podResource(name v1.ResourceName) string {
 	return "must be cpu, memory or a size of hugepages for a pod"
 }
 
-func isHugePages(name v1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
-}
-
-func isNative(name v1.ResourceName) bool {
-	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
-}
-
-func isExtended(name v1.ResourceName) bool {
-	return !isNative(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
-		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
-}
-
 // overcommits reports whether a container may use more of a resource than it
 // requests.
-func overcommits(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
+func overcommits(name v1.ResourceName) bool {
+	return pod.IsNativeResource(name) && !pod.IsHugePages(name)
+}
 
 // fillsPages reports whether an amount is a whole number of pages.
 func fillsPages(name v1.ResourceName, quantity resource.Quantity) bool {
