@@ -3,6 +3,8 @@ package manifest
 import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Default applies the defaults of the v1 API to a pod
@@ -28,18 +30,14 @@ func Default(p *v1.Pod) {
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
 	}
-	for i := range spec.InitContainers {
-		defaultContainer(&spec.InitContainers[i])
-		defaultRequests(&spec.InitContainers[i].Resources)
-		defaultHostPorts(spec.HostNetwork, spec.InitContainers[i].Ports)
-	}
-	for i := range spec.Containers {
-		defaultContainer(&spec.Containers[i])
-		defaultRequests(&spec.Containers[i].Resources)
-		defaultHostPorts(spec.HostNetwork, spec.Containers[i].Ports)
-	}
-	for i := range spec.EphemeralContainers {
-		defaultContainer((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	for c, kind := range pod.Containers(spec) {
+		defaultContainer(c)
+		if kind != pod.Ephemeral {
+			defaultRequests(&c.Resources)
+			if spec.HostNetwork {
+				defaultHostPorts(c.Ports)
+			}
+		}
 	}
 	roundUp(spec.Overhead)
 	if spec.Resources != nil {
@@ -123,10 +121,7 @@ func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 
 // defaultHostPorts sets hostPort to containerPort in a pod with hostNetwork,
 // where they are the same.
-func defaultHostPorts(hostNetwork bool, ports []v1.ContainerPort) {
-	if !hostNetwork {
-		return
-	}
+func defaultHostPorts(ports []v1.ContainerPort) {
 	for i := range ports {
 		initial(&ports[i].HostPort, ports[i].ContainerPort)
 	}

@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Limits of the API (pkg/apis/core/validation) and of the file system.
@@ -185,6 +187,6 @@ func eachContainer(spec *v1.PodSpec, path *field.Path, f func(*v1.Container, *fi
 		f(&spec.Containers[i], path.Child("containers").Index(i))
 	}
 	for i := range spec.EphemeralContainers {
-		f((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon), path.Child("ephemeralContainers").Index(i))
+		f(pod.EphemeralAsContainer(&spec.EphemeralContainers[i]), path.Child("ephemeralContainers").Index(i))
 	}
 }
