@@ -89,7 +89,7 @@ func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) 
 		Allocatable:          f.allocatable,
 		MaxPods:              int(k.MaxPods),
 		AgentPorts:           cfg.ListenPorts(),
-		Kernel:               kernelRelease(),
+		Kernel:               readWord("/proc/sys/kernel/osrelease"),
 		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls,
 		AppArmor:             appArmor(),
 	}
@@ -175,9 +175,10 @@ func hugePageSizes() []string {
 	return sizes
 }
 
-// kernelRelease returns the kernel's release, such as 6.12.41-v8+, or "".
-func kernelRelease() string {
-	data, err := os.ReadFile("/proc/sys/kernel/osrelease")
+// readWord returns the text of a file without white space around it; "" if the file
+// cannot be read.
+func readWord(path string) string {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return ""
 	}
@@ -185,19 +186,12 @@ func kernelRelease() string {
 }
 
 // BootID returns the ID that changes with every boot (random(4)); "" if it cannot be read.
-func BootID() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return string(bytes.TrimSpace(data))
-}
+func BootID() string { return readWord("/proc/sys/kernel/random/boot_id") }
 
 // appArmor reports whether the kernel has AppArmor enabled
 // (Documentation/admin-guide/LSM/apparmor.rst of Linux).
 func appArmor() bool {
-	data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
-	return err == nil && bytes.HasPrefix(data, []byte("Y"))
+	return strings.HasPrefix(readWord("/sys/module/apparmor/parameters/enabled"), "Y")
 }
 
 // Get returns the node with its name servers. It fails while the runtime does not report
