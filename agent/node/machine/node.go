@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -15,6 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Roots are the directories of the kernel's and the pods' files.
@@ -28,26 +31,11 @@ type Roots struct {
 	Storage string
 }
 
-func (r Roots) proc() string {
-	if r.Proc == "" {
-		return "/proc"
-	}
-	return r.Proc
-}
+func (r Roots) proc() string { return cmp.Or(r.Proc, "/proc") }
 
-func (r Roots) sys() string {
-	if r.Sys == "" {
-		return "/sys"
-	}
-	return r.Sys
-}
+func (r Roots) sys() string { return cmp.Or(r.Sys, "/sys") }
 
-func (r Roots) root() string {
-	if r.Root == "" {
-		return "/"
-	}
-	return r.Root
-}
+func (r Roots) root() string { return cmp.Or(r.Root, "/") }
 
 // Capacity returns the node's capacity: CPUs, memory in bytes, huge pages,
 // ephemeral storage in bytes, and the number of pods. What cannot be read is
@@ -102,7 +90,7 @@ func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) 
 		subtract(out, name, q)
 	}
 	for name, q := range capacity {
-		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+		if pod.IsHugePages(name) {
 			subtract(out, v1.ResourceMemory, q)
 		}
 	}

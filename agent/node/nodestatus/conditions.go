@@ -1,6 +1,7 @@
 package nodestatus
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -102,12 +103,7 @@ func PressureConditions(under evictionapi.Conditions) []v1.NodeCondition {
 
 // find returns the index of a condition, or -1.
 func find(list []v1.NodeCondition, kind v1.NodeConditionType) int {
-	for i := range list {
-		if list[i].Type == kind {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(list, func(c v1.NodeCondition) bool { return c.Type == kind })
 }
 
 // missing returns a problem if the capacity lacks a required resource.

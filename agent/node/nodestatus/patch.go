@@ -3,6 +3,7 @@ package nodestatus
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,9 +84,7 @@ func diffStatus(before, after *v1.NodeStatus) (map[string]any, error) {
 	if was, is := strategicpatch.Take(old, "addresses"), strategicpatch.Take(fresh, "addresses"); !reflect.DeepEqual(was, is) {
 		patch["addresses"] = strategicpatch.ReplaceList(is)
 	}
-	for key, value := range strategicpatch.Diff(old, fresh) {
-		patch[key] = value
-	}
+	maps.Copy(patch, strategicpatch.Diff(old, fresh))
 	return patch, nil
 }
 
