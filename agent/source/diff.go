@@ -58,11 +58,11 @@ func resolve(claims []candidate, live map[types.UID]*livePod) (winners []candida
 	uids := make(map[types.UID]candidate, len(claims))
 	for _, c := range ordered {
 		name := pod.RefOf(c.pod).FullName()
-		if winner, taken := names[name]; taken {
-			refused = append(refused, conflict{loser: c, winner: winner})
-			continue
+		winner, taken := names[name]
+		if !taken {
+			winner, taken = uids[c.pod.UID]
 		}
-		if winner, taken := uids[c.pod.UID]; taken {
+		if taken {
 			refused = append(refused, conflict{loser: c, winner: winner})
 			continue
 		}
