@@ -45,7 +45,7 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 // depends on the machine's memory, in bytes, 0 if not known; upstream's is a
 // constant. setDefaults may be called again after a merge.
 func setDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
-	kc.APIVersion, kc.Kind = kubeletAPIVersion, kubeletKind
+	kc.APIVersion, kc.Kind = kubelet.APIVersion, kubelet.Kind
 	setSourceDefaults(kc)
 	setServerDefaults(kc)
 	setNodeDefaults(kc)

@@ -115,58 +115,45 @@ func toDocument(data []byte) (document, error) {
 }
 
 // storeIn checks the document by its kind and stores its fields in out. Relative
-// paths are relative to dir.
+// paths are relative to dir. Unknown and duplicate fields of a KubeletConfiguration
+// cause a warning only, as in the kubelet
+// (pkg/kubelet/kubeletconfig/util/codec/codec.go).
 func (d *document) storeIn(out *layer, dir string) error {
 	apiVersion, _ := d.fields["apiVersion"].(string)
 	kind, _ := d.fields["kind"].(string)
-	var want string
+	var (
+		want   string
+		into   any
+		fields *map[string]any
+	)
 	switch kind {
 	case kubeletKind:
-		want = kubeletAPIVersion
+		want, into, fields = kubelet.APIVersion, &kubelet.KubeletConfiguration{}, &out.kubelet
 	case tinyletKind:
-		want = tinyletAPIVersion
+		want, into, fields = tinyletAPIVersion, &TinyletConfiguration{}, &out.tinylet
 	default:
 		return fmt.Errorf("kind %q is unknown: expected %s or %s", kind, kubeletKind, tinyletKind)
 	}
 	if apiVersion != want {
 		return fmt.Errorf("apiVersion %q of %s is unknown: expected %s", apiVersion, kind, want)
 	}
-	if kind == kubeletKind {
-		return d.storeKubelet(out, dir)
+	if *fields != nil {
+		return fmt.Errorf("second %s: a file may have only one", kind)
 	}
-	return d.storeTinylet(out)
-}
-
-// storeKubelet accepts unknown and duplicate fields with a warning, as the kubelet
-// does (pkg/kubelet/kubeletconfig/util/codec/codec.go).
-func (d *document) storeKubelet(out *layer, dir string) error {
-	if out.kubelet != nil {
-		return fmt.Errorf("second %s: a file may have only one", kubeletKind)
-	}
-	unknown, err := kjson.UnmarshalStrict(d.json, &kubelet.KubeletConfiguration{})
+	unknown, err := kjson.UnmarshalStrict(d.json, into)
 	if err != nil {
-		return nameField(d.fields, &kubelet.KubeletConfiguration{}, err)
+		return nameField(d.fields, into, err)
 	}
-	if len(d.strict) == 0 { // duplicate keys are in both lists
-		d.strict = unknown
+	switch {
+	case kind == kubeletKind:
+		if len(d.strict) == 0 { // duplicate keys are in both lists
+			d.strict = unknown
+		}
+		makeAbsolute(d.fields, dir)
+	case len(d.strict)+len(unknown) > 0:
+		return fmt.Errorf("%s: %w", kind, errors.Join(append(d.strict, unknown...)...))
 	}
-	makeAbsolute(d.fields, dir)
-	out.kubelet = d.fields
-	return nil
-}
-
-func (d *document) storeTinylet(out *layer) error {
-	if out.tinylet != nil {
-		return fmt.Errorf("second %s: a file may have only one", tinyletKind)
-	}
-	unknown, err := kjson.UnmarshalStrict(d.json, &TinyletConfiguration{})
-	if err != nil {
-		return nameField(d.fields, &TinyletConfiguration{}, err)
-	}
-	if err := errors.Join(append(d.strict, unknown...)...); err != nil {
-		return fmt.Errorf("%s: %w", tinyletKind, err)
-	}
-	out.tinylet = d.fields
+	*fields = d.fields
 	return nil
 }
 

@@ -1,6 +1,10 @@
 package config
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
+)
 
 // TinyletConfiguration holds tinylet's own settings. It is a further document in
 // the files of --config and --config-dir, in addition to KubeletConfiguration.
@@ -142,8 +146,7 @@ const (
 
 // API versions and kinds of the documents.
 const (
-	kubeletAPIVersion = "kubelet.config.k8s.io/v1beta1"
-	kubeletKind       = "KubeletConfiguration"
+	kubeletKind       = kubelet.Kind
 	tinyletAPIVersion = "tinylet.dev/v1alpha1"
 	tinyletKind       = "TinyletConfiguration"
 )
