@@ -19,32 +19,35 @@ import (
 
 // assign sets a field from the text of a flag. The first text of a flag replaces
 // lists and maps, the next ones add to them, as in the kubelet. Each text replaces
-// taints.
+// taints. Feature gates are only added: those of file and flag are merged.
 func assign(dst reflect.Value, text string, form form, first bool) error {
+	switch _, gates := dst.Interface().(map[string]bool); {
+	case dst.Kind() == reflect.Map && (dst.IsNil() || first && !gates):
+		dst.Set(reflect.MakeMap(dst.Type()))
+	case dst.Kind() == reflect.Slice && first:
+		dst.Set(reflect.MakeSlice(dst.Type(), 0, 0))
+	}
 	switch p := dst.Addr().Interface().(type) {
 	case *metav1.Duration:
 		return assignDuration(&p.Duration, text)
 	case *kubelet.TimeOrMetaDuration:
 		return assignDuration(&p.Duration.Duration, text)
 	case *kubelet.VModuleConfiguration:
-		if first {
-			*p = nil
-		}
 		return p.Add(text)
 	case *resource.QuantityValue:
 		return p.Set(text)
 	case *[]string:
-		return assignList(p, text, first)
+		return assignList(p, text)
 	case *map[string]string:
-		return assignPairs(p, text, form, first)
+		return assignPairs(*p, text, form)
 	case *map[string]bool:
-		return assignBools(p, text, first)
+		return assignBools(*p, text)
 	case *map[string][]string:
-		return assignHeaders(p, text, first)
+		return assignHeaders(*p, text)
 	case *[]v1.Taint:
 		return assignTaints(p, text)
 	case *[]kubelet.MemoryReservation:
-		return assignMemory(p, text, first)
+		return assignMemory(p, text)
 	}
 	if dst.Kind() == reflect.Pointer {
 		fresh := reflect.New(dst.Type().Elem())
@@ -94,17 +97,10 @@ func assignDuration(dst *time.Duration, text string) error {
 	return nil
 }
 
-func assignList(dst *[]string, text string, first bool) error {
-	items := []string{}
-	if text != "" {
-		var err error
-		if items, err = csv.NewReader(strings.NewReader(text)).Read(); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("expected a comma-separated list: %w", err)
-		}
-	}
-	if first {
-		*dst = items
-		return nil
+func assignList(dst *[]string, text string) error {
+	items, err := csv.NewReader(strings.NewReader(text)).Read()
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: it is empty
+		return fmt.Errorf("expected a comma-separated list: %w", err)
 	}
 	*dst = append(*dst, items...)
 	return nil
@@ -126,63 +122,51 @@ func pairs(text, sep string) ([][2]string, error) {
 	return out, nil
 }
 
-func assignPairs(dst *map[string]string, text string, form form, first bool) error {
-	var list [][2]string
-	var err error
-	switch form {
-	case onePair:
+func assignPairs(dst map[string]string, text string, form form) error {
+	if form == onePair {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok {
 			return fmt.Errorf("%q: expected key=value", text)
 		}
-		list = [][2]string{{strings.TrimSpace(key), strings.TrimSpace(value)}}
-	case lessThan:
-		list, err = pairs(text, "<")
-	case plain:
-		list, err = pairs(text, "=")
+		dst[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		return nil
 	}
+	sep := "="
+	if form == lessThan {
+		sep = "<"
+	}
+	list, err := pairs(text, sep)
 	if err != nil {
 		return err
 	}
-	if first || *dst == nil {
-		*dst = make(map[string]string, len(list))
-	}
 	for _, kv := range list {
-		(*dst)[kv[0]] = kv[1]
+		dst[kv[0]] = kv[1]
 	}
 	return nil
 }
 
-// assignBools adds to a map, and never clears it: the feature gates of file and
-// flag are merged.
-func assignBools(dst *map[string]bool, text string, _ bool) error {
+func assignBools(dst map[string]bool, text string) error {
 	list, err := pairs(text, "=")
 	if err != nil {
 		return err
-	}
-	if *dst == nil {
-		*dst = make(map[string]bool, len(list))
 	}
 	for _, kv := range list {
 		b, err := strconv.ParseBool(kv[1])
 		if err != nil {
 			return fmt.Errorf("%q: expected true or false", kv[0]+"="+kv[1])
 		}
-		(*dst)[kv[0]] = b
+		dst[kv[0]] = b
 	}
 	return nil
 }
 
-func assignHeaders(dst *map[string][]string, text string, first bool) error {
+func assignHeaders(dst map[string][]string, text string) error {
 	list, err := pairs(text, ":")
 	if err != nil {
 		return err
 	}
-	if first || *dst == nil {
-		*dst = make(map[string][]string, len(list))
-	}
 	for _, kv := range list {
-		(*dst)[kv[0]] = append((*dst)[kv[0]], kv[1])
+		dst[kv[0]] = append(dst[kv[0]], kv[1])
 	}
 	return nil
 }
@@ -204,8 +188,7 @@ func assignTaints(dst *[]v1.Taint, text string) error {
 	return nil
 }
 
-func assignMemory(dst *[]kubelet.MemoryReservation, text string, first bool) error {
-	var list []kubelet.MemoryReservation
+func assignMemory(dst *[]kubelet.MemoryReservation, text string) error {
 	for part := range strings.SplitSeq(text, ";") {
 		if part == "" {
 			continue
@@ -227,12 +210,7 @@ func assignMemory(dst *[]kubelet.MemoryReservation, text string, first bool) err
 			}
 			reservation.Limits[v1.ResourceName(kv[0])] = q
 		}
-		list = append(list, reservation)
+		*dst = append(*dst, reservation)
 	}
-	if first {
-		*dst = list
-		return nil
-	}
-	*dst = append(*dst, list...)
 	return nil
 }
