@@ -14,15 +14,15 @@ func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 	if len(gates) == 0 {
 		return nil
 	}
-	known := strings.Fields(knownGates)
+	others := strings.Fields(otherGates)
 	var warnings []Warning
 	for name, on := range sorted(gates) {
-		if !slices.Contains(known, name) {
+		at := slices.IndexFunc(nodeGates, func(g Gate) bool { return g.Name == name })
+		switch {
+		case at < 0 && !slices.Contains(others, name):
 			warnings = append(warnings, Warning{"unknown feature gate", []slog.Attr{slog.String("gate", name)}})
 			continue
-		}
-		at := slices.IndexFunc(nodeGates, func(g Gate) bool { return g.Name == name })
-		if at < 0 || nodeGates[at].Honoured {
+		case at < 0 || nodeGates[at].Honoured:
 			continue
 		}
 		gate, remedy := nodeGates[at], leaveOut
@@ -47,10 +47,6 @@ type Gate struct {
 	Honoured bool
 }
 
-// Gates returns the feature gates that the kubelet reads, ordered by name. The
-// caller must not change the slice.
-func Gates() []Gate { return nodeGates }
-
 // gateMemoryQoS is the gate whose effective value is memoryQoS of
 // TinyletConfiguration.
 const gateMemoryQoS = "MemoryQoS"
@@ -61,7 +57,7 @@ const (
 )
 
 // nodeGates are the gates that pkg/kubelet, pkg/volume, cmd/kubelet and
-// component-base of v1.36 read on Linux.
+// component-base of v1.36 read on Linux, ordered by name.
 var nodeGates = []Gate{
 	{"AllAlpha", off, off, false},
 	{"AllBeta", off, on, false},
@@ -157,64 +153,39 @@ var nodeGates = []Gate{
 	{"UserNamespacesSupport", on, on, false},
 }
 
-// knownGates are the names that the kubelet v1.36 accepts: those of pkg/features,
-// and of the features of k8s.io/apiserver, client-go, component-base and
+// otherGates are the further names that the kubelet v1.36 accepts: those of
+// pkg/features, and of the features of k8s.io/apiserver, client-go, component-base and
 // apiextensions-apiserver that are linked into it.
-const knownGates = `
+const otherGates = `
 APIResponseCompression APIServerIdentity APIServerTracing APIServingWithRoutine
-AggregatedDiscoveryRemoveBetaType AllAlpha AllBeta AllowDNSOnlyNodeCSR
-AllowInsecureKubeletCertificateSigningRequests AllowOverwriteTerminationGracePeriodSeconds
-AllowParsingUserUIDFromCertAuth AllowServiceExternalIPs AllowUnsafeMalformedObjectDeletion
-AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AtomicFIFO AuthorizeNodeWithSelectors
-AuthorizePodWebsocketUpgradeCreatePermission AuthorizeWithSelectors BtreeWatchCache
-CBORServingAndStorage CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions
-CPUManagerPolicyOptions CRDObservedGenerationTracking CRDValidationRatcheting CRIListStreaming
-CSIServiceAccountTokenSecrets CSIVolumeHealth ChangeContainerStatusOnKubeletRestart
+AggregatedDiscoveryRemoveBetaType AllowInsecureKubeletCertificateSigningRequests
+AllowOverwriteTerminationGracePeriodSeconds AllowParsingUserUIDFromCertAuth AllowServiceExternalIPs
+AllowUnsafeMalformedObjectDeletion AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AtomicFIFO
+AuthorizeNodeWithSelectors AuthorizePodWebsocketUpgradeCreatePermission AuthorizeWithSelectors
+BtreeWatchCache CBORServingAndStorage CRDObservedGenerationTracking CRDValidationRatcheting
 ClearingNominatedNodeNameAfterBinding ClientsAllowCARotation ClientsAllowCBOR ClientsAllowTLSCacheGC
-ClientsPreferCBOR ClusterTrustBundle ClusterTrustBundleProjection ComponentFlagz ComponentStatusz
-ConcurrentWatchObjectDecode ConsistentListFromCache ConstrainedImpersonation ContainerCheckpoint
-ContainerRestartRules ContainerStopSignals ContextualLogging CoordinatedLeaderElection
-CrossNamespaceVolumeDataSource CustomCPUCFSQuotaPeriod CustomResourceFieldSelectors DRAAdminAccess
-DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints
-DRAExtendedResource DRAListTypeAttributes DRANodeAllocatableResources DRAPartitionableDevices
-DRAPrioritizedList DRAResourceClaimDeviceStatus DRAResourceClaimGranularStatusAuthorization
-DRAResourcePoolStatus DRASchedulerFilterTimeout DRAWorkloadResourceClaims DeclarativeValidation
-DeclarativeValidationBeta DeclarativeValidationTakeover DeploymentReplicaSetTerminatingReplicas
-DetectCacheInconsistency DisableAllocatorDualWrite DisableCPUQuotaWithExclusiveCPUs
-DisableNodeKubeProxyVersion DynamicResourceAllocation EnvFiles EventedPLEG ExecProbeTimeout
-ExtendWebSocketsToKubelet ExternalServiceAccountTokenSigner GangScheduling GenericWorkload
-GitRepoVolumeDriver GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority
-HPAConfigurableTolerance HPAScaleToZero HostnameOverride ImageMaximumGCAge ImageVolume
-ImageVolumeWithDigest InOrderInformers InOrderInformersBatchProcess
-InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling
-InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
-InPlacePodVerticalScalingInitContainers InformerResourceVersion JobBackoffLimitPerIndex JobManagedBy
-JobPodReplacementPolicy JobSuccessPolicy KMSv1 KubeletCgroupDriverFromCRI KubeletCrashLoopBackOffMax
-KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz KubeletInUserNamespace KubeletPSI
-KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletPodResourcesListUseActivePods
-KubeletRegistrationGetOnExistsOnly KubeletSeparateDiskGC
-KubeletServiceAccountTokenForCredentialProviders KubeletTracing ListFromCacheSnapshot
-LocalStorageCapacityIsolationFSQuotaMonitoring LogarithmicScaleDown LoggingAlphaOptions
-LoggingBetaOptions LoggingStableOptions ManifestBasedAdmissionControlConfig
+ClientsPreferCBOR ClusterTrustBundle ConcurrentWatchObjectDecode ConsistentListFromCache
+ConstrainedImpersonation CoordinatedLeaderElection CrossNamespaceVolumeDataSource
+CustomResourceFieldSelectors DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions
+DRADeviceTaintRules DRADeviceTaints DRAListTypeAttributes DRANodeAllocatableResources
+DRAPartitionableDevices DRAPrioritizedList DRAResourceClaimDeviceStatus
+DRAResourceClaimGranularStatusAuthorization DRAResourcePoolStatus DRASchedulerFilterTimeout
+DeclarativeValidation DeclarativeValidationBeta DeclarativeValidationTakeover
+DeploymentReplicaSetTerminatingReplicas DetectCacheInconsistency DisableAllocatorDualWrite
+ExternalServiceAccountTokenSigner GangScheduling GenericWorkload HPAConfigurableTolerance
+HPAScaleToZero InOrderInformers InOrderInformersBatchProcess InformerResourceVersion
+JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy JobSuccessPolicy KMSv1
+ListFromCacheSnapshot LogarithmicScaleDown LoggingStableOptions ManifestBasedAdmissionControlConfig
 MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
-MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MemoryQoS
-MultiCIDRServiceAllocator MutableCSINodeAllocatableCount MutablePVNodeAffinity
-MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs
-MutatingAdmissionPolicy NFTablesProxyMode NativeHistograms NodeDeclaredFeatures
-NodeInclusionPolicyInPodTopologySpread NodeLogQuery NodeSwap NominatedNodeNameForExpectation
-OpenAPIEnums OpportunisticBatching OrderedNamespaceDeletion PLEGOnDemandRelist
-PersistentVolumeClaimUnusedSinceTime PodAndContainerStatsFromCRI PodCertificateRequest
-PodDeletionCost PodLevelResourceManagers PodLevelResources PodLifecycleSleepAction
-PodLifecycleSleepActionAllowZero PodLogsQuerySplitStreams PodObservedGenerationTracking
-PodReadyToStartContainersCondition PodSchedulingReadiness PodTopologyLabelsAdmission PodsAPI
-PortForwardWebsockets PreferSameTrafficDistribution PreventStaticPodAPIReferences ProcMountType
-QOSReserved RecoverVolumeExpansionFailure RecursiveReadOnlyMounts ReduceDefaultCrashLoopBackOffDecay
-ReloadKubeletClientCAFile
-RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation RelaxedServiceNameValidation
-ReloadKubeletServerCertificateFile RemoteRequestHeaderUID ResilientWatchCacheInitialization
-ResourceHealthStatus ResourceHealthStatusMessage RestartAllContainersOnContainerExits
-RetryGenerateName RotateKubeletServerCertificate RuntimeClassInImageCriApi SELinuxChangePolicy
-SELinuxMount SELinuxMountReadWriteOncePod SchedulerAsyncAPICalls SchedulerAsyncPreemption
+MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MultiCIDRServiceAllocator
+MutablePVNodeAffinity MutablePodResourcesForSuspendedJobs
+MutableSchedulingDirectivesForSuspendedJobs MutatingAdmissionPolicy NFTablesProxyMode
+NativeHistograms NodeInclusionPolicyInPodTopologySpread NominatedNodeNameForExpectation OpenAPIEnums
+OpportunisticBatching OrderedNamespaceDeletion PersistentVolumeClaimUnusedSinceTime PodDeletionCost
+PodLifecycleSleepActionAllowZero PodSchedulingReadiness PodTopologyLabelsAdmission
+PortForwardWebsockets PreferSameTrafficDistribution ProcMountType RelaxedDNSSearchValidation
+RelaxedEnvironmentVariableValidation RelaxedServiceNameValidation RemoteRequestHeaderUID
+ResilientWatchCacheInitialization RetryGenerateName SchedulerAsyncAPICalls SchedulerAsyncPreemption
 SchedulerPopFromBackoffQ SchedulerQueueingHints SeparateCacheWatchRPC
 SeparateTaintEvictionController ServiceAccountNodeAudienceRestriction ServiceAccountTokenJTI
 ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation
@@ -225,11 +196,10 @@ StatefulSetSemanticRevisionComparison StorageCapacityScoring StorageNamespaceInd
 StorageVersionHash StorageVersionMigrator StreamingCollectionEncodingToJSON
 StreamingCollectionEncodingToProtobuf StrictIPCIDRValidation StructuredAuthenticationConfiguration
 StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfigurationJWKSMetrics
-SupplementalGroupsPolicy TaintTolerationComparisonOperators TokenRequestServiceAccountUIDValidation
-TopologyAwareWorkloadScheduling TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions
-TopologyManagerPolicyOptions TranslateStreamCloseWebsocketRequests UnauthenticatedHTTP2DOSMitigation
-UnknownVersionInteroperabilityProxy UnlockWhileProcessingFIFO UserNamespacesHostNetworkSupport
-UserNamespacesSupport VolumeAttributesClass VolumeLimitScaling WatchCacheInitializationPostStartHook
-WatchList WatchListClient WinDSR WinOverlay WindowsCPUAndMemoryAffinity WindowsGracefulNodeShutdown
-WindowsHostNetwork WorkloadAwarePreemption WorkloadWithJob
+TokenRequestServiceAccountUIDValidation TopologyAwareWorkloadScheduling
+TranslateStreamCloseWebsocketRequests UnauthenticatedHTTP2DOSMitigation
+UnknownVersionInteroperabilityProxy UnlockWhileProcessingFIFO VolumeAttributesClass
+VolumeLimitScaling WatchCacheInitializationPostStartHook WatchList WatchListClient WinDSR WinOverlay
+WindowsCPUAndMemoryAffinity WindowsGracefulNodeShutdown WindowsHostNetwork WorkloadAwarePreemption
+WorkloadWithJob
 `

@@ -35,10 +35,7 @@ const (
 	fewRequests = "requests are not rate-limited: there are few, and Retry-After is respected"
 )
 
-// UnsupportedSettings returns the settings that are not honoured, ordered by field. The
-// caller must not change the slice.
-func UnsupportedSettings() []UnsupportedSetting { return unsupportedSettings }
-
+// unsupportedSettings are the settings that are not honoured, ordered by field.
 var unsupportedSettings = []UnsupportedSetting{
 	{"cgroupsPerQOS", "", "pods always have a cgroup in that of their QoS class", leaveOut},
 	{"configMapAndSecretChangeDetectionStrategy", "", "objects that pods refer to are watched", leaveOut},
