@@ -74,18 +74,12 @@ func (cfg *Config) LogMaxBytes() int64 {
 // Paths are the absolute, clean paths of the agent's directories. The directories
 // need not exist.
 type Paths struct {
-	Root            string // --root-dir
-	Pods            string // one directory for each pod UID
-	Plugins         string
-	PluginsRegistry string
-	DevicePlugins   string
-	PodResources    string
-	Checkpoints     string
-	Seccomp         string // profiles of type Localhost
-	State           string // tinylet's own state, such as the journal
-	PKI             string // --cert-dir
-	PodLogs         string // podLogsDir
-	ContainerLogs   string // symlinks into PodLogs, for log collectors
+	Root          string // --root-dir
+	Pods          string // one directory for each pod UID
+	State         string // tinylet's own state, such as the journal
+	PKI           string // --cert-dir
+	PodLogs       string // podLogsDir
+	ContainerLogs string // symlinks into PodLogs, for log collectors
 }
 
 // The kubelet's default paths (pkg/kubelet/config/defaults.go and
@@ -97,20 +91,13 @@ const (
 )
 
 func pathsOf(rootDir, certDir, podLogsDir string) Paths {
-	under := func(name string) string { return filepath.Join(rootDir, name) }
 	return Paths{
-		Root:            rootDir,
-		Pods:            under("pods"),
-		Plugins:         under("plugins"),
-		PluginsRegistry: under("plugins_registry"),
-		DevicePlugins:   under("device-plugins"),
-		PodResources:    under("pod-resources"),
-		Checkpoints:     under("checkpoints"),
-		Seccomp:         under("seccomp"),
-		State:           under("tinylet"),
-		PKI:             certDir,
-		PodLogs:         podLogsDir,
-		ContainerLogs:   defaultContainerLogs,
+		Root:          rootDir,
+		Pods:          filepath.Join(rootDir, "pods"),
+		State:         filepath.Join(rootDir, "tinylet"),
+		PKI:           certDir,
+		PodLogs:       podLogsDir,
+		ContainerLogs: defaultContainerLogs,
 	}
 }
 

@@ -220,10 +220,7 @@ func TestDerived(t *testing.T) {
 		Runtime: "unix:///run/c.sock", Images: "unix:///run/c.sock",
 		Headers: map[string][]string{"A": {"b", "c"}, "D": {"e"}},
 		Paths: Paths{
-			Root: "/data/kubelet", Pods: "/data/kubelet/pods", Plugins: "/data/kubelet/plugins",
-			PluginsRegistry: "/data/kubelet/plugins_registry", DevicePlugins: "/data/kubelet/device-plugins",
-			PodResources: "/data/kubelet/pod-resources", Checkpoints: "/data/kubelet/checkpoints",
-			Seccomp: "/data/kubelet/seccomp", State: "/data/kubelet/tinylet", PKI: "/var/lib/kubelet/pki",
+			Root: "/data/kubelet", Pods: "/data/kubelet/pods", State: "/data/kubelet/tinylet", PKI: "/var/lib/kubelet/pki",
 			PodLogs: "/var/log/pods", ContainerLogs: "/var/log/containers",
 		},
 	}
