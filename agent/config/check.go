@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -65,6 +66,13 @@ func (c *checker) zeroOrDurationAtLeast(path string, d, low time.Duration) {
 func (c *checker) oneOf(path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		c.invalid(path, value, "one of "+strings.Join(allowed, ", "))
+	}
+}
+
+// absolute checks a path that may be unset.
+func (c *checker) absolute(path, value string) {
+	if value != "" && !filepath.IsAbs(value) {
+		c.invalid(path, value, "an absolute path")
 	}
 }
 

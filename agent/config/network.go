@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
 )
 
@@ -117,11 +116,8 @@ func (c *checker) podNetwork(cfg *Config) {
 	if n.MTU != 0 {
 		c.between(path+"mtu", int64(n.MTU), minMTU, 65535)
 	}
-	for name, folder := range map[string]string{"configFolder": n.ConfigFolder, "pluginFolder": n.PluginFolder} {
-		if folder != "" && !filepath.IsAbs(folder) {
-			c.invalid(path+name, folder, "an absolute path")
-		}
-	}
+	c.absolute(path+"configFolder", n.ConfigFolder)
+	c.absolute(path+"pluginFolder", n.PluginFolder)
 }
 
 func notInName(r rune) bool {

@@ -274,16 +274,12 @@ const maxSocketPath = 107
 
 func (c *checker) tinylet(tc *TinyletConfiguration) {
 	c.oneOf(tinyletKind+".logFormat", tc.LogFormat, LogText, LogJSON)
-	for _, folder := range []struct{ name, path string }{{".objectsFolder", tc.ObjectsFolder}, {".imagesFolder", tc.ImagesFolder}} {
-		if !filepath.IsAbs(folder.path) {
-			c.invalid(tinyletKind+folder.name, folder.path, "an absolute path")
-		}
-	}
-	for _, file := range []struct{ name, path string }{{".enrolKubeconfig", tc.EnrolKubeconfig}, {".journalKeyFile", tc.JournalKeyFile}, {".journalKeyTPMFile", tc.JournalKeyTPMFile}, {".statusPageTokenFile", tc.StatusPageTokenFile}} {
-		if file.path != "" && !filepath.IsAbs(file.path) {
-			c.invalid(tinyletKind+file.name, file.path, "an absolute path")
-		}
-	}
+	c.absolute(tinyletKind+".objectsFolder", tc.ObjectsFolder)
+	c.absolute(tinyletKind+".imagesFolder", tc.ImagesFolder)
+	c.absolute(tinyletKind+".enrolKubeconfig", tc.EnrolKubeconfig)
+	c.absolute(tinyletKind+".journalKeyFile", tc.JournalKeyFile)
+	c.absolute(tinyletKind+".journalKeyTPMFile", tc.JournalKeyTPMFile)
+	c.absolute(tinyletKind+".statusPageTokenFile", tc.StatusPageTokenFile)
 	if tc.StatusPageTokenFile != "" && !*tc.StatusPage {
 		c.invalid(tinyletKind+".statusPageTokenFile", tc.StatusPageTokenFile, "empty if "+tinyletKind+".statusPage is false")
 	}
