@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
+	"github.com/tinylet/tinylet/net/cni"
 )
 
 // maxFile bounds what is read of a network configuration.
@@ -29,6 +30,21 @@ func (f folder) names() ([]string, error) {
 		names[i] = e.Name()
 	}
 	return names, nil
+}
+
+// ConfigNames returns the names of the network configurations in a directory, in the
+// order in which runtimes read them. A missing directory has none.
+func ConfigNames(dir string) ([]string, error) {
+	names, err := folder{dir}.names()
+	return foreign(names, func() bool { return false }), err
+}
+
+// OwnConfig reads tinylet's configuration in a directory. ours is false if there is
+// none, or one of others with its name. c is zero if it cannot be parsed.
+func OwnConfig(dir string) (c cni.Config, ours bool, err error) {
+	data, err := folder{dir}.read()
+	c, ours = parseOwn(data)
+	return c, ours, err
 }
 
 // networks returns those of the configurations of others that are not loopback

@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/netip"
@@ -11,109 +10,48 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
+	agentnetwork "github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 )
-
-// ownConfig is the file name of the configuration that the agent writes
-// (agent/network), and ownNetwork the name of its network.
-const (
-	ownConfig  = "10-tinylet.conflist"
-	ownNetwork = "tinylet"
-)
-
-// configSuffixes are those of the files that runtimes read (ConfFiles of libcni).
-var configSuffixes = []string{".conf", ".conflist", ".json"}
 
 // network collects the facts of the pod network.
 func (t tree) network(o *Options, info container.Info) Network {
 	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, Pods: o.PodNetworks}
 	var plugins []string
 	n.ConfigFolder, plugins = info.NetworkDirectories(&o.Network)
-	own, ours := t.ownConfig(n.ConfigFolder)
+	dir := t.path(n.ConfigFolder)
+	own, ours, _ := agentnetwork.OwnConfig(dir) // the agent reports an error
 	n.Ours = ours
 	if n.Pods == nil && ours { // the agent also uses the last ones
 		for _, r := range own.Ranges {
 			n.Pods = append(n.Pods, r.Subnet)
 		}
 	}
-	entries, err := os.ReadDir(t.path(n.ConfigFolder))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := agentnetwork.ConfigNames(dir)
+	if err != nil {
 		n.Err = err.Error()
 	}
-	for _, e := range entries { // ReadDir has sorted them
-		if slices.Contains(configSuffixes, filepath.Ext(e.Name())) && !(ours && e.Name() == ownConfig) {
-			n.Others = append(n.Others, e.Name())
-			if t.onlyLoopback(filepath.Join(n.ConfigFolder, e.Name())) {
-				n.Loopbacks = append(n.Loopbacks, e.Name())
-			}
+	var networks []string
+	for _, name := range names {
+		if ours && name == agentnetwork.FileName {
+			continue
+		}
+		n.Others = append(n.Others, name)
+		if agentnetwork.OnlyLoopback(filepath.Join(dir, name)) {
+			n.Loopbacks = append(n.Loopbacks, name)
+		} else {
+			networks = append(networks, name)
 		}
 	}
-	n.Mode = decideMode(o.Network.Mode, len(n.Others) > len(n.Loopbacks))
+	n.Mode = agentnetwork.SelectMode(o.Network.Mode, networks)
 	n.Plugin = t.plugin(plugins, cni.Type)
 	if info.CallsLoopback {
 		n.Loopback = t.plugin(plugins, cni.LoopbackType)
 	}
 	return n
-}
-
-// decideMode returns the network mode that the agent selects.
-func decideMode(configured string, others bool) string {
-	switch {
-	case configured != "":
-		return configured
-	case others:
-		return config.NetworkCNI
-	}
-	return config.NetworkBridge
-}
-
-// maxLoopback bounds the size of a configuration that may have only the loopback
-// plugin, as in the agent.
-const maxLoopback = 16 << 10
-
-// onlyLoopback reports whether a configuration has only the loopback plugin. Such a
-// configuration is no pod network. The agent uses the same rule.
-func (t tree) onlyLoopback(name string) bool {
-	info, err := os.Stat(t.path(name))
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxLoopback {
-		return false
-	}
-	data, err := t.read(name)
-	if err != nil {
-		return false
-	}
-	type plugin struct {
-		Type string `json:"type"`
-	}
-	var c struct {
-		plugin
-		Plugins []plugin `json:"plugins"`
-	}
-	if json.Unmarshal(data, &c) != nil {
-		return false
-	}
-	if filepath.Ext(name) != ".conflist" {
-		return c.Type == "loopback"
-	}
-	other := func(p plugin) bool { return p.Type != "loopback" }
-	return len(c.Plugins) > 0 && !slices.ContainsFunc(c.Plugins, other)
-}
-
-// ownConfig reads tinylet's own configuration. A file that cannot be parsed is
-// tinylet's because of its name: the agent writes it again.
-func (t tree) ownConfig(folder string) (c cni.Config, ours bool) {
-	data, err := t.read(filepath.Join(folder, ownConfig))
-	if err != nil {
-		return cni.Config{}, false
-	}
-	if c, err = cni.ParseConflist(data); err != nil {
-		return cni.Config{}, !errors.Is(err, cni.ErrForeign)
-	}
-	return c, c.Name == ownNetwork
 }
 
 // plugin finds a plugin in the runtime's directories: the first that exists, or

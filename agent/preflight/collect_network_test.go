@@ -22,45 +22,10 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// The agent uses the same rules. Neither package imports the other.
-func TestModeIsTheAgents(t *testing.T) {
-	for _, configured := range []string{"", config.NetworkBridge, config.NetworkRouted, config.NetworkHost, config.NetworkCNI} {
-		for _, others := range [][]string{nil, {"05-x.conflist"}, {"20-y.conf"}} {
-			if got, want := decideMode(configured, others != nil), agentnetwork.SelectMode(configured, others); got != want {
-				t.Errorf("%q with %v: mode %q, the agent's is %q", configured, others, got, want)
-			}
-		}
-	}
-	for name, data := range map[string]string{
-		"a.conf": loopback, "b.json": loopback, "c.conflist": loopback, "d.conf": loopbackList, "e.conflist": loopbackList,
-		"f.conflist": `{"plugins": []}`, "g.conflist": `{"plugins": [{"type": "loopback"}, {}]}`, "h.conf": "", "i.conf": "{", "j.conf": `{"type": "x"}`,
-		"k.conf": loopback + strings.Repeat(" ", maxLoopback),
-	} {
-		root := files(t, map[string]string{name: data})
-		if got, want := root.onlyLoopback(name), agentnetwork.OnlyLoopback(root.path(name)); got != want {
-			t.Errorf("%s: the loopback alone: %v, for the agent %v", name, got, want)
-		}
-	}
-	if ownConfig != agentnetwork.FileName || cni.Type != agentnetwork.Plugin {
-		t.Errorf("names %s and %s, the agent's are %s and %s", ownConfig, cni.Type, agentnetwork.FileName, agentnetwork.Plugin)
-	}
-}
-
 const (
 	loopback     = `{"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}`
 	loopbackList = `{"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}`
 )
-
-// A path that is not a regular file does not block.
-func TestLoopbackThatIsNoFile(t *testing.T) {
-	root := files(t, map[string]string{"d/x": ""})
-	if err := unix.Mkfifo(root.path("d/99-loopback.conf"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if root.onlyLoopback("d/99-loopback.conf") || root.onlyLoopback("d") || root.onlyLoopback("none.conf") {
-		t.Error("taken for a configuration of the loopback")
-	}
-}
 
 func TestNetworkConfigurations(t *testing.T) {
 	ours := func(name string) string {
@@ -84,12 +49,12 @@ func TestNetworkConfigurations(t *testing.T) {
 		pods       string
 	}{
 		{name: "nothing", mode: "bridge"},
-		{name: "ours", files: map[string]string{folder + ownConfig: ours("tinylet")}, mode: "bridge", ours: true, pods: "10.42.3.0/24"},
-		{name: "of our name, of another's making", files: map[string]string{folder + ownConfig: ours("mine")}, mode: "cni", others: []string{ownConfig}},
-		{name: "of our name, of another plugin", files: map[string]string{folder + ownConfig: "{}"}, mode: "cni", others: []string{ownConfig}},
-		{name: "damaged", files: map[string]string{folder + ownConfig: "{"}, mode: "bridge", ours: true},
+		{name: "ours", files: map[string]string{folder + agentnetwork.FileName: ours("tinylet")}, mode: "bridge", ours: true, pods: "10.42.3.0/24"},
+		{name: "of our name, of another's making", files: map[string]string{folder + agentnetwork.FileName: ours("mine")}, mode: "cni", others: []string{agentnetwork.FileName}},
+		{name: "of our name, of another plugin", files: map[string]string{folder + agentnetwork.FileName: "{}"}, mode: "cni", others: []string{agentnetwork.FileName}},
+		{name: "damaged", files: map[string]string{folder + agentnetwork.FileName: "{"}, mode: "bridge", ours: true},
 		{name: "others", files: map[string]string{folder + "b.conf": "{}", folder + "a.json": "", folder + "README": "", folder + ".tinylet-1": ""}, mode: "cni", others: []string{"a.json", "b.conf"}},
-		{name: "others beside ours", files: map[string]string{folder + ownConfig: ours("tinylet"), folder + "05-x.conflist": "{}"}, configured: "bridge", mode: "bridge", ours: true, others: []string{"05-x.conflist"}, pods: "10.42.3.0/24"},
+		{name: "others beside ours", files: map[string]string{folder + agentnetwork.FileName: ours("tinylet"), folder + "05-x.conflist": "{}"}, configured: "bridge", mode: "bridge", ours: true, others: []string{"05-x.conflist"}, pods: "10.42.3.0/24"},
 		{name: "a distribution's loopback", files: map[string]string{folder + "99-loopback.conf": loopback, folder + "200-loopback.conflist": loopbackList}, mode: "bridge", others: []string{"200-loopback.conflist", "99-loopback.conf"}, loopbacks: []string{"200-loopback.conflist", "99-loopback.conf"}},
 		{name: "a loopback beside others", files: map[string]string{folder + "99-loopback.conf": loopback, folder + "a.conf": "{}"}, mode: "cni", others: []string{"99-loopback.conf", "a.conf"}, loopbacks: []string{"99-loopback.conf"}},
 	} {

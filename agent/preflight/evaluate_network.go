@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tinylet/tinylet/agent/config"
+	agentnetwork "github.com/tinylet/tinylet/agent/network"
 )
 
 // own reports whether tinylet sets up the pod network.
@@ -63,7 +64,7 @@ func checkHostNetwork(n *Network) (out []Finding) {
 func checkNetworkConfig(n *Network) Finding {
 	const id = "pod-network"
 	if n.Err != "" {
-		return warn(id, "cannot list network configurations: "+n.Err, "make sure that "+n.ConfigFolder+" (network.configFolder) is a readable directory")
+		return warn(id, "cannot "+n.Err, "make sure that "+n.ConfigFolder+" (network.configFolder) is a readable directory")
 	}
 	if n.Mode == config.NetworkCNI {
 		if len(n.Others) == len(n.Loopbacks) {
@@ -79,12 +80,12 @@ func checkNetworkConfig(n *Network) Finding {
 		}
 		return ok(id, "pods use the network of %s, which tinylet does not change", filepath.Join(n.ConfigFolder, n.Others[0]))
 	}
-	if len(n.Others) > 0 && n.Others[0] < ownConfig {
+	if len(n.Others) > 0 && n.Others[0] < agentnetwork.FileName {
 		if slices.Contains(n.Loopbacks, n.Others[0]) {
 			return n.loopbackFirst(id)
 		}
 		file := filepath.Join(n.ConfigFolder, n.Others[0])
-		return warn(id, fmt.Sprintf("network.mode is %s, but the container runtime uses %s, because its name sorts before %s", n.Mode, file, ownConfig),
+		return warn(id, fmt.Sprintf("network.mode is %s, but the container runtime uses %s, because its name sorts before %s", n.Mode, file, agentnetwork.FileName),
 			"remove "+file+", or set network.mode: cni")
 	}
 	switch {
@@ -233,5 +234,5 @@ func (n *Network) networkRemedy() string {
 	if n.Mode == config.NetworkCNI {
 		return "install a network configuration in " + n.ConfigFolder + " and its plugins in " + filepath.Dir(n.Plugin.Path) + " or /usr/lib/cni"
 	}
-	return "start tinylet, which writes " + filepath.Join(n.ConfigFolder, ownConfig) + ", and check its log for the pod network; containerd must read that directory (conf_dir in /etc/containerd/config.toml, network.configFolder)"
+	return "start tinylet, which writes " + filepath.Join(n.ConfigFolder, agentnetwork.FileName) + ", and check its log for the pod network; containerd must read that directory (conf_dir in /etc/containerd/config.toml, network.configFolder)"
 }

@@ -287,7 +287,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "a loopback behind", change: all(network(mode("bridge", "99-loopback.conf")), loopbacks("99-loopback.conf")), id: "pod-network", level: OK, what: "(bridge)"},
 		{name: "a loopback alone for another's network", change: all(network(mode("cni", "99-loopback.conf")), loopbacks("99-loopback.conf")), id: "pod-network", level: Warn, what: "no network configuration except for the loopback", remedy: "network.mode: bridge"},
 		{name: "a loopback before another's network", change: all(network(mode("cni", "00-loopback.conf", "10-x.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "uses /etc/cni/net.d/00-loopback.conf", remedy: "remove"},
-		{name: "no list of configurations", change: network(func(n *Network) { n.Err = "not a directory" }), id: "pod-network", level: Warn, what: "not a directory", remedy: "network.configFolder"},
+		{name: "no list of configurations", change: network(func(n *Network) { n.Err = "list network configurations: not a directory" }), id: "pod-network", level: Warn, what: "cannot list network configurations: not a directory", remedy: "network.configFolder"},
 
 		{name: "loopback there", change: loopbackPlugin(PluginInstalled, true), id: "loopback-plugin", level: OK, what: "/opt/cni/bin/loopback"},
 		{name: "loopback not there yet", change: all(loopbackPlugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "loopback-plugin", level: OK, what: "when it starts"},

@@ -16,8 +16,8 @@ type Network struct {
 	ConfigFolder string
 	// Ours is true if tinylet's configuration exists. Others are the names of other
 	// configurations, sorted. Loopbacks are those of Others with only the loopback
-	// plugin, which are no pod networks. Err is why the configurations could not be
-	// listed.
+	// plugin, which are no pod networks. Err is the error of listing the
+	// configurations.
 	Ours              bool
 	Others, Loopbacks []string
 	Err               string
