@@ -120,6 +120,10 @@ func TestNetConfiguration(t *testing.T) {
 	c := cni.Default()
 	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.42.0.0/24")}}
 	ours := conflist(t, c)
+	named, err := cni.Conflist(c, "mine", "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Direct = []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}
 	routed := conflist(t, c)
 	c = cni.Default()
@@ -151,9 +155,10 @@ func TestNetConfiguration(t *testing.T) {
 		{"ours first", map[string]string{network.FileName: ours, "20-x.conflist": others}, "bridge", network.FileName, ""},
 		{"another first", map[string]string{network.FileName: ours, "05-x.json": others, "07-y.conf": others}, "cni", "05-x.json", network.FileName},
 		{"another of our name", map[string]string{network.FileName: others}, "cni", network.FileName, ""},
+		{"another of our name and plugin", map[string]string{network.FileName: string(named)}, "cni", network.FileName, ""},
 		{"damaged", map[string]string{network.FileName: "{"}, "", network.FileName, ""},
 		{"damaged, behind another", map[string]string{network.FileName: "{", "05-x.json": others}, "cni", "05-x.json", ""},
-		{"without an end", map[string]string{network.FileName: ours + strings.Repeat(" ", maxConfig) + "{"}, "bridge", network.FileName, ""},
+		{"without an end", map[string]string{network.FileName: ours + strings.Repeat(" ", 1<<20) + "{"}, "bridge", network.FileName, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			folder := t.TempDir()

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,10 +18,6 @@ import (
 
 // stateDir is the default directory of the leases.
 const stateDir = cni.DefaultStateDir
-
-// netConfigs are the suffixes of network configurations. A runtime uses the first file
-// by name (libcni's ConfFiles).
-var netConfigs = []string{".conf", ".conflist", ".json"}
 
 // readNet reads the pod network of the calling thread's network namespace. leases is
 // the directory of the leases, unless the configuration names one.
@@ -55,34 +49,29 @@ func readNet(folder, leases string) (NetDocument, error) {
 // configuration finds the configuration that the runtime uses, and returns tinylet's
 // own. StateDir is "" if the latter does not exist.
 func (d *NetDocument) configuration(folder string) (cni.Config, error) {
-	names, err := netConfigNames(folder)
-	if err != nil {
-		return cni.Config{}, err
-	}
-	own := filepath.Join(folder, network.FileName)
 	c := cni.Config{Type: cni.Type, Bridge: cni.DefaultBridge}
-	mine, damaged := false, false
-	if slices.Contains(names, network.FileName) {
-		data, err := readConfig(own)
-		if err != nil {
-			return c, err
-		}
-		read, err := cni.ParseConflist(data)
-		if err == nil {
-			c, mine = read, true
-		}
-		damaged = err != nil && !errors.Is(err, cni.ErrForeign)
+	names, err := network.ConfigNames(folder)
+	if err != nil {
+		return c, err
+	}
+	read, ours, err := network.OwnConfig(folder)
+	if err != nil {
+		return c, err
+	}
+	mine := ours && read.Name != "" // it could be parsed
+	if mine {
+		c = read
 	}
 	if len(names) > 0 {
 		d.ConfigFile = filepath.Join(folder, names[0])
 	}
 	switch {
-	case len(names) == 0 || damaged && names[0] == network.FileName:
+	case len(names) == 0 || ours && !mine && names[0] == network.FileName:
 		return c, nil
 	case !mine || names[0] != network.FileName:
 		d.Mode = config.NetworkCNI
 		if mine {
-			d.Shadowed = own
+			d.Shadowed = filepath.Join(folder, network.FileName)
 		}
 		if network.OnlyLoopback(d.ConfigFile) && (mine || !othersNetwork(folder, names[1:])) {
 			d.Mode, d.OnlyLoopback = "", true
@@ -99,38 +88,6 @@ func othersNetwork(folder string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return name != network.FileName && !network.OnlyLoopback(filepath.Join(folder, name))
 	})
-}
-
-// maxConfig is the maximum number of bytes that are read of a configuration, as in the
-// agent.
-const maxConfig = 1 << 20
-
-func readConfig(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read network configuration: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxConfig))
-	if err != nil {
-		return nil, fmt.Errorf("read network configuration: %w", err)
-	}
-	return data, nil
-}
-
-// netConfigNames returns the file names of the configurations in a directory, in the
-// order in which the runtime reads them.
-func netConfigNames(folder string) (names []string, err error) {
-	entries, err := os.ReadDir(folder)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list network configurations: %w", err)
-	}
-	for _, e := range entries {
-		if slices.Contains(netConfigs, filepath.Ext(e.Name())) {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil // ReadDir has sorted them
 }
 
 // own sets the fields for tinylet's own configuration.
