@@ -23,7 +23,7 @@ func TestCapturedTrees(t *testing.T) {
 		{"armv7-raspi2b-nomemory", "arm"},
 	} {
 		t.Run(tt.tree, func(t *testing.T) {
-			f := Collect(t.Context(), Options{Root: filepath.Join("testdata", tt.tree), Endpoint: "unix:///nowhere", Now: healthy().Now})
+			f := Collect(t.Context(), Options{Root: filepath.Join("testdata", tt.tree), Endpoint: "unix:///nowhere", Input: Input{Now: healthy().Now}})
 			f.Arch, f.UID = tt.arch, 0
 			f.Directories = nil
 			var b strings.Builder

@@ -7,7 +7,7 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
-	"runtime"
+	"slices"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/config"
@@ -34,49 +34,45 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Options configure the checks. The zero value checks this system with the default
-// paths.
-type Options struct {
-	// Root is the root of the file system from which facts of the kernel and the
-	// board are read, such as a captured tree; "" is "/".
-	Root string
-	// Endpoint is the container runtime's endpoint. The default is
-	// unix:///run/containerd/containerd.sock.
-	Endpoint string
-	// RootDir, LogDir, ImageDir and RunDir are the directories of pods, of their
-	// logs, of the runtime's images and of the agent's socket.
-	RootDir, LogDir, ImageDir, RunDir string
+// Input are the facts that the caller of the check knows.
+type Input struct {
 	// NodeName is the node's name; "" is the host name.
 	NodeName string
 	// FailSwapOn is the field of KubeletConfiguration.
 	FailSwapOn bool
-	// Network is the section network of TinyletConfiguration. PodNetworks are the
-	// networks of the node's pods; nil takes those that the API server assigns.
-	Network     config.Network
-	PodNetworks []netip.Prefix
 	// Eviction are the memory reservations and the eviction threshold of the
 	// configuration.
 	Eviction Eviction
-	// Journal are the journal's settings.
+	// Journal are the journal's settings. Collect adds its state.
 	Journal Journal
-	// ConfigFile is the path of the configuration. Config reads it and returns
-	// warnings and an error; nil if there is no configuration.
-	ConfigFile string
-	Config     func() (warnings []string, err error)
+	// Config is the result of reading the configuration.
+	Config Config
 	// Now is the system time; zero reads the clock.
 	Now time.Time
 	// Built is the build time of this binary; zero is unknown.
 	Built time.Time
 }
 
-// Defaults of Options.
-const (
-	DefaultEndpoint = "unix:///run/containerd/containerd.sock"
-	DefaultRootDir  = "/var/lib/kubelet"
-	DefaultLogDir   = "/var/log/pods"
-	DefaultImageDir = "/var/lib/containerd"
-	DefaultRunDir   = "/run/tinylet"
-)
+// Options configure the checks. The zero value checks this system with the default
+// paths.
+type Options struct {
+	Input
+	// Root is the root of the file system from which facts of the kernel and the
+	// board are read, such as a captured tree; "" is "/".
+	Root string
+	// Endpoint is the container runtime's endpoint; "" is DefaultEndpoint.
+	Endpoint string
+	// RootDir, LogDir and RunDir are the directories of pods, of their logs and of
+	// the agent's socket.
+	RootDir, LogDir, RunDir string
+	// Network is the section network of TinyletConfiguration. PodNetworks are the
+	// networks of the node's pods; nil takes those that the API server assigns.
+	Network     config.Network
+	PodNetworks []netip.Prefix
+}
+
+// DefaultEndpoint is the default of Options.Endpoint.
+const DefaultEndpoint = "unix:///run/containerd/containerd.sock"
 
 // Run collects the facts and evaluates them. It blocks until the runtime has
 // answered, for at most 5 s.
@@ -86,12 +82,7 @@ func Run(ctx context.Context, o Options) []Finding {
 
 // Failed reports whether any finding prevents the node from working.
 func Failed(findings []Finding) bool {
-	for _, f := range findings {
-		if f.Level == Fail {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Level == Fail })
 }
 
 func (o *Options) setDefaults() {
@@ -101,10 +92,9 @@ func (o *Options) setDefaults() {
 	}{
 		{&o.Root, "/"},
 		{&o.Endpoint, DefaultEndpoint},
-		{&o.RootDir, DefaultRootDir},
-		{&o.LogDir, DefaultLogDir},
-		{&o.ImageDir, DefaultImageDir},
-		{&o.RunDir, DefaultRunDir},
+		{&o.RootDir, "/var/lib/kubelet"},
+		{&o.LogDir, "/var/log/pods"},
+		{&o.RunDir, "/run/tinylet"},
 		{&o.Network.Bridge, config.DefaultBridge},
 	} {
 		*d.field = cmp.Or(*d.field, d.value)
@@ -113,7 +103,3 @@ func (o *Options) setDefaults() {
 		o.Now = time.Now()
 	}
 }
-
-// architecture is the architecture of this binary, which may be 32-bit on a 64-bit
-// kernel.
-const architecture = runtime.GOARCH

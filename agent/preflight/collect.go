@@ -2,11 +2,13 @@ package preflight
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,18 +23,13 @@ func Collect(ctx context.Context, o Options) Facts {
 	t := tree(o.Root)
 	rt := queryRuntime(ctx, o.Endpoint, t.sandboxImage)
 	f := Facts{
-		Arch:       architecture,
-		UID:        os.Geteuid(),
-		NodeName:   o.NodeName,
-		Init:       t.word("proc/1/comm"),
-		Now:        o.Now,
-		Built:      o.Built,
-		Kernel:     t.kernel(),
-		Cgroup:     t.cgroup(),
-		Memory:     t.memory(),
-		FailSwapOn: o.FailSwapOn,
-		Eviction:   o.Eviction,
-
+		Input:       o.Input,
+		Arch:        runtime.GOARCH,
+		UID:         os.Geteuid(),
+		Init:        t.word("proc/1/comm"),
+		Kernel:      t.kernel(),
+		Cgroup:      t.cgroup(),
+		Memory:      t.memory(),
 		IPForward:   t.flag("proc/sys/net/ipv4/ip_forward"),
 		IPv6Forward: t.flag("proc/sys/net/ipv6/conf/all/forwarding"),
 		SharedMount: t.sharedRoot(),
@@ -41,8 +38,8 @@ func Collect(ctx context.Context, o Options) Facts {
 		Runtime:     rt,
 		Packages:    t.packages(),
 		Network:     t.network(&o, rt.Info),
-		Journal:     t.journal(o.Journal),
 	}
+	f.Journal = t.journal(o.Journal)
 	f.Runtime.RestartMonitorOff = t.restartMonitorOff()
 	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
 		if err := cgroups.CheckSystemd(o.Root); err != nil {
@@ -62,14 +59,6 @@ func Collect(ctx context.Context, o Options) Facts {
 		if t.exists(name) {
 			f.BootCommandLine = "/" + name
 			break
-		}
-	}
-	if o.Config != nil {
-		f.Config.File = o.ConfigFile
-		warnings, err := o.Config()
-		f.Config.Warnings = warnings
-		if err != nil {
-			f.Config.Err = err.Error()
 		}
 	}
 	return f
@@ -99,6 +88,19 @@ func (t tree) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("read %q: %w", f.Name(), err)
 	}
 	return b, nil
+}
+
+// readGzip reads a compressed file.
+func (t tree) readGzip(name string) ([]byte, error) {
+	b, err := t.read(name)
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(z, maxRead))
 }
 
 // lines returns the lines of a file, each split into words. It returns none if the

@@ -12,7 +12,7 @@ const mebibyte = 1 << 20
 func (t tree) directories(o *Options) []Directory {
 	out := []Directory{
 		{ID: "pods", Path: o.RootDir, Needs: 50 * mebibyte},
-		{ID: "images", Path: o.ImageDir, Needs: 50 * mebibyte},
+		{ID: "images", Path: "/var/lib/containerd", Needs: 50 * mebibyte},
 		// Logs are often in memory, on a small file system of their own.
 		{ID: "logs", Path: o.LogDir, Needs: 10 * mebibyte},
 		{ID: "run", Path: o.RunDir, Needs: mebibyte},

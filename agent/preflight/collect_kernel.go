@@ -2,9 +2,7 @@ package preflight
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -67,12 +65,8 @@ func (t tree) kernel() Kernel {
 // kernelConfig reads the running kernel's configuration. It returns nil if there is
 // none.
 func (t tree) kernelConfig(release string) map[string]string {
-	if b, err := t.read("proc/config.gz"); err == nil {
-		if z, err := gzip.NewReader(bytes.NewReader(b)); err == nil {
-			if plain, err := io.ReadAll(io.LimitReader(z, maxRead)); err == nil {
-				return parseKernelConfig(plain)
-			}
-		}
+	if b, err := t.readGzip("proc/config.gz"); err == nil {
+		return parseKernelConfig(b)
 	}
 	if release == "" || release != path.Base(release) {
 		return nil

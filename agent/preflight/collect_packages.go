@@ -2,8 +2,6 @@ package preflight
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"io"
 	"os"
 	"regexp"
@@ -73,15 +71,7 @@ func installed(r io.Reader) []Package {
 // changelog returns the vulnerabilities that the package's own changelog names.
 // found is false if the package has no changelog: small images omit it.
 func (t tree) changelog(name string) (found bool, cves []string) {
-	b, err := t.read("usr/share/doc/" + name + "/changelog.Debian.gz")
-	if err != nil {
-		return false, nil
-	}
-	z, err := gzip.NewReader(bytes.NewReader(b))
-	if err != nil {
-		return false, nil
-	}
-	text, err := io.ReadAll(io.LimitReader(z, maxRead))
+	text, err := t.readGzip("usr/share/doc/" + name + "/changelog.Debian.gz")
 	if err != nil {
 		return false, nil
 	}

@@ -22,13 +22,13 @@ const maxImports = 64
 // defaultSandboxes are containerd's default sandbox images, by the first version
 // that has each (DefaultSandboxImage in internal/cri/config).
 var defaultSandboxes = []struct {
-	major, minor int
-	image        string
+	since [2]int
+	image string
 }{
-	{2, 3, "registry.k8s.io/pause:3.10.2"},
-	{2, 2, "registry.k8s.io/pause:3.10.1"},
-	{2, 0, "registry.k8s.io/pause:3.10"},
-	{1, 7, "registry.k8s.io/pause:3.8"},
+	{[2]int{2, 3}, "registry.k8s.io/pause:3.10.2"},
+	{[2]int{2, 2}, "registry.k8s.io/pause:3.10.1"},
+	{[2]int{2, 0}, "registry.k8s.io/pause:3.10"},
+	{[2]int{1, 7}, "registry.k8s.io/pause:3.8"},
 }
 
 // sandboxImage returns the sandbox image of containerd's configuration, or else the
@@ -57,7 +57,7 @@ func (t tree) sandboxImage(name, version string) string {
 		return ""
 	}
 	for _, d := range defaultSandboxes {
-		if v[0] > d.major || v[0] == d.major && v[1] >= d.minor {
+		if slices.Compare(v[:], d.since[:]) >= 0 {
 			return d.image
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -145,7 +144,7 @@ func TestSharedRoot(t *testing.T) {
 
 func TestDirectoriesNearestExisting(t *testing.T) {
 	root := files(t, map[string]string{"var/lib/x": ""})
-	o := Options{RootDir: "/var/lib/kubelet", ImageDir: "/var/lib", LogDir: "/log/pods", RunDir: "/"}
+	o := Options{RootDir: "/var/lib/kubelet", LogDir: "/log/pods", RunDir: "/"}
 	want := map[string]string{"pods": "/var/lib", "images": "/var/lib", "logs": "/", "run": "/"}
 	for _, f := range root.directories(&o) {
 		if f.ExistingPath != want[f.ID] || !f.Writable || f.Total == 0 || f.Free > f.Total {
@@ -156,8 +155,7 @@ func TestDirectoriesNearestExisting(t *testing.T) {
 
 func TestCollectConfig(t *testing.T) {
 	f := Collect(t.Context(), Options{
-		Root: t.TempDir(), Endpoint: "unix:///nowhere", NodeName: "n", ConfigFile: "/c",
-		Config: func() ([]string, error) { return []string{"w"}, errors.New("e") },
+		Root: t.TempDir(), Endpoint: "unix:///nowhere", Input: Input{NodeName: "n", Config: Config{File: "/c", Warnings: []string{"w"}, Err: "e"}},
 	})
 	if diff := cmp.Diff(Config{File: "/c", Warnings: []string{"w"}, Err: "e"}, f.Config); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,10 +99,7 @@ func memoryCause(f *Facts) (cause, remedy string, known bool) {
 }
 
 func raspberryRemedy(f *Facts) string {
-	file := f.BootCommandLine
-	if file == "" {
-		file = "/boot/firmware/cmdline.txt or /boot/cmdline.txt (cmdline.txt on the first partition of the card)"
-	}
+	file := cmp.Or(f.BootCommandLine, "/boot/firmware/cmdline.txt or /boot/cmdline.txt (cmdline.txt on the first partition of the card)")
 	return fmt.Sprintf("append %s to the only line of %s, remove cgroup_disable=memory from it if present, and reboot", enableMemory, file)
 }
 

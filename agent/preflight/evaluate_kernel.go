@@ -38,7 +38,7 @@ func checkKernel(f *Facts) []Finding {
 
 func checkFeatures(f *Facts) []Finding {
 	k := &f.Kernel
-	out := []Finding{checkModule(k, "overlayfs", "overlay", Fail, "container images cannot be mounted", "CONFIG_OVERLAY_FS")}
+	out := []Finding{checkModules(k, "overlayfs", Fail, "container images cannot be mounted", "overlay")}
 	out = append(out, checkNetworkFeatures(k, &f.Network)...)
 	out = append(out,
 		checkKnown("seccomp", k.Seccomp, "seccomp filters", "seccomp profiles of pods cannot be applied", rebuild("CONFIG_SECCOMP", "CONFIG_SECCOMP_FILTER")),
@@ -56,26 +56,26 @@ func checkNetworkFeatures(k *Kernel, n *Network) []Finding {
 	}
 	const noLinks = "pods without hostNetwork cannot be connected"
 	out := []Finding{
-		checkModule(k, "veth", "veth", Fail, noLinks, "CONFIG_VETH"),
-		checkModule(k, "bridge", "bridge", Fail, noLinks, "CONFIG_BRIDGE"),
+		checkModules(k, "veth", Fail, noLinks, "veth"),
+		checkModules(k, "bridge", Fail, noLinks, "bridge"),
 	}
 	if !n.own() {
-		return append(out, checkModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"))
+		return append(out, checkModules(k, "nf-tables", Warn, "masquerading and host ports may not work", "nf_tables"))
 	}
 	const noRules = "pods without hostNetwork cannot start"
-	tables := checkModule(k, "nf-tables", "nf_tables", Fail, noRules, "CONFIG_NF_TABLES")
+	tables := checkModules(k, "nf-tables", Fail, noRules, "nf_tables")
 	if tables.Level == OK && k.Config["CONFIG_NF_TABLES_INET"] == "n" {
 		tables = fail("nf-tables", "the kernel's nf_tables has no inet family: "+noRules, rebuild("CONFIG_NF_TABLES_INET"))
 	}
 	out = append(out, tables)
 	if tables.Level != Fail { // the following need nf_tables
-		out = append(out, checkModules(k, "masquerade", natModules, noRules))
+		out = append(out, checkModules(k, "masquerade", Fail, noRules, natModules...))
 		out = append(out, checkSpoofing(k, n)...)
 		if n.Services {
-			out = append(out, checkModules(k, "services", serviceModules, "pods cannot reach Services (network.services)"))
+			out = append(out, checkModules(k, "services", Fail, "pods cannot reach Services (network.services)", serviceModules...))
 		}
 	}
-	return append(out, checkModule(k, "bandwidth", "sch_tbf", Warn, "pods with bandwidth annotations do not start", "CONFIG_NET_SCH_TBF"))
+	return append(out, checkModules(k, "bandwidth", Warn, "pods with bandwidth annotations do not start", "sch_tbf"))
 }
 
 // optionBridgeFamily lets nftables filter bridged packets. It has no module of its
@@ -113,8 +113,13 @@ var natModules = []string{"nf_conntrack", "nft_chain_nat", "nft_ct", "nft_fib_in
 // natModules.
 var serviceModules = []string{"nft_numgen", "nft_reject_inet"}
 
-// checkModules checks modules that are only useful together.
-func checkModules(k *Kernel, id string, modules []string, harm string) Finding {
+// checkModules checks modules that are only useful together. without is the severity
+// if one is missing.
+func checkModules(k *Kernel, id string, without Level, harm string, modules ...string) Finding {
+	install, modprobe, lacking := "install the module", "modprobe", "without it"
+	if len(modules) > 1 {
+		install, modprobe, lacking = "install the modules", "modprobe -a", "without"
+	}
 	var missing, unknown []string
 	for _, m := range modules {
 		switch k.Modules[m] {
@@ -127,14 +132,14 @@ func checkModules(k *Kernel, id string, modules []string, harm string) Finding {
 	}
 	switch {
 	case missing != nil:
-		remedy := fmt.Sprintf("install the modules %[1]s for kernel %[2]s (see modprobe -a %[1]s), or %[3]s", strings.Join(missing, " "), k.Release, rebuild(options(missing)...))
-		if !slices.ContainsFunc(options(missing), func(option string) bool { return k.Config[option] != "n" }) {
-			remedy = rebuild(options(missing)...)
+		names, remedy := strings.Join(missing, " "), rebuild(options(missing)...)
+		if slices.ContainsFunc(options(missing), func(option string) bool { return k.Config[option] != "n" }) {
+			remedy = fmt.Sprintf("%s %s for kernel %s (see %s %s), or %s", install, names, k.Release, modprobe, names, remedy)
 		}
-		return fail(id, fmt.Sprintf("the kernel has no %s: %s", strings.Join(missing, ", "), harm), remedy)
+		return Finding{ID: id, Level: without, What: fmt.Sprintf("the kernel has no %s: %s", strings.Join(missing, ", "), harm), Remedy: remedy}
 	case unknown != nil:
-		return warn(id, fmt.Sprintf("cannot determine whether the kernel has %s; without, %s", strings.Join(unknown, ", "), harm),
-			fmt.Sprintf("try modprobe -a %s; if it fails, %s", strings.Join(unknown, " "), rebuild(options(unknown)...)))
+		return warn(id, fmt.Sprintf("cannot determine whether the kernel has %s; %s, %s", strings.Join(unknown, ", "), lacking, harm),
+			fmt.Sprintf("try %s %s; if it fails, %s", modprobe, strings.Join(unknown, " "), rebuild(options(unknown)...)))
 	}
 	return ok(id, "the kernel has %s", strings.Join(modules, ", "))
 }
@@ -147,24 +152,6 @@ func options(modules []string) (all []string) {
 		}
 	}
 	return all
-}
-
-// checkModule checks a feature that may be a module. without is the severity if it
-// is missing.
-func checkModule(k *Kernel, id, module string, without Level, harm, option string) Finding {
-	switch k.Modules[module] {
-	case Yes:
-		return ok(id, "the kernel has %s", module)
-	case No:
-		remedy := fmt.Sprintf("install the module %s for kernel %s (see modprobe %s), or %s", module, k.Release, module, rebuild(option))
-		if k.Config[option] == "n" {
-			remedy = rebuild(option)
-		}
-		return Finding{ID: id, Level: without, What: fmt.Sprintf("the kernel has no %s: %s", module, harm), Remedy: remedy}
-	case Unknown:
-	}
-	return warn(id, fmt.Sprintf("cannot determine whether the kernel has %s; without it, %s", module, harm),
-		fmt.Sprintf("try modprobe %s; if it fails, %s", module, rebuild(option)))
 }
 
 func checkKnown(id string, known Tristate, what, harm, remedy string) Finding {

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -188,10 +189,7 @@ func checkName(f *Facts) []Finding {
 
 func checkConfig(f *Facts) []Finding {
 	const id = "config"
-	file := f.Config.File
-	if file == "" {
-		file = "the command line"
-	}
+	file := cmp.Or(f.Config.File, "the command line")
 	if f.Config.Err != "" {
 		return []Finding{fail(id, "the configuration in "+file+" is invalid: "+f.Config.Err, "correct the named field")}
 	}

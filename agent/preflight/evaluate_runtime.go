@@ -3,6 +3,7 @@ package preflight
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -57,7 +58,7 @@ func checkRuntimeVersion(r *Runtime) Finding {
 	if err != nil {
 		return warn(id, fmt.Sprintf("cannot parse containerd version %q", r.Version), "use containerd 1.7 or later")
 	}
-	if v[0] < minContainerd[0] || v[0] == minContainerd[0] && v[1] < minContainerd[1] {
+	if slices.Compare(v[:], minContainerd[:]) < 0 {
 		return fail(id, "containerd "+r.Version+" is too old", "use containerd 1.7 or later")
 	}
 	return ok(id, "containerd %s answers at %s", r.Version, r.Endpoint)

@@ -15,8 +15,8 @@ import (
 func healthy() Facts {
 	built := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 	return Facts{
-		Arch: "arm64", NodeName: "board", Init: "init",
-		Now: built.Add(time.Hour), Built: built,
+		Input: Input{NodeName: "board", Now: built.Add(time.Hour), Built: built, Config: Config{File: "/etc/tinylet/config.yaml"}},
+		Arch:  "arm64", Init: "init",
 		Kernel: Kernel{
 			Release: "6.12.1-v8", CommandLine: []string{"console=tty1"},
 			Modules:  allModules(Yes),
@@ -35,7 +35,6 @@ func healthy() Facts {
 			Plugin: Plugin{Path: "/opt/cni/bin/tinylet-cni", State: PluginInstalled, Target: "/usr/bin/tinylet", Writable: true},
 			Host:   HostNetwork{Known: true, RulesKnown: true, BridgeFamily: Yes, Used: []UsedNetwork{address("192.0.2.0/24", "eth0"), address("fd00:1::/64", "eth0"), route("10.99.0.0/16", "tun0")}},
 		},
-		Config: Config{File: "/etc/tinylet/config.yaml"},
 	}
 }
 

@@ -1,31 +1,25 @@
 package preflight
 
 import (
-	"time"
-
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/board"
 )
 
 // Facts are the input of Evaluate.
 type Facts struct {
-	Arch     string // GOARCH
-	UID      int    // of the caller
-	NodeName string
-	Init     string // name of process 1
-
-	Now, Built time.Time
+	Input
+	Arch string // of this binary, which may be 32-bit on a 64-bit kernel
+	UID  int    // of the caller
+	Init string // name of process 1
 
 	Board board.Model // zero without a device tree
 	// BootCommandLine is the file from which the Raspberry Pi firmware reads the
 	// kernel's command line, if its file system is mounted; else "".
 	BootCommandLine string
 
-	Kernel     Kernel
-	Cgroup     Cgroup
-	Memory     Memory
-	FailSwapOn bool
-	Eviction   Eviction
+	Kernel Kernel
+	Cgroup Cgroup
+	Memory Memory
 
 	IPForward   Tristate
 	IPv6Forward Tristate
@@ -37,8 +31,6 @@ type Facts struct {
 	// Packages are the distribution's packages that run containers.
 	Packages []Package
 	Network  Network
-	Config   Config
-	Journal  Journal
 }
 
 // Tristate reports whether a feature exists, or that this is unknown.

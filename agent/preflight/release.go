@@ -1,6 +1,8 @@
 package preflight
 
 import (
+	"cmp"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -75,20 +77,13 @@ func parseRelease(text string) (release, bool) {
 type releaseNumber struct{ major, minor, patch int }
 
 func (n releaseNumber) String() string {
-	return strconv.Itoa(n.major) + "." + strconv.Itoa(n.minor) + "." + strconv.Itoa(n.patch)
+	return fmt.Sprintf("%d.%d.%d", n.major, n.minor, n.patch)
 }
 
 // before reports whether r is older than n.
 func (r release) before(n releaseNumber) bool {
-	switch {
-	case r.major != n.major:
-		return r.major < n.major
-	case r.minor != n.minor:
-		return r.minor < n.minor
-	case r.patch != n.patch:
-		return r.patch < n.patch
-	}
-	return r.build == preRelease
+	order := cmp.Or(cmp.Compare(r.major, n.major), cmp.Compare(r.minor, n.minor), cmp.Compare(r.patch, n.patch))
+	return order < 0 || order == 0 && r.build == preRelease
 }
 
 // vulnerability is a known vulnerability of a runtime.

@@ -84,36 +84,46 @@ func (s *system) check() *cobra.Command {
 // checkOptions returns the options of the check for the configuration. If that cannot
 // be read, they are the defaults.
 func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight.Options {
-	o := preflight.Options{Root: s.root, Now: s.now(), Built: version.BuildTime()}
-	s.findConfig(set)
-	o.ConfigFile, _ = set.GetString("config") // the flag exists
-	total := machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
-	cfg, loaded, err := flags.Load(total)
-	var warnings []string
-	for _, w := range loaded {
-		text := w.Message
-		for _, a := range w.Attrs {
-			text += " " + a.String()
-		}
-		warnings = append(warnings, text)
-	}
+	o := preflight.Options{Root: s.root, Input: preflight.Input{Now: s.now(), Built: version.BuildTime()}}
+	cfg, warnings, err := s.load(set, flags)
 	if err == nil {
-		if err = config.Validate(cfg); err == nil {
-			o.Eviction = memoryEviction(&cfg.Kubelet, total)
-			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodCIDRs()
-		}
+		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
+		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
+		o.RunDir = filepath.Dir(cfg.Tinylet.SocketPath)
+		o.NodeName, o.FailSwapOn = cfg.NodeName, *cfg.Kubelet.FailSwapOn
 		o.Journal = preflight.Journal{
 			Dir: filepath.Join(cfg.Paths.State, "journal"), Joined: cfg.Kubeconfig != "",
 			Setting: cfg.Tinylet.Journal, Key: cfg.Tinylet.HasJournalKey(),
 		}
-		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
-		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
-		o.RunDir = filepath.Dir(cfg.Tinylet.SocketPath)
-		o.NodeName = cfg.NodeName
-		o.FailSwapOn = cfg.Kubelet.FailSwapOn == nil || *cfg.Kubelet.FailSwapOn
+		if err = config.Validate(cfg); err == nil {
+			o.Eviction = memoryEviction(&cfg.Kubelet, s.memory())
+			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodCIDRs()
+		}
 	}
-	o.Config = func() ([]string, error) { return warnings, err }
+	o.Config.File, _ = set.GetString("config") // the flag exists
+	for _, w := range warnings {
+		text := w.Message
+		for _, a := range w.Attrs {
+			text += " " + a.String()
+		}
+		o.Config.Warnings = append(o.Config.Warnings, text)
+	}
+	if err != nil {
+		o.Config.Err = err.Error()
+	}
 	return o
+}
+
+// load loads the configuration of the agent. Without the flag config it uses the first
+// of configFiles that exists.
+func (s *system) load(set *pflag.FlagSet, flags *config.Flags) (*config.Config, []config.Warning, error) {
+	s.findConfig(set)
+	return flags.Load(s.memory())
+}
+
+// memory returns the machine's memory in bytes, 0 if it is unknown.
+func (s *system) memory() int64 {
+	return machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
 }
 
 // findConfig sets the flag config to the first of configFiles that exists, unless the
