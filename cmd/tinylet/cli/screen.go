@@ -20,20 +20,15 @@ import (
 type screen struct {
 	in, out *os.File
 	before  unix.Termios
-	wake    [2]int // a pipe that unblocks readKey when its context ends
+	keys    *stdinReader // of in, closed when the context of readKey ends
 }
 
 // newScreen returns nil unless both in and out are terminals.
 func newScreen(in io.Reader, out io.Writer) *screen {
 	s := &screen{}
-	var ok bool
-	if s.in, ok = in.(*os.File); !ok {
-		return nil
-	}
-	if s.out, ok = out.(*os.File); !ok {
-		return nil
-	}
-	if !isTerminal(s.in) || !isTerminal(s.out) {
+	s.in, _ = in.(*os.File)
+	s.out, _ = out.(*os.File)
+	if !isTerminal(s.in) || !isTerminal(s.out) { // false for nil
 		return nil
 	}
 	return s
@@ -55,7 +50,7 @@ func (s *screen) open() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+	if s.keys, err = newStdinReader(s.in); err != nil {
 		return err
 	}
 	s.before = *before
@@ -64,7 +59,7 @@ func (s *screen) open() error {
 	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 1, 0
 	now.Cc[unix.VSUSP], now.Cc[unix.VQUIT] = 0, 0 // _POSIX_VDISABLE
 	if err := unix.IoctlSetTermios(int(s.in.Fd()), unix.TCSETS, &now); err != nil {
-		s.closePipe()
+		s.keys.free()
 		return err
 	}
 	if _, err := io.WriteString(s.out, enterScreen); err != nil {
@@ -75,17 +70,13 @@ func (s *screen) open() error {
 
 // close restores the terminal.
 func (s *screen) close() error {
-	s.closePipe()
+	s.keys.free()
 	_, err := io.WriteString(s.out, leaveScreen)
 	// TCSETSF discards unread input, which was for this program.
 	if reset := unix.IoctlSetTermios(int(s.in.Fd()), unix.TCSETSF, &s.before); reset != nil {
 		err = errors.Join(err, fmt.Errorf("restore terminal: %w; run `reset`", reset))
 	}
 	return err
-}
-
-func (s *screen) closePipe() {
-	_, _ = unix.Close(s.wake[0]), unix.Close(s.wake[1]) // nothing is buffered
 }
 
 // draw displays the output of write, cut to the size of the terminal.
@@ -133,37 +124,19 @@ func truncate(line string, columns int) string {
 // readKey waits for a key for at most d. It returns 0 if none was pressed. It fails
 // with the cause of ctx when ctx ends, or if the terminal no longer exists.
 func (s *screen) readKey(ctx context.Context, d time.Duration) (byte, error) {
-	written := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(written)
-		_, _ = unix.Write(s.wake[1], []byte{0}) // EAGAIN from a full pipe: it is readable
-	})
-	defer func() {
-		if !stop() {
-			<-written // before the pipe is closed
-		}
-	}()
+	stop := context.AfterFunc(ctx, func() { _ = s.keys.Close() })
+	defer stop()
 	for due := time.Now().Add(d); ; {
-		fds := []unix.PollFd{{Fd: int32(s.in.Fd()), Events: unix.POLLIN}, {Fd: int32(s.wake[0]), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, int(max(time.Until(due), 0)/time.Millisecond))
+		var key [1]byte
+		n, err := s.keys.readUntil(key[:], due)
 		switch {
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
-		case errors.Is(err, unix.EINTR):
-			continue
+		case errors.Is(err, io.EOF):
+			return 0, errors.New("terminal was closed")
 		case err != nil:
-			return 0, fmt.Errorf("wait for key: %w", err)
-		case n == 0:
-			return 0, nil
-		}
-		var key [1]byte
-		if n, err := unix.Read(int(s.in.Fd()), key[:]); err != nil || n == 0 {
-			if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
-				continue
-			}
 			return 0, errors.Join(errors.New("terminal was closed"), err)
-		}
-		if key[0] != 0 {
+		case n == 0 || key[0] != 0:
 			return key[0], nil
 		}
 	}

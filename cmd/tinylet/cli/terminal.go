@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -137,16 +138,28 @@ func (in *stdinReader) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
+	return in.readUntil(b, time.Time{})
+}
+
+// readUntil is Read, which returns 0 bytes and no error if there are none until due.
+// The zero time never comes.
+func (in *stdinReader) readUntil(b []byte, due time.Time) (int, error) {
 	for {
-		fds := []unix.PollFd{{Fd: int32(in.closed.Fd()), Events: unix.POLLIN}, {Fd: int32(in.fd), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); err != nil {
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			return 0, err
+		timeout := -1
+		if !due.IsZero() {
+			timeout = int(max(time.Until(due), 0) / time.Millisecond)
 		}
-		if fds[0].Revents != 0 {
+		fds := []unix.PollFd{{Fd: int32(in.closed.Fd()), Events: unix.POLLIN}, {Fd: int32(in.fd), Events: unix.POLLIN}}
+		ready, err := unix.Poll(fds, timeout)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, err
+		case fds[0].Revents != 0:
 			return 0, os.ErrClosed
+		case ready == 0:
+			return 0, nil
 		}
 		n, err := unix.Read(in.fd, b)
 		switch {
