@@ -10,9 +10,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/board"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -180,25 +181,8 @@ func (t tree) cgroup() Cgroup {
 }
 
 func (t tree) memory() Memory {
-	var m Memory
-	for _, row := range t.lines("proc/meminfo") {
-		if len(row) < 2 {
-			continue
-		}
-		n, err := strconv.ParseUint(row[1], 10, 54) // KiB; 54 bits fit into 64 in bytes
-		if err != nil {
-			continue
-		}
-		switch row[0] {
-		case "MemTotal:":
-			m.Total = n << 10
-		case "MemAvailable:":
-			m.Available = n << 10
-		case "SwapTotal:":
-			m.Swap = n << 10
-		}
-	}
-	return m
+	load, _ := machine.ReadLoad(machine.Roots{Proc: t.path("proc"), Sys: t.path("sys")}, time.Time{}) // zero on an error
+	return Memory{Total: load.Memory, Available: load.Available, Swap: load.SwapTotal}
 }
 
 // sharedRoot reports whether the mount of / has the optional field shared:N

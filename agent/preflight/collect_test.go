@@ -128,6 +128,17 @@ func TestMemoryInfo(t *testing.T) {
 	}
 }
 
+// The agent counts the memory of a container that has its own cgroup namespace in the same
+// way.
+func TestMemoryOfContainer(t *testing.T) {
+	got := files(t, map[string]string{
+		"proc/meminfo": "MemTotal: 4096 kB\nMemAvailable: 3072 kB\n", "sys/fs/cgroup/memory.max": "2097152\n", "sys/fs/cgroup/memory.current": "1048576\n",
+	}).memory()
+	if want := (Memory{Total: 2 << 20, Available: 1 << 20}); got != want {
+		t.Errorf("memory %+v, want %+v", got, want)
+	}
+}
+
 func TestSharedRoot(t *testing.T) {
 	for line, want := range map[string]Tristate{
 		"":                                    Unknown,
