@@ -14,7 +14,7 @@ import (
 )
 
 // Flags is the agent's command line: every flag of the kubelet. Create it with
-// NewFlags, Add it to a flag set, and Load it after the flag set has parsed.
+// NewFlags, and Load it after the flag set has parsed.
 type Flags struct {
 	configFile       string
 	configDir        string
@@ -27,17 +27,14 @@ type Flags struct {
 	rootDir          string
 	cloudProvider    string
 
-	set   *pflag.FlagSet // of Add
+	set   *pflag.FlagSet
 	bound []*fieldValue
 }
 
-// NewFlags returns Flags of which none is set.
-func NewFlags() *Flags { return &Flags{} }
-
-// Add defines the flags in set. It must be called once. It also accepts
-// underscores for dashes in the names of flags, as the kubelet does.
-func (f *Flags) Add(set *pflag.FlagSet) {
-	f.set = set
+// NewFlags defines the flags in set. It also accepts underscores for dashes in the
+// names of flags, as the kubelet does.
+func NewFlags(set *pflag.FlagSet) *Flags {
+	f := &Flags{set: set}
 	set.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
@@ -46,6 +43,7 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	for _, flag := range ignoredFlags {
 		addIgnored(set, flag)
 	}
+	return f
 }
 
 // addOwn adds the flags without a field in a document.
@@ -135,20 +133,17 @@ func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 // field, unsupportedSettings warns about the field.
 func (f *Flags) ignoredFlagWarnings() []Warning {
 	var warnings []Warning
-	add := func(name, why string) {
-		warnings = append(warnings, Warning{"flag has no effect", []slog.Attr{
-			slog.String("flag", "--"+name), slog.String("reason", why),
-		}})
-	}
 	for _, flag := range ignoredFlags {
 		if f.changed(flag.name) {
-			add(flag.name, flag.why)
+			warnings = append(warnings, Warning{"flag has no effect", []slog.Attr{
+				slog.String("flag", "--"+flag.name), slog.String("reason", flag.why),
+			}})
 		}
 	}
 	return warnings
 }
 
-func (f *Flags) changed(name string) bool { return f.set != nil && f.set.Changed(name) }
+func (f *Flags) changed(name string) bool { return f.set.Changed(name) }
 
 // labels is the pflag.Value of --node-labels. A key without "=" has an empty
 // value.

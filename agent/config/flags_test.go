@@ -110,7 +110,7 @@ func TestRejectedFlags(t *testing.T) {
 		t.Run(tc.arg, func(t *testing.T) {
 			set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 			set.SetOutput(io.Discard)
-			NewFlags().Add(set)
+			NewFlags(set)
 			if err := set.Parse([]string{tc.arg}); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error = %v, want %q", err, tc.want)
 			}

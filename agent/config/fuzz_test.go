@@ -38,8 +38,7 @@ func FuzzFlags(f *testing.F) {
 		set := pflag.NewFlagSet("fuzz", pflag.ContinueOnError)
 		set.SetOutput(io.Discard)
 		set.Usage = func() {}
-		flags := NewFlags()
-		flags.Add(set)
+		flags := NewFlags(set)
 		if set.Parse(strings.Split(line, "\n")) != nil {
 			return
 		}

@@ -295,9 +295,8 @@ func hostname() (string, error) { return "Raspberry", nil }
 
 func newFlags(t testing.TB, args ...string) *Flags {
 	t.Helper()
-	f := NewFlags()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	f.Add(set)
+	f := NewFlags(set)
 	if err := set.Parse(args); err != nil {
 		t.Fatalf("parse %q: %v", args, err)
 	}

@@ -193,7 +193,7 @@ func TestEveryFieldIsHonouredOrNot(t *testing.T) {
 // TestEveryFlagIsHonouredOrNot fails for a flag that is in no list.
 func TestEveryFlagIsHonouredOrNot(t *testing.T) {
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	NewFlags().Add(set)
+	NewFlags(set)
 	source, err := os.ReadFile("load.go")
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,6 @@ var commonFlags = []string{
 // agentCommand returns the command that runs the agent. It has all flags of the
 // kubelet.
 func (p *program) agentCommand(name string) *cobra.Command {
-	flags := config.NewFlags()
 	cmd := &cobra.Command{
 		Use:               name,
 		Args:              cobra.NoArgs,
@@ -52,7 +51,7 @@ func (p *program) agentCommand(name string) *cobra.Command {
 		DisableAutoGenTag: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	flags.Add(cmd.Flags())
+	flags := config.NewFlags(cmd.Flags())
 	// cobra's own --version prints another line. SetVersionTemplate could change
 	// it, but it links text/template, which finds methods by name: the linker then
 	// keeps every exported method of every reachable type.

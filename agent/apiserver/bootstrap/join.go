@@ -62,15 +62,15 @@ type Options struct {
 // Result describes the cluster to join.
 type Result struct {
 	// Server is the URL that was written, as given in Options.
-	Server string
+	Server string `json:"server"`
 	// Advertised is the URL in the cluster's own cluster-info. It may differ from
 	// Server behind a load balancer or NAT.
-	Advertised string
+	Advertised string `json:"advertised,omitempty"`
 	// CAHash is the hash of the trusted CA.
-	CAHash string
+	CAHash string `json:"caHash"`
 	// AlreadyJoined means that the node already belongs to this cluster; nothing was
 	// written.
-	AlreadyJoined bool
+	AlreadyJoined bool `json:"already"`
 }
 
 // Join discovers the cluster and writes the files. It sends two requests and does

@@ -13,10 +13,10 @@ import (
 type Migrated struct {
 	// From is the directory of the accepted journal: Config.Dir or a
 	// quarantined one. It is empty if there was nothing to do.
-	From string
+	From string `json:"from"`
 	// Quarantined is the new directory of a journal without pods that was in its
 	// place.
-	Quarantined string
+	Quarantined string `json:"aside,omitempty"`
 }
 
 // Migrate accepts a rejected journal once: a plain one is sealed with the key,

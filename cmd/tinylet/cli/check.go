@@ -56,8 +56,7 @@ func (s *system) check() *cobra.Command {
 	quiet := cmd.Flags().BoolP("quiet", "q", false, "omit the findings that are ok")
 	own := map[string]bool{}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { own[f.Name] = true })
-	flags := config.NewFlags()
-	flags.Add(cmd.Flags())
+	flags := config.NewFlags(cmd.Flags())
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		f.Hidden = f.Hidden || !own[f.Name] && !slices.Contains(checkFlags, f.Name)
 	})
@@ -67,12 +66,8 @@ func (s *system) check() *cobra.Command {
 		if *quiet {
 			findings = slices.DeleteFunc(findings, func(f preflight.Finding) bool { return f.Level == preflight.OK })
 		}
-		var err error
-		if *form == outputJSON {
-			err = printJSON(cmd.OutOrStdout(), CheckDocument{OK: !failed, Findings: append([]preflight.Finding{}, findings...)})
-		} else {
-			err = printFindings(cmd.OutOrStdout(), findings, failed)
-		}
+		err := form.print(cmd.OutOrStdout(), CheckDocument{OK: !failed, Findings: append([]preflight.Finding{}, findings...)},
+			func(w io.Writer) error { return printFindings(w, findings, failed) })
 		if err == nil && failed {
 			err = &ExitError{Code: 1}
 		}

@@ -42,11 +42,7 @@ func (s *system) describe() *cobra.Command {
 	socket, form := addSocket(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client := local.NewClient(*socket)
-		pods, err := client.Pods(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		p, err := choosePod(pods, args[0])
+		p, err := choosePod(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
@@ -58,10 +54,7 @@ func (s *system) describe() *cobra.Command {
 			PodDocument: podDocument(p), WorkerState: p.WorkerState,
 			Object: p.Pod, Events: eventsOf(all, p),
 		}
-		if *form == outputJSON {
-			return printJSON(cmd.OutOrStdout(), doc)
-		}
-		return s.printDescription(cmd.OutOrStdout(), p, &doc)
+		return form.print(cmd.OutOrStdout(), doc, func(w io.Writer) error { return s.printDescription(w, p, &doc) })
 	}
 	return command(cmd)
 }

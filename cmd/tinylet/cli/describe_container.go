@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,23 +99,16 @@ func probe(p *v1.Probe) string {
 			text += " service " + *p.GRPC.Service
 		}
 	}
-	text += fmt.Sprintf(", every %ds", orDefault(p.PeriodSeconds, 10))
+	text += fmt.Sprintf(", every %ds", cmp.Or(p.PeriodSeconds, 10))
 	if p.InitialDelaySeconds > 0 {
 		text += fmt.Sprintf(" after %ds", p.InitialDelaySeconds)
 	}
 	text += fmt.Sprintf(", timeout %ds, success threshold %d, failure threshold %d",
-		orDefault(p.TimeoutSeconds, 1), orDefault(p.SuccessThreshold, 1), orDefault(p.FailureThreshold, 3))
+		cmp.Or(p.TimeoutSeconds, 1), cmp.Or(p.SuccessThreshold, 1), cmp.Or(p.FailureThreshold, 3))
 	if p.TerminationGracePeriodSeconds != nil {
 		text += ", grace period " + seconds(*p.TerminationGracePeriodSeconds)
 	}
 	return text
-}
-
-func orDefault(n, value int32) int32 {
-	if n == 0 {
-		return value
-	}
-	return n
 }
 
 func hook(h *v1.LifecycleHandler) string {
@@ -133,10 +127,7 @@ func handler(exec *v1.ExecAction, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction
 	case exec != nil:
 		return "exec " + strings.Join(exec.Command, " ")
 	case get != nil:
-		scheme := strings.ToLower(string(get.Scheme))
-		if scheme == "" {
-			scheme = "http"
-		}
+		scheme := cmp.Or(strings.ToLower(string(get.Scheme)), "http")
 		return fmt.Sprintf("get %s://%s:%s/%s", scheme, get.Host, get.Port.String(), strings.TrimPrefix(get.Path, "/"))
 	case tcp != nil:
 		return fmt.Sprintf("connect to %s:%s", tcp.Host, tcp.Port.String())

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/spf13/pflag"
 )
 
 // clean replaces control characters, newlines included, and other unprintable
@@ -30,9 +32,7 @@ func OneLine(err error) string {
 func unprintable(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }
 
 // addRaw adds the flag that disables the escaping of control characters.
-func addRaw(set interface {
-	BoolVar(p *bool, name string, value bool, usage string)
-}, raw *bool) {
+func addRaw(set *pflag.FlagSet, raw *bool) {
 	set.BoolVar(raw, "raw", false, "print control characters unchanged on a terminal, where they can change its settings and its content")
 }
 

@@ -71,20 +71,11 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		return errors.New("-t needs a terminal, and standard input is not one: omit -t")
 	}
 	client := local.NewClient(*f.socket)
-	pods, err := client.Pods(cmd.Context(), arg)
+	p, err := choosePod(cmd.Context(), client, arg)
 	if err != nil {
 		return err
 	}
-	p, err := choosePod(pods, arg)
-	if err != nil {
-		return err
-	}
-	doc := podDocument(p)
-	var names []string
-	for i := range doc.Containers {
-		names = append(names, doc.Containers[i].Name)
-	}
-	name, err := chooseContainer(cmd.ErrOrStderr(), p.Pod.Name, names, f.container, p.Pod.Annotations[annotationDefaultContainer], firstContainer(p.Pod))
+	c, _, err := containerOf(cmd.ErrOrStderr(), p, f.container)
 	if err != nil {
 		return err
 	}
@@ -97,7 +88,7 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 	defer cancel(nil)
 	session := remotecommand.Session{
 		Dial:    client.Dial,
-		Path:    local.PathExec + p.Pod.Namespace + "/" + p.Pod.Name + "/" + string(p.Pod.UID) + "/" + name,
+		Path:    local.PathExec + p.Pod.Namespace + "/" + p.Pod.Name + "/" + string(p.Pod.UID) + "/" + c.Name,
 		Command: command,
 		Stdout:  stdout, Stderr: stderr,
 		TTY: f.tty,
@@ -123,7 +114,7 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		}
 	}
 	code, err := remotecommand.Run(ctx, session)
-	return execError(cmd.Context(), code, err, fmt.Sprintf("exec in container %q of %s", name, podName{p.Pod.Namespace, p.Pod.Name}))
+	return execError(cmd.Context(), code, err, fmt.Sprintf("exec in container %q of %s", c.Name, podName{p.Pod.Namespace, p.Pod.Name}))
 }
 
 // execError returns the error of the command for the result of a session, with the

@@ -14,15 +14,7 @@ import (
 )
 
 // JoinDocument is the output of join -o json.
-type JoinDocument struct {
-	Server string `json:"server"`
-	// Advertised is the URL of the API server in the cluster's own cluster-info.
-	Advertised string `json:"advertised,omitempty"`
-	CAHash     string `json:"caHash"`
-	// AlreadyJoined means that the node already belongs to this cluster; nothing was
-	// written.
-	AlreadyJoined bool `json:"already"`
-}
+type JoinDocument = bootstrap.Result
 
 // maxToken is the maximum number of bytes that are read of a token file. A token is
 // shorter.
@@ -76,10 +68,7 @@ func (s *system) join() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *form == outputJSON {
-			return printJSON(cmd.OutOrStdout(), JoinDocument(result))
-		}
-		return printJoined(cmd.OutOrStdout(), &o, result)
+		return form.print(cmd.OutOrStdout(), result, func(w io.Writer) error { return printJoined(w, &o, result) })
 	}
 	return command(cmd)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
@@ -103,10 +102,7 @@ func (s *system) journalKey() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *form == outputJSON {
-			return printJSON(cmd.OutOrStdout(), made)
-		}
-		return printJournalKey(cmd.OutOrStdout(), made)
+		return form.print(cmd.OutOrStdout(), made, func(w io.Writer) error { return printJournalKey(w, made) })
 	}
 	return command(cmd)
 }
@@ -178,13 +174,7 @@ func printJournalKey(w io.Writer, made JournalKeyDocument) error {
 }
 
 // MigrationDocument is the output of journal-key --migrate -o json.
-type MigrationDocument struct {
-	// From is the directory of the accepted journal, "" if there was nothing to do.
-	From string `json:"from"`
-	// Quarantined is the new directory of a journal without pods that was in its
-	// place.
-	Quarantined string `json:"aside,omitempty"`
-}
+type MigrationDocument = offline.Migrated
 
 // migrateJournal accepts a journal that the agent rejects.
 func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form output) error {
@@ -210,7 +200,7 @@ func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form outpu
 		return err
 	}
 	if form == outputJSON {
-		return printJSON(w, MigrationDocument(done))
+		return printJSON(w, done)
 	}
 	text := "There is nothing to migrate.\n"
 	if done.From != "" {
@@ -225,8 +215,8 @@ func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form outpu
 
 // journalConfig loads and validates the agent's configuration.
 func (s *system) journalConfig(o *keyOptions) (*config.Config, error) {
-	set, flags := pflag.NewFlagSet("journal-key", pflag.ContinueOnError), config.NewFlags()
-	flags.Add(set)
+	set := pflag.NewFlagSet("journal-key", pflag.ContinueOnError)
+	flags := config.NewFlags(set)
 	for _, f := range []struct{ name, value string }{{"config", o.config}, {"config-dir", o.configDir}, {"root-dir", o.rootDir}} {
 		if f.value == "" {
 			continue
@@ -235,8 +225,7 @@ func (s *system) journalConfig(o *keyOptions) (*config.Config, error) {
 			return nil, fmt.Errorf("--%s: %w", f.name, err)
 		}
 	}
-	s.findConfig(set)
-	cfg, _, err := flags.Load(machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")}))
+	cfg, _, err := s.load(set, flags)
 	if err == nil {
 		err = config.Validate(cfg)
 	}

@@ -114,7 +114,7 @@ func (f *logFlags) options(now time.Time) (podlogs.Options, error) {
 
 // logPath returns the log file to read. It writes notes for the user to notes.
 func (s *system) logPath(ctx context.Context, notes io.Writer, arg string, f *logFlags) (string, error) {
-	pods, err := local.NewClient(*f.socket).Pods(ctx, arg)
+	p, err := choosePod(ctx, local.NewClient(*f.socket), arg)
 	if errors.Is(err, local.ErrNotRunning) {
 		fmt.Fprintln(notes, "the agent is not running; searching the log files under "+s.logRoot)
 		return s.logPathFromFiles(notes, arg, f)
@@ -122,34 +122,24 @@ func (s *system) logPath(ctx context.Context, notes io.Writer, arg string, f *lo
 	if err != nil {
 		return "", err
 	}
-	p, err := choosePod(pods, arg)
+	c, all, err := containerOf(notes, p, f.container)
 	if err != nil {
 		return "", err
 	}
-	doc := podDocument(p)
-	var names []string
-	for i := range doc.Containers {
-		names = append(names, doc.Containers[i].Name)
-	}
-	name, err := chooseContainer(notes, p.Pod.Name, names, f.container, p.Pod.Annotations[annotationDefaultContainer], firstContainer(p.Pod))
-	if err != nil {
-		return "", err
-	}
-	c := &doc.Containers[slices.Index(names, name)]
 	if c.LogPath == "" {
-		none := fmt.Errorf("container %q has no log yet: it is %s", name, strings.TrimSpace(clean(c.Reason+" "+c.Message)))
+		none := fmt.Errorf("container %q has no log yet: it is %s", c.Name, strings.TrimSpace(clean(c.Reason+" "+c.Message)))
 		if !f.follow {
 			return "", &ExitError{Code: codeNotFound, Err: none}
 		}
 		fmt.Fprintf(notes, "%v; waiting for it\n", none)
-		return podlogs.FirstPath(logRootOf(s.logRoot, doc.Containers), p.Pod.Namespace, p.Pod.Name, string(p.Pod.UID), name), nil
+		return podlogs.FirstPath(logRootOf(s.logRoot, all), p.Pod.Namespace, p.Pod.Name, string(p.Pod.UID), c.Name), nil
 	}
 	// While a container waits for its restart, the newest log is that of the
 	// previous container.
 	if !f.previous || (c.State == stateWaiting && c.LastRestart != nil) {
 		return c.LogPath, nil
 	}
-	return previousLog(c.LogPath, name)
+	return previousLog(c.LogPath, c.Name)
 }
 
 // logRootOf returns the directory of all pod logs, from the log path of a container

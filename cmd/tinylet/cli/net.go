@@ -16,12 +16,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/network"
-	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/preflight"
 )
 
@@ -52,10 +52,7 @@ func (s *system) net() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *form == outputJSON {
-			return printJSON(cmd.OutOrStdout(), doc)
-		}
-		return s.printNet(cmd.OutOrStdout(), &doc)
+		return form.print(cmd.OutOrStdout(), doc, func(w io.Writer) error { return s.printNet(w, &doc) })
 	}
 	return command(cmd)
 }
@@ -66,10 +63,7 @@ func (s *system) networkDir(ctx context.Context) string {
 	var settings config.Network
 	endpoint := preflight.DefaultEndpoint
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags := config.NewFlags()
-	flags.Add(set)
-	s.findConfig(set)
-	cfg, _, err := flags.Load(machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")}))
+	cfg, _, err := s.load(set, config.NewFlags(set))
 	if err == nil {
 		settings, endpoint = cfg.Tinylet.Network, cmp.Or(cfg.Kubelet.ContainerRuntimeEndpoint, endpoint)
 	}
@@ -120,12 +114,14 @@ func (s *system) printNet(w io.Writer, doc *NetDocument) error {
 func netHead(doc *NetDocument) *table {
 	var t table
 	t.add("MODE", modeText(doc))
-	for i, n := range doc.Networks {
+	name := "NETWORKS"
+	for _, n := range doc.Networks {
 		text := n.Subnet.String() + ", gateway " + n.Gateway.String()
 		if n.Kept {
 			text += ", no new addresses"
 		}
-		t.add(first(i, "NETWORKS"), text)
+		t.add(name, text)
+		name = ""
 	}
 	if doc.Mode == config.NetworkBridge || doc.Mode == config.NetworkRouted {
 		t.add("BRIDGE", bridgeText(doc))
@@ -137,16 +133,7 @@ func netHead(doc *NetDocument) *table {
 	return &t
 }
 
-// first returns the name for the first of several rows, and "" for the others.
-func first(i int, name string) string {
-	if i > 0 {
-		return ""
-	}
-	return name
-}
-
 func modeText(doc *NetDocument) string {
-	text := ""
 	switch doc.Mode {
 	case "":
 		if doc.OnlyLoopback {
@@ -157,7 +144,7 @@ func modeText(doc *NetDocument) string {
 		}
 		return "none: " + doc.ConfigFolder + " has no network configuration: pods wait until the agent writes it"
 	case config.NetworkCNI:
-		text = "cni: tinylet does not manage " + doc.ConfigFile
+		text := "cni: tinylet does not manage " + doc.ConfigFile
 		if doc.Shadowed != "" {
 			text += "; the container runtime uses it instead of " + doc.Shadowed + ", because its name sorts first"
 		}
@@ -241,14 +228,11 @@ func (s *system) netTable(pods []PodNetDocument) *table {
 		for i := range p.Ports {
 			ports[i] = portText(&p.Ports[i])
 		}
-		t.add(cmp.Or(p.Pod, shortID(p.Container)), addressesText(p.Addresses), p.Interface+mark(p.InterfaceMissing),
-			cmp.Or(strings.Join(slices.Compact(ports), ","), "-"), ageThisBoot(timeValue(p.Since), now, up))
+		const digits = 13 // of a container ID, as crictl prints
+		t.add(cmp.Or(p.Pod, p.Container[:min(len(p.Container), digits)]), strings.ReplaceAll(listed(p.Addresses), " ", ""), p.Interface+mark(p.InterfaceMissing),
+			cmp.Or(strings.Join(slices.Compact(ports), ","), "-"), ageThisBoot(ptr.Deref(p.Since, time.Time{}), now, up))
 	}
 	return &t
-}
-
-func addressesText(all []netip.Addr) string {
-	return strings.ReplaceAll(listed(all), " ", "")
 }
 
 // portText formats a port such as 8080->80/TCP. The two entries of a port of a
@@ -267,13 +251,4 @@ func mark(missing bool) string {
 		return "!"
 	}
 	return ""
-}
-
-// shortID returns as many digits of a container ID as crictl prints.
-func shortID(id string) string {
-	const digits = 13
-	if len(id) > digits {
-		return id[:digits]
-	}
-	return id
 }

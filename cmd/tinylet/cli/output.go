@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -42,6 +43,14 @@ func addOutput(cmd *cobra.Command) *output {
 	return &o
 }
 
+// print prints doc with -o json, else the output of write.
+func (o *output) print(w io.Writer, doc any, write func(io.Writer) error) error {
+	if *o == outputJSON {
+		return printJSON(w, doc)
+	}
+	return write(w)
+}
+
 // printJSON prints a document with indentation.
 func printJSON(w io.Writer, v any) error {
 	enc := newEncoder(w)
@@ -56,40 +65,27 @@ func newEncoder(w io.Writer) *json.Encoder {
 	return enc
 }
 
-// jsonEscaper escapes the control characters that encoding/json writes raw and
+// jsonControls escapes the control characters that encoding/json writes raw and
 // that a terminal may execute: DEL, and U+0080 to U+009F, of which U+009B starts
 // control sequences. They occur only in strings, so it writes them as \u escapes.
-// Each call of Write must have a whole document, as from json.Encoder.
+var jsonControls = sync.OnceValue(func() *strings.Replacer {
+	pairs := []string{"\x7f", `\u007f`}
+	for r := rune(0x80); r < 0xa0; r++ {
+		pairs = append(pairs, string(r), fmt.Sprintf(`\u%04x`, r))
+	}
+	return strings.NewReplacer(pairs...)
+})
+
+// jsonEscaper applies jsonControls. Each call of Write must have a whole document, as
+// from json.Encoder.
 type jsonEscaper struct{ w io.Writer }
 
 // Write implements io.Writer.
 func (e jsonEscaper) Write(p []byte) (int, error) {
-	if _, err := e.w.Write(escapeJSON(p)); err != nil {
+	if _, err := io.WriteString(e.w, jsonControls().Replace(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-// escapeJSON returns a document without raw control characters. It returns p if
-// there are none.
-func escapeJSON(p []byte) []byte {
-	var out []byte
-	from := 0
-	for i := 0; i < len(p); i++ {
-		begin, r := i, p[i]
-		if r == 0xc2 && i+1 < len(p) && p[i+1] < 0xa0 { // U+0080 to U+009F in UTF-8
-			i++
-			r = p[i]
-		} else if r != 0x7f {
-			continue
-		}
-		out = fmt.Appendf(append(out, p[from:begin]...), `\u%04x`, r)
-		from = i + 1
-	}
-	if from == 0 {
-		return p
-	}
-	return append(out, p[from:]...)
 }
 
 // table aligns cells in columns, with two spaces between them.
@@ -168,14 +164,6 @@ func timePointer(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
-}
-
-// timeValue returns *t, or zero if t is nil.
-func timeValue(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }
 
 // memory formats bytes in the units of Kubernetes quantities; 0 is unknown.

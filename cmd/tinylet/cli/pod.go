@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -153,16 +154,13 @@ func (d *ContainerDocument) setStatus(c *v1.ContainerStatus) {
 	}
 }
 
-// sortPods sorts by namespace and name.
-func sortPods(pods []local.Pod) {
-	slices.SortStableFunc(pods, func(a, b local.Pod) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
-	})
-}
-
-// choosePod returns the pod that arg selects, see pick. Of two pods with the same
-// name, it returns the one that is not terminating or terminated.
-func choosePod(pods []local.Pod, arg string) (*local.Pod, error) {
+// choosePod requests the pods and returns the one that arg selects, see pick. Of two
+// pods with the same name, it returns the one that is not terminating or terminated.
+func choosePod(ctx context.Context, client *local.Client, arg string) (*local.Pod, error) {
+	pods, err := client.Pods(ctx, arg)
+	if err != nil {
+		return nil, err
+	}
 	slices.SortStableFunc(pods, func(a, b local.Pod) int { return terminating(a) - terminating(b) })
 	var names []podName
 	for i := range pods {
@@ -232,6 +230,25 @@ func distinct(names []podName, matches func(podName) bool) []int {
 // requested.
 const annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 
+// containerOf returns the container of p that chooseContainer selects, and all
+// containers of p.
+func containerOf(notes io.Writer, p *local.Pod, requested string) (*ContainerDocument, []ContainerDocument, error) {
+	all := containerDocuments(p)
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	first := ""
+	if len(p.Pod.Spec.Containers) > 0 {
+		first = p.Pod.Spec.Containers[0].Name
+	}
+	name, err := chooseContainer(notes, p.Pod.Name, names, requested, p.Pod.Annotations[annotationDefaultContainer], first)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &all[slices.Index(names, name)], all, nil
+}
+
 // chooseContainer returns the requested container, or the only one, or preferred
 // if it exists, or else fallback. It writes a note to notes if it chose one of
 // several.
@@ -253,12 +270,4 @@ func chooseContainer(notes io.Writer, pod string, names []string, requested, pre
 		fmt.Fprintf(notes, "defaulted container %q out of: %s; select another one with -c\n", name, strings.Join(names, ", "))
 	}
 	return name, nil
-}
-
-// firstContainer returns the name of the first main container, or "".
-func firstContainer(p *v1.Pod) string {
-	if len(p.Spec.Containers) == 0 {
-		return ""
-	}
-	return p.Spec.Containers[0].Name
 }

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/server/local"
 )
@@ -40,7 +43,9 @@ func (s *system) ps() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		sortPods(pods)
+		slices.SortStableFunc(pods, func(a, b local.Pod) int {
+			return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+		})
 		doc := PodsDocument{Pods: []PodDocument{}}
 		for i := range pods {
 			doc.Pods = append(doc.Pods, podDocument(&pods[i]))
@@ -65,7 +70,7 @@ func (s *system) podTable(pods []PodDocument, containers bool) *table {
 	for i := range pods {
 		p := &pods[i]
 		t.add(p.Namespace, p.Name, fmt.Sprintf("%d/%d", p.Ready, p.Total), p.Status,
-			restarts(p.Restarts, p.LastRestart, now, up), age(timeValue(p.StartTime), now, up), memory(p.MemoryBytes))
+			restarts(p.Restarts, p.LastRestart, now, up), age(ptr.Deref(p.StartTime, time.Time{}), now, up), memory(p.MemoryBytes))
 		if !containers {
 			continue
 		}
@@ -97,9 +102,9 @@ func containerStatus(c *ContainerDocument) string {
 
 func containerAge(c *ContainerDocument, now time.Time, up time.Duration) string {
 	if c.State == stateTerminated {
-		return age(timeValue(c.FinishedAt), now, up)
+		return age(ptr.Deref(c.FinishedAt, time.Time{}), now, up)
 	}
-	return ageThisBoot(timeValue(c.StartedAt), now, up)
+	return ageThisBoot(ptr.Deref(c.StartedAt, time.Time{}), now, up)
 }
 
 func restarts(n int, last *time.Time, now time.Time, up time.Duration) string {

@@ -41,15 +41,11 @@ the sums of tinylet_api_bytes_total. The exit code is 1 if the agent is not heal
 		if err != nil {
 			return err
 		}
-		if *form == outputJSON {
-			err = printJSON(cmd.OutOrStdout(), st)
-		} else {
-			t := s.statusTable(&st)
-			if *secrets {
-				secretRows(t, st.Cluster)
-			}
-			err = t.write(cmd.OutOrStdout())
+		t := s.statusTable(&st)
+		if *secrets {
+			secretRows(t, st.Cluster)
 		}
+		err = form.print(cmd.OutOrStdout(), st, t.write)
 		if err == nil && len(st.Health) > 0 {
 			err = &ExitError{Code: 1}
 		}

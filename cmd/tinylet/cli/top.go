@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // TopDocument is the output of top -o json.
@@ -76,10 +77,7 @@ func (s *system) top() *cobra.Command {
 			return err
 		}
 		sortUsage(u, f.sort)
-		if *f.form == outputJSON {
-			return printJSON(cmd.OutOrStdout(), u)
-		}
-		return writeTop(cmd.OutOrStdout(), u, f.containers)
+		return f.form.print(cmd.OutOrStdout(), u, func(w io.Writer) error { return writeTop(w, u, f.containers) })
 	}
 	return command(cmd)
 }
@@ -101,12 +99,8 @@ func usage(ctx context.Context, client *local.Client) (*local.Usage, error) {
 	if err != nil || u.Node.CPUNanoCores != nil {
 		return u, err
 	}
-	timer := time.NewTimer(minInterval + minInterval/10)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if !wait.Pause(ctx, minInterval+minInterval/10) {
 		return nil, context.Cause(ctx)
-	case <-timer.C:
 	}
 	return client.Usage(ctx)
 }
