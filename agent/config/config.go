@@ -23,13 +23,21 @@
 package config
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
+	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // Config is the agent's configuration. It must not be changed after Load.
@@ -116,4 +124,69 @@ func (cfg *Config) ListenPorts() []uint16 {
 	}
 	slices.Sort(ports)
 	return ports
+}
+
+// PlainPodURL returns what the operator must do about a staticPodURL without TLS, else "":
+// anyone on the path to that server can choose the node's pods, which may be privileged.
+// Loopback is safe.
+func (cfg *Config) PlainPodURL() string {
+	u, err := url.Parse(cfg.Kubelet.StaticPodURL)
+	if err != nil || u.Scheme != "http" || loopback(u.Hostname()) {
+		return ""
+	}
+	return "staticPodURL is http, so anyone on the path to " + u.Host + " can run pods on this node: use https"
+}
+
+// loopback reports whether a host is this one. It does not resolve names other than localhost:
+// the result would not be authenticated either.
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// HealthzAddress returns the address of /healthz, or "" if it is disabled.
+func (cfg *Config) HealthzAddress() string {
+	port := *cfg.Kubelet.HealthzPort
+	if port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(cfg.Kubelet.HealthzBindAddress, strconv.Itoa(int(port)))
+}
+
+// MaxBackoff returns the limit of the crash loop backoff; 0 means the default.
+func (cfg *Config) MaxBackoff() time.Duration {
+	if p := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; p != nil {
+		return p.Duration
+	}
+	return 0
+}
+
+// credentialFiles returns the files with credentials that the agent uses even if
+// other users may read them, as the kubelet does: without them the node would lose
+// its cluster. Files of tinylet's own settings are rejected instead (secretfile).
+func (cfg *Config) credentialFiles() []string {
+	return []string{
+		cfg.Kubeconfig, cfg.BootstrapKubeconfig, cfg.Tinylet.EnrolKubeconfig, cfg.Kubelet.TLSPrivateKeyFile,
+		filepath.Join(cfg.Paths.Root, "config.json"), filepath.Join(cfg.Paths.Root, ".dockercfg"),
+	}
+}
+
+// ExposedCredentials returns the problem and its remedy if other users may use
+// files with credentials, else "". It reads the files' modes on each call.
+func (cfg *Config) ExposedCredentials() string {
+	var problems []string
+	for _, path := range cfg.credentialFiles() {
+		if path == "" {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || !secretfile.Exposed(info.Mode()) {
+			continue
+		}
+		problems = append(problems, fmt.Sprintf("users other than its owner may use the credentials file %s: run chmod 600", path))
+	}
+	return strings.Join(problems, "; ")
 }

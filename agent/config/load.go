@@ -22,9 +22,13 @@ const maxFileBytes = 1 << 20
 // not Validate it. An error names the file, the document and the field. The caller
 // should log the warnings, also after an error.
 func (f *Flags) Load(memory int64) (*Config, []Warning, error) {
-	base, err := readBase(f.configFile)
-	if err != nil {
-		return nil, nil, err
+	var base *file
+	if f.configFile != "" {
+		read, err := readFile(f.configFile)
+		if err != nil {
+			return nil, nil, err
+		}
+		base = &read
 	}
 	dropIns, warnings, err := readDropIns(f.configDir)
 	if err != nil {
@@ -164,17 +168,6 @@ func settingWarnings(cfg *Config) (out []Warning) {
 		}})
 	}
 	return out
-}
-
-func readBase(path string) (*file, error) {
-	if path == "" {
-		return nil, nil
-	}
-	f, err := readFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return &f, nil
 }
 
 // readFile reads a configuration file. It makes the name absolute, because relative

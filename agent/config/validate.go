@@ -77,13 +77,10 @@ func (c *checker) runtime(kc *kubelet.KubeletConfiguration) {
 	}
 	c.durationAtLeast("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration, time.Millisecond)
 	c.oneOf("cgroupDriver", kc.CgroupDriver, "cgroupfs", "systemd")
-	if dir := kc.PodLogsDir; !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || !isASCII(dir) {
+	notASCII := func(r rune) bool { return r > unicode.MaxASCII }
+	if dir := kc.PodLogsDir; !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsFunc(dir, notASCII) {
 		c.invalid("podLogsDir", dir, "an absolute path of ASCII characters, without . and ..")
 	}
-}
-
-func isASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
 func (c *checker) endpoint(path, value string) {
@@ -237,6 +234,48 @@ func (c *checker) managers(kc *kubelet.KubeletConfiguration) {
 	c.oneOf("configMapAndSecretChangeDetectionStrategy", string(kc.ConfigMapAndSecretChangeDetectionStrategy),
 		string(kubelet.GetChangeDetectionStrategy), string(kubelet.TTLCacheChangeDetectionStrategy),
 		string(kubelet.WatchChangeDetectionStrategy))
+}
+
+// cpuList matches the kernel's list format (cpuset(7)). Whether the machine has
+// the CPUs is checked when the agent starts.
+var cpuList = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
+})
+
+// staticCPUPolicy is the value of cpuManagerPolicy with which containers can have exclusive
+// CPUs.
+const staticCPUPolicy = "static"
+
+func (c *checker) cpus(kc *kubelet.KubeletConfiguration) {
+	c.oneOf("cpuManagerPolicy", kc.CPUManagerPolicy, "none", staticCPUPolicy)
+	if len(kc.CPUManagerPolicyOptions) > 0 && kc.CPUManagerPolicy != staticCPUPolicy {
+		c.invalid("cpuManagerPolicyOptions", "set", "absent unless cpuManagerPolicy is "+staticCPUPolicy)
+	}
+	if kc.ReservedSystemCPUs != "" {
+		if !cpuList().MatchString(kc.ReservedSystemCPUs) {
+			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "a list of CPUs such as 0-1,3")
+		}
+		if kc.SystemReservedCgroup != "" || kc.KubeReservedCgroup != "" {
+			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "empty if systemReservedCgroup or kubeReservedCgroup is set")
+		}
+	} else if kc.CPUManagerPolicy == staticCPUPolicy && !reservesCPU(kc) {
+		c.invalid("cpuManagerPolicy", staticCPUPolicy, "none if no CPU is reserved for the system: set reservedSystemCPUs, or cpu in kubeReserved or systemReserved")
+	}
+}
+
+// reservesCPU reports whether the reservations include CPU. It returns true for an
+// invalid quantity, which c.reserved reports.
+func reservesCPU(kc *kubelet.KubeletConfiguration) bool {
+	for _, reserved := range []map[string]string{kc.KubeReserved, kc.SystemReserved} {
+		text, set := reserved["cpu"]
+		if !set {
+			continue
+		}
+		if q, err := resource.ParseQuantity(text); err != nil || q.Sign() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *checker) shutdown(kc *kubelet.KubeletConfiguration) {

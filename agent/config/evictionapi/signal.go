@@ -49,6 +49,7 @@ var signals = [NumSignals]struct {
 	resource v1.ResourceName
 	under    Conditions
 }{
+	0:                          {name: "unknown"},
 	MemoryAvailable:            {"memory.available", v1.ResourceMemory, Conditions{Memory: true}},
 	AllocatableMemoryAvailable: {"allocatableMemory.available", v1.ResourceMemory, Conditions{Memory: true}},
 	NodeFsAvailable:            {"nodefs.available", v1.ResourceEphemeralStorage, Conditions{Disk: true}},
@@ -74,28 +75,21 @@ func SignalOf(name string) (Signal, bool) {
 func (s Signal) Known() bool { return s > 0 && s < NumSignals }
 
 // String returns the signal's name in the configuration and in metrics.
-func (s Signal) String() string {
-	if !s.Known() {
-		return "unknown"
-	}
-	return signals[s].name
-}
+func (s Signal) String() string { return signals[s.index()].name }
 
 // Resource returns the starved resource of the signal, as events and annotations
 // name it, "" for an unknown signal.
-func (s Signal) Resource() v1.ResourceName {
-	if !s.Known() {
-		return ""
-	}
-	return signals[s].resource
-}
+func (s Signal) Resource() v1.ResourceName { return signals[s.index()].resource }
 
 // Conditions returns the node condition of the signal.
-func (s Signal) Conditions() Conditions {
+func (s Signal) Conditions() Conditions { return signals[s.index()].under }
+
+// index returns the index in signals, 0 for an unknown signal.
+func (s Signal) index() Signal {
 	if !s.Known() {
-		return Conditions{}
+		return 0
 	}
-	return signals[s].under
+	return s
 }
 
 // Format returns the format of the signal's quantities.
