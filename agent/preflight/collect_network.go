@@ -103,7 +103,7 @@ func (t tree) pluginIn(folder, name string) Plugin {
 func hostNetwork(bridge string) HostNetwork {
 	var n HostNetwork
 	var err error
-	if n.Used, err = hostUses(bridge); err != nil {
+	if n.Used, err = usedNetworks(bridge); err != nil {
 		n.Err = err.Error()
 	}
 	n.Known = err == nil
@@ -132,18 +132,14 @@ func bridgeFamily() Tristate {
 	return Unknown
 }
 
-func hostUses(bridge string) ([]UsedNetwork, error) {
+// usedNetworks returns the networks of addresses, and after them those of routes
+// that have no address in the same network.
+func usedNetworks(bridge string) ([]UsedNetwork, error) {
 	h, err := link.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	return usedNetworks(h, bridge)
-}
-
-// usedNetworks returns the networks of addresses, and after them those of routes
-// that have no address in the same network.
-func usedNetworks(h *link.Handle, bridge string) ([]UsedNetwork, error) {
 	all, err := h.Links()
 	if err != nil {
 		return nil, err

@@ -114,17 +114,11 @@ type Directory struct {
 // Volumes are volumes that a kubelet set up with plugins that tinylet does not
 // have.
 type Volumes struct {
-	Foreign []ForeignVolume
-	// Staged are the paths of mounts of such volumes that belong to no pod.
-	Staged []string
+	// Found are the volumes with the names of their pods, or else with the pods'
+	// UIDs, and the paths of mounts of such volumes that belong to no pod.
+	Found []string
 	// Err is why the volumes could not be listed.
 	Err string
-}
-
-// ForeignVolume is a volume that a kubelet set up for a pod.
-type ForeignVolume struct {
-	// Pod is the pod as namespace/name, or its UID if the name is unknown.
-	Pod, Volume string
 }
 
 // Runtime is the state of the container runtime.

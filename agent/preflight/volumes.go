@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,16 +19,12 @@ func checkVolumes(f *Facts) []Finding {
 	if f.Volumes.Err != "" {
 		return []Finding{warn(id, "cannot determine whether a kubelet has left volumes: "+f.Volumes.Err, "mount /proc, and run tinylet check as root")}
 	}
-	var texts []string
-	for _, v := range f.Volumes.Foreign {
-		texts = append(texts, v.Volume+" of pod "+v.Pod)
-	}
-	texts = append(texts, f.Volumes.Staged...)
+	texts := f.Volumes.Found
 	if len(texts) == 0 {
 		return nil
 	}
 	if more := len(texts) - maxNamed; more > 0 {
-		texts = append(texts[:maxNamed], fmt.Sprintf("and %d more", more))
+		texts = append(texts[:maxNamed:maxNamed], fmt.Sprintf("and %d more", more))
 	}
 	return []Finding{fail(id, "a kubelet has set up volumes that tinylet cannot unmount: "+strings.Join(texts, ", "),
 		"drain the node and stop the kubelet first, so that it removes these volumes; unmount and delete by hand what is left")}
@@ -47,18 +44,13 @@ func (t tree) volumes(o *Options) Volumes {
 	if err != nil {
 		return Volumes{Err: err.Error()}
 	}
-	out := Volumes{Staged: staged}
-	if len(found) == 0 {
-		return out
-	}
+	var out Volumes
 	names := t.podNames(o.LogDir)
 	for i := range found {
-		pod := string(found[i].Pod)
-		if name := names[pod]; name != "" {
-			pod = name
-		}
-		out.Foreign = append(out.Foreign, ForeignVolume{Pod: pod, Volume: found[i].String()})
+		uid := string(found[i].Pod)
+		out.Found = append(out.Found, found[i].String()+" of pod "+cmp.Or(names[uid], uid))
 	}
+	out.Found = append(out.Found, staged...)
 	return out
 }
 

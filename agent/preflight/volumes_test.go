@@ -46,11 +46,11 @@ func TestForeignVolumesFail(t *testing.T) {
 		t.Errorf("remedy %q", findings[0].Remedy)
 	}
 
-	f.Volumes = Volumes{Foreign: make([]ForeignVolume, 500)}
+	f.Volumes = Volumes{Found: make([]string, 500)}
 	if what := checkVolumes(&f)[0].What; len(what) > 2000 || !strings.HasSuffix(what, "and 480 more") {
 		t.Errorf("%d bytes: %q", len(what), what)
 	}
-	f.Volumes = Volumes{Staged: []string{staged}}
+	f.Volumes = Volumes{Found: []string{staged}}
 	if findings := checkVolumes(&f); len(findings) != 1 || findings[0].Level != Fail {
 		t.Errorf("staged alone: %+v", findings)
 	}
@@ -59,7 +59,7 @@ func TestForeignVolumesFail(t *testing.T) {
 		t.Errorf("not known: %+v", findings)
 	}
 	o.Root = t.TempDir()
-	if none := tree(o.Root).volumes(&o); len(none.Foreign) > 0 || none.Err != "" {
+	if none := tree(o.Root).volumes(&o); len(none.Found) > 0 || none.Err != "" {
 		t.Errorf("without pods: %+v", none)
 	}
 }
