@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -91,12 +92,10 @@ func modelOf(model, compatible []byte) Model {
 // if there are none. A board of another vendor with the same processor
 // (brcm,bcm2837) is no Raspberry Pi.
 func isRaspberryPi(m Model) bool {
-	for _, c := range m.Compatible {
-		if strings.HasPrefix(c, "raspberrypi,") {
-			return true
-		}
+	if len(m.Compatible) == 0 {
+		return strings.HasPrefix(m.Name, "Raspberry Pi")
 	}
-	return len(m.Compatible) == 0 && strings.HasPrefix(m.Name, "Raspberry Pi")
+	return slices.ContainsFunc(m.Compatible, func(c string) bool { return strings.HasPrefix(c, "raspberrypi,") })
 }
 
 // property reads at most maxProperty bytes of a property.

@@ -54,14 +54,15 @@ func (p *program) main(ctx context.Context, args []string) int {
 	if len(args) > 0 {
 		name, args = filepath.Base(args[0]), args[1:]
 	}
-	var err error
-	switch name {
-	case nameKubelet:
-		err = p.execute(ctx, p.kubeletCommand(), args)
-	default:
-		name = nameTinylet
-		err = p.execute(ctx, p.tinyletCommand(), args)
+	command := p.kubeletCommand
+	if name != nameKubelet {
+		name, command = nameTinylet, p.tinyletCommand
 	}
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(p.stdout)
+	cmd.SetErr(p.stderr)
+	err := cmd.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
@@ -73,11 +74,4 @@ func (p *program) main(ctx context.Context, args []string) int {
 		return coded.ExitCode()
 	}
 	return 1
-}
-
-func (p *program) execute(ctx context.Context, cmd *cobra.Command, args []string) error {
-	cmd.SetArgs(args)
-	cmd.SetOut(p.stdout)
-	cmd.SetErr(p.stderr)
-	return cmd.ExecuteContext(ctx)
 }
