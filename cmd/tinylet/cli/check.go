@@ -128,7 +128,8 @@ func (s *system) findConfig(set *pflag.FlagSet) {
 		return
 	}
 	for _, name := range configFiles {
-		if path := filepath.Join(s.root, name); exists(path) {
+		path := filepath.Join(s.root, name)
+		if _, err := os.Stat(path); err == nil {
 			_ = set.Set("config", path) // any text is valid
 			return
 		}
@@ -153,11 +154,6 @@ func memoryEviction(kc *kubelet.KubeletConfiguration, total int64) preflight.Evi
 	name := evictionapi.MemoryAvailable.String()
 	e.Default = kc.EvictionHard[name] == evictionapi.DefaultHard(total)[name]
 	return e
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 func printFindings(w io.Writer, findings []preflight.Finding, failed bool) error {

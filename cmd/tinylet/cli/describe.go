@@ -94,9 +94,7 @@ func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	t.field("Phase", doc.Phase)
 	t.field("Worker", p.WorkerState)
 	t.field("Reason", strings.TrimSpace(status.Reason+" "+status.Message))
-	if doc.StartTime != nil {
-		t.field("Started", moment(*doc.StartTime, now, up))
-	}
+	t.field("Started", moment(doc.StartTime, now, up))
 	var ips []string
 	for _, ip := range status.PodIPs {
 		ips = append(ips, ip.IP)
@@ -203,9 +201,12 @@ func (t *table) nested(name, text string) {
 	}
 }
 
-// moment formats a time with its age.
-func moment(at, now time.Time, up time.Duration) string {
-	return at.UTC().Format(time.DateTime) + " UTC, " + age(at, now, up) + " ago"
+// moment formats a time with its age. It returns "" for nil.
+func moment(at *time.Time, now time.Time, up time.Duration) string {
+	if at == nil {
+		return ""
+	}
+	return at.UTC().Format(time.DateTime) + " UTC, " + age(*at, now, up) + " ago"
 }
 
 // pairs formats a map as sorted key=value pairs.

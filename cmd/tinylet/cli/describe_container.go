@@ -16,15 +16,11 @@ func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
 	t.add("  " + containerName(c) + ":")
 	t.nested("State", containerStatus(c))
 	t.nested("Message", c.Message)
-	if c.StartedAt != nil {
-		t.nested("Started", moment(*c.StartedAt, now, up))
-	}
-	if c.FinishedAt != nil {
-		t.nested("Finished", moment(*c.FinishedAt, now, up))
-	}
+	t.nested("Started", moment(c.StartedAt, now, up))
+	t.nested("Finished", moment(c.FinishedAt, now, up))
 	if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
 		last := status.LastTerminationState.Terminated
-		t.nested("Last state", fmt.Sprintf("%s (exit %d), finished %s", pod.TerminationReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
+		t.nested("Last state", fmt.Sprintf("%s (exit %d), finished %s", pod.TerminationReason(last), last.ExitCode, moment(&last.FinishedAt.Time, now, up)))
 		t.nested("", last.Message)
 	}
 	t.nested("Ready", yesNo(c.Ready))

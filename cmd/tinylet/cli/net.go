@@ -192,10 +192,7 @@ func rulesText(doc *NetDocument) string {
 	if doc.RulesProblem != "" && doc.Mode == config.NetworkRouted {
 		return doc.RulesProblem + "; or nodes were added or removed in the last minute, and the configuration is written after the rules"
 	}
-	if doc.RulesProblem != "" {
-		return doc.RulesProblem
-	}
-	return "as configured"
+	return cmp.Or(doc.RulesProblem, "as configured")
 }
 
 func uplinkText(u *UplinkDocument) string {
