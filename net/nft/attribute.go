@@ -100,12 +100,7 @@ func (all attributes) number(kind uint16) uint32 {
 
 // text returns a text without the zero byte that ends it.
 func (all attributes) text(kind uint16) string {
-	value := all.value(kind)
-	for i, c := range value {
-		if c == 0 {
-			return string(value[:i])
-		}
-	}
+	value, _, _ := bytes.Cut(all.value(kind), []byte{0})
 	return string(value)
 }
 
@@ -132,14 +127,7 @@ func (all attributes) same(listed attributes) bool {
 	return true
 }
 
-func zero(value []byte) bool {
-	for _, b := range value {
-		if b != 0 {
-			return false
-		}
-	}
-	return true
-}
+func zero(value []byte) bool { return len(bytes.Trim(value, "\x00")) == 0 }
 
 // commentLen is the longest comment that the nft program lists.
 const commentLen = 127
@@ -167,11 +155,7 @@ func commentOf(data []byte) string {
 			return ""
 		}
 		if data[0] == byte(commentOfElement) {
-			comment := data[2:length]
-			if n := len(comment); n > 0 && comment[n-1] == 0 {
-				comment = comment[:n-1]
-			}
-			return string(comment)
+			return string(bytes.TrimSuffix(data[2:length], []byte{0}))
 		}
 		data = data[length:]
 	}

@@ -122,12 +122,11 @@ func (c chain) encode() []netlink.Attribute {
 }
 
 // is reports whether a listed chain is of this kind.
-func (c chain) is(listed *nftables.Chain) bool {
-	if c.Hooknum == nil || listed.Hooknum == nil {
-		return c.Hooknum == nil && listed.Hooknum == nil
-	}
-	return listed.Type == c.Type && listed.Policy != nil && *listed.Policy == *c.Policy &&
-		*listed.Hooknum == *c.Hooknum && *listed.Priority == *c.Priority
+func (c chain) is(listed attributes) bool {
+	want := attributes(encode(c.encode()...))
+	return want.text(unix.NFTA_CHAIN_TYPE) == listed.text(unix.NFTA_CHAIN_TYPE) &&
+		want.number(unix.NFTA_CHAIN_POLICY) == listed.number(unix.NFTA_CHAIN_POLICY) &&
+		want.value(unix.NFTA_CHAIN_HOOK).same(listed.value(unix.NFTA_CHAIN_HOOK))
 }
 
 func (b *batch) newChains(chains []chain) {

@@ -6,7 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +33,6 @@ var errInterrupted = errors.New("nftables objects change during each listing")
 // all of it is in memory. conn handles a listing one datagram at a time, since
 // the connections that the kernel tracks can take many megabytes.
 type conn struct {
-	lists  *nftables.Conn // lists tables and chains, through the same socket
 	socket *netlink.Conn
 	raw    syscall.RawConn
 	buffer []byte
@@ -43,32 +41,22 @@ type conn struct {
 // dial opens a socket in the network namespace of a file descriptor, or in that of
 // the calling thread for 0.
 func dial(ns int) (*conn, error) {
-	c := &conn{}
-	own := func(socket *netlink.Conn) (err error) {
-		c.socket = socket
-		// Errors come without the request. Kernels before Linux 4.2 have no such option.
-		_ = socket.SetOption(netlink.CapAcknowledge, true)
-		c.raw, err = socket.SyscallConn()
-		return err
-	}
-	var err error
-	c.lists, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(ns), nftables.WithSockOptions(own))
+	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: ns})
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
-}
-
-func (c *conn) close() error { return c.lists.CloseLasting() }
-
-// deadline bounds the wait for the answers to the next request.
-func (c *conn) deadline() error {
-	return c.socket.SetReadDeadline(time.Now().Add(answerTimeout))
+	// Errors come without the request. Kernels before Linux 4.2 have no such option.
+	_ = socket.SetOption(netlink.CapAcknowledge, true)
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return &conn{socket: socket, raw: raw}, nil
 }
 
 // send sends messages in one system call, and numbers them in ascending order.
 func (c *conn) send(messages []netlink.Message) error {
-	err := c.deadline()
+	err := c.socket.SetReadDeadline(time.Now().Add(answerTimeout))
 	if err == nil {
 		_, err = c.socket.SendMessages(messages)
 	}

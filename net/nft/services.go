@@ -105,9 +105,9 @@ func (t *Table) named(selected func(name string) bool) (chains, sets []string, e
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, c := range listedChains {
-		if selected(c.Name) {
-			chains = append(chains, c.Name)
+	for _, a := range listedChains {
+		if name := a.text(unix.NFTA_CHAIN_NAME); selected(name) {
+			chains = append(chains, name)
 		}
 	}
 	listedSets, err := t.sets()

@@ -10,17 +10,17 @@
 // (NFNL_BATCH_GENID), and the kernel refuses it once another one came first.
 //
 // Tables, chains, sets, elements and expressions are the types of
-// github.com/google/nftables, and expressions have its encoding. Its Conn lists
-// tables and chains. The rest goes through the socket of that Conn (conn), since
-// the library cannot do it:
+// github.com/google/nftables, and expressions have its encoding. Requests go
+// through a socket of this package (conn), since the library's Conn cannot do what
+// is needed:
 //
 //   - A transaction of Conn names no generation, and its errors do not show which
 //     message was refused. Elements are added without NLM_F_EXCL, more than
 //     64 KiB of them are cut, and tables have no comment.
 //   - Conn.GetRules leaves out expressions that it has no type for, and lists one
 //     chain. GetSets and GetSetElements hide the errno, and panic on user data
-//     that any process with CAP_NET_ADMIN can write (userdata.Get). None of them
-//     repeats a listing that the kernel reports as interrupted.
+//     that any process with CAP_NET_ADMIN can write (userdata.Get). No listing is
+//     repeated that the kernel reports as interrupted.
 package nft
 
 import (
@@ -81,7 +81,7 @@ func opened(c *conn, err error) (*Table, error) {
 }
 
 // Close closes the socket. The table stays as it is.
-func (t *Table) Close() error { return t.conn.close() }
+func (t *Table) Close() error { return t.conn.socket.Close() }
 
 // Delete deletes the table with all that it contains. It returns nil if the table
 // does not exist.
@@ -136,33 +136,4 @@ func ignoreAbsent(err error) error {
 }
 
 // chains lists the chains of the table.
-func (t *Table) chains() (all []*nftables.Chain, err error) {
-	if err = t.conn.deadline(); err == nil {
-		var listed []*nftables.Chain
-		listed, err = t.conn.lists.ListChainsOfTableFamily(t.family)
-		for _, c := range listed {
-			if c.Table != nil && c.Table.Name == tableName {
-				all = append(all, c)
-			}
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list nftables objects: %w", unanswered(err))
-	}
-	return all, nil
-}
-
-// flags returns the flags of the table, or ErrNoTable.
-func (t *Table) flags() (uint32, error) {
-	err := t.conn.deadline()
-	if err == nil {
-		var table *nftables.Table
-		if table, err = t.conn.lists.ListTableOfFamily(tableName, t.family); err == nil {
-			return table.Flags, nil
-		}
-	}
-	if errors.Is(err, unix.ENOENT) {
-		return 0, ErrNoTable
-	}
-	return 0, fmt.Errorf("list nftables objects: %w", unanswered(err))
-}
+func (t *Table) chains() ([]attributes, error) { return t.list(unix.NFT_MSG_GETCHAIN, netlink.Dump) }

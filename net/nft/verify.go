@@ -70,8 +70,12 @@ func (t *Table) verify(chains []chain, sets []nftables.Set) error {
 
 // verifyAwake checks that the table exists and is not dormant.
 func (t *Table) verifyAwake() error {
-	flags, err := t.flags()
-	if err == nil && flags != 0 {
+	tables, err := t.list(unix.NFT_MSG_GETTABLE, 0, text(unix.NFTA_TABLE_NAME, tableName))
+	if errors.Is(err, unix.ENOENT) {
+		return ErrNoTable
+	}
+	dormant := func(a attributes) bool { return a.number(unix.NFTA_TABLE_FLAGS) != 0 }
+	if err == nil && slices.ContainsFunc(tables, dormant) {
 		err = &Edited{What: "flags of the table"}
 	}
 	return err
@@ -104,9 +108,9 @@ func (t *Table) verifyChains(chains []chain) error {
 	if err != nil {
 		return err
 	}
-	have := map[string]*nftables.Chain{}
-	for _, c := range listed {
-		have[c.Name] = c
+	have := map[string]attributes{}
+	for _, a := range listed {
+		have[a.text(unix.NFTA_CHAIN_NAME)] = a
 	}
 	for _, c := range chains {
 		if listed, ok := have[c.Name]; !ok || !c.is(listed) {
@@ -157,7 +161,7 @@ func (t *Table) verifyGuard() error {
 	}
 	want := guard("")
 	chains, err := t.chains()
-	is := func(c *nftables.Chain) bool { return c.Name == want.Name && want.is(c) }
+	is := func(a attributes) bool { return a.text(unix.NFTA_CHAIN_NAME) == want.Name && want.is(a) }
 	if err == nil && !slices.ContainsFunc(chains, is) {
 		err = &Edited{What: "chain " + want.Name}
 	}
