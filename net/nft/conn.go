@@ -38,10 +38,9 @@ type conn struct {
 	buffer []byte
 }
 
-// dial opens a socket in the network namespace of a file descriptor, or in that of
-// the calling thread for 0.
-func dial(ns int) (*conn, error) {
-	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: ns})
+// dial opens a socket in the network namespace of the calling thread.
+func dial() (*conn, error) {
+	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, err
 	}

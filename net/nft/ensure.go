@@ -85,7 +85,7 @@ func (t *Table) write(base Base, have string, ports func() ([]Port, error)) (cha
 		}
 		b := t.begin(generation)
 		b.newTable(tableComment)
-		b.newPortMaps()
+		b.newSets(portSets())
 		b.newChains(chains)
 		for _, c := range chains {
 			b.flush(c.Name)
@@ -154,7 +154,7 @@ func (t *Table) remake(chains []chain, ports func() ([]Port, error), clear func(
 		if err := clear(b); err != nil {
 			return err
 		}
-		b.newPortMaps()
+		b.newSets(portSets())
 		b.newChains(chains)
 		b.newRules(chains)
 		b.addPorts(slices.Concat(have, lost))

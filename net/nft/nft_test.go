@@ -27,8 +27,11 @@ func run(t testing.TB, ns *os.File, name string, args ...string) string {
 
 func open(t testing.TB, ns *os.File) *Table {
 	t.Helper()
-	table, err := OpenIn(ns)
-	if err != nil {
+	var table *Table
+	if err := netns.Do(ns, func() (err error) {
+		table, err = Open()
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { table.Close() })

@@ -64,12 +64,6 @@ func portSets() []nftables.Set {
 	return all
 }
 
-func (b *batch) newPortMaps() {
-	for _, s := range portSets() {
-		b.newSet(s)
-	}
-}
-
 // mapOf returns the map that a port belongs to.
 func mapOf(p Port) portMap { return mapFor(familyOf(p.Pod), p.HostIP.IsValid()) }
 
@@ -87,7 +81,7 @@ func (m portMap) rule() *rule {
 	r, word := when("").nfproto(m.family), 0
 	if m.at {
 		r.network(m.dst, m.length, 0)
-		word = m.words()
+		word = m.words
 	}
 	return r.protoPort(word).mapped(m.name).dnat(m.family)
 }

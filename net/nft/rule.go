@@ -138,14 +138,16 @@ func (r *rule) immediate(word int, value []byte) *rule {
 
 // family is an IP version, with the offsets of its header.
 type family struct {
+	version     int
 	nfproto     nftables.TableFamily
 	source, dst int // of the addresses
 	length      int // of an address
+	words       int // the registers of 4 bytes that an address takes
 }
 
 var (
-	ipv4 = family{nfproto: nftables.TableFamilyIPv4, source: 12, dst: 16, length: 4}
-	ipv6 = family{nfproto: nftables.TableFamilyIPv6, source: 8, dst: 24, length: 16}
+	ipv4 = family{version: 4, nfproto: nftables.TableFamilyIPv4, source: 12, dst: 16, length: 4, words: 1}
+	ipv6 = family{version: 6, nfproto: nftables.TableFamilyIPv6, source: 8, dst: 24, length: 16, words: 4}
 )
 
 func familyOf(addr netip.Addr) family {
@@ -153,16 +155,6 @@ func familyOf(addr netip.Addr) family {
 		return ipv4
 	}
 	return ipv6
-}
-
-// words is the number of registers of 4 bytes that an address takes.
-func (f family) words() int { return f.length / 4 }
-
-func (f family) version() int {
-	if f == ipv4 {
-		return 4
-	}
-	return 6
 }
 
 // addressType is the type of an address in keys and values of sets.
@@ -342,7 +334,7 @@ func (r *rule) dnat(f family) *rule {
 	nat := marshal(&expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: uint32(f.nfproto),
 		RegAddrMin: register(0), RegAddrMax: register(0),
-		RegProtoMin: register(f.words()), RegProtoMax: register(f.words()),
+		RegProtoMin: register(f.words), RegProtoMax: register(f.words),
 		Specified: true,
 	})
 	// expr.NAT cannot set the flag that there is an address, which the nft program

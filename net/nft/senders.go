@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -80,13 +79,8 @@ type Senders struct{ table *Table }
 
 // OpenSenders opens the table in the network namespace of the calling thread. The
 // table need not exist.
-func OpenSenders() (*Senders, error) { return openedSenders(Open()) }
-
-// OpenSendersIn opens the table in the network namespace that is open as ns. The
-// caller may close ns afterwards.
-func OpenSendersIn(ns *os.File) (*Senders, error) { return openedSenders(OpenIn(ns)) }
-
-func openedSenders(t *Table, err error) (*Senders, error) {
+func OpenSenders() (*Senders, error) {
+	t, err := Open()
 	if err != nil {
 		return nil, err
 	}
@@ -234,9 +228,7 @@ func (s *Senders) remake(generation uint32, all func() ([]Sender, error)) error 
 	b.newTable("")
 	b.deleteTable()
 	b.newTable("what pods send from: tinylet writes this table and mends what is changed by hand")
-	for _, set := range senderSets() {
-		b.newSet(set)
-	}
+	b.newSets(senderSets())
 	b.newChains(senderChains())
 	b.newRules(senderChains())
 	b.putEntries(entries)
@@ -317,22 +309,12 @@ func readEntries(set nftables.Set, elements []nftables.SetElement) (all []entry)
 
 func (b *batch) putEntries(entries []entry) {
 	for _, set := range senderSetNames {
-		b.putElements(set, 0, elementsIn(set, entries))
+		b.putElements(set, 0, elementsIn(set, entries, nil))
 	}
 }
 
 func (b *batch) deleteEntries(entries []entry) {
 	for _, set := range senderSetNames {
-		b.deleteElements(set, elementsIn(set, entries))
+		b.deleteElements(set, elementsIn(set, entries, nil))
 	}
-}
-
-// elementsIn returns those of some elements that are in one set.
-func elementsIn(set string, entries []entry) (elements []nftables.SetElement) {
-	for _, e := range entries {
-		if e.set == set {
-			elements = append(elements, nftables.SetElement{Key: []byte(e.key)})
-		}
-	}
-	return elements
 }

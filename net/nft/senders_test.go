@@ -11,13 +11,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
 func openSenders(t testing.TB, ns *os.File) *Senders {
 	t.Helper()
-	s, err := OpenSendersIn(ns)
-	if err != nil {
+	var s *Senders
+	if err := netns.Do(ns, func() (err error) {
+		s, err = OpenSenders()
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })

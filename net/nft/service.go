@@ -145,7 +145,7 @@ func (s *Service) chainName(kind string, f family) string {
 		}
 	}
 	digest := sha256.Sum256(append([]byte{byte(s.Protocol)}, s.Name...))
-	return fmt.Sprintf("%s%d-%s-%s", kind, f.version(), hex.EncodeToString(digest[:8]), name)
+	return fmt.Sprintf("%s%d-%s-%s", kind, f.version, hex.EncodeToString(digest[:8]), name)
 }
 
 // services is all that the table has for services.

@@ -30,7 +30,7 @@ const masqueradeMark = 1 << 14
 // vipMap returns the map from a service address and port to a verdict.
 func vipMap(f family) nftables.Set {
 	return nftables.Set{
-		Name: "services" + strconv.Itoa(f.version()), IsMap: true, DataType: nftables.TypeVerdict,
+		Name: "services" + strconv.Itoa(f.version), IsMap: true, DataType: nftables.TypeVerdict,
 		KeyType: nftables.MustConcatSetType(f.addressType(), nftables.TypeInetProto, nftables.TypeInetService),
 		Comment: "addresses of services",
 	}
@@ -39,7 +39,7 @@ func vipMap(f family) nftables.Set {
 // nodePortMap returns the map from a port of this machine to a verdict.
 func nodePortMap(f family) nftables.Set {
 	return nftables.Set{
-		Name: "service-nodeports" + strconv.Itoa(f.version()), IsMap: true, DataType: nftables.TypeVerdict,
+		Name: "service-nodeports" + strconv.Itoa(f.version), IsMap: true, DataType: nftables.TypeVerdict,
 		KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService),
 		Comment: "services' ports on this machine's addresses",
 	}
@@ -85,7 +85,7 @@ func serviceVerdicts() []*rule {
 	var rules []*rule
 	for _, f := range []family{ipv4, ipv6} {
 		vip := when("").nfproto(f).network(f.dst, f.length, 0)
-		rules = append(rules, vip.protoPort(f.words()).vmap(vipMap(f).Name))
+		rules = append(rules, vip.protoPort(f.words).vmap(vipMap(f).Name))
 	}
 	for _, f := range []family{ipv4, ipv6} {
 		own := loopback
@@ -173,7 +173,7 @@ func (r *rule) clientAddress(f family) *rule { return r.nfproto(f).network(f.sou
 // endpoint loads an endpoint.
 func (r *rule) endpoint(e netip.AddrPort) *rule {
 	value, f := endpointValue(e), familyOf(e.Addr())
-	return r.immediate(0, value[:f.length]).immediate(f.words(), value[f.length:f.length+2])
+	return r.immediate(0, value[:f.length]).immediate(f.words, value[f.length:f.length+2])
 }
 
 // pick is a chain that leads connections to one of its endpoints.

@@ -88,9 +88,7 @@ func (t *Table) replaceExcept(keep map[string]sticky, want *services, apart Apar
 		sets = slices.DeleteFunc(sets, func(name string) bool { _, kept := keep[name]; return kept })
 		b := t.begin(generation)
 		b.drop(chains, sets)
-		for _, s := range serviceSets() {
-			b.newSet(s)
-		}
+		b.newSets(serviceSets())
 		b.newChains(serviceChains(apart))
 		b.newRules(serviceChains(apart))
 		b.change(&services{}, want)
@@ -233,24 +231,29 @@ func (b *batch) changeClients(want map[string]sticky, d difference[string]) {
 
 func (e entry) compare(other entry) int { return strings.Compare(e.key, other.key) }
 
+// elementsIn returns those of some elements that are in one set, with their verdicts
+// if it is a verdict map.
+func elementsIn(set string, some []entry, verdicts map[entry]expr.Verdict) (elements []nftables.SetElement) {
+	for _, e := range some {
+		if e.set != set {
+			continue
+		}
+		element := nftables.SetElement{Key: []byte(e.key)}
+		if to, ok := verdicts[e]; ok {
+			element.VerdictData = &to
+		}
+		elements = append(elements, element)
+	}
+	return elements
+}
+
 // changeVerdicts changes the elements of the verdict maps.
 func (b *batch) changeVerdicts(have, want map[entry]expr.Verdict) {
 	d := differenceOf(have, want, entry.compare, equal[expr.Verdict])
 	for _, s := range serviceSets() {
-		b.deleteElements(s.Name, verdictsOf(s.Name, have, slices.Concat(d.removed, d.altered)))
-		b.addElements(s.Name, verdictsOf(s.Name, want, slices.Concat(d.added, d.altered)))
+		b.deleteElements(s.Name, elementsIn(s.Name, slices.Concat(d.removed, d.altered), nil))
+		b.addElements(s.Name, elementsIn(s.Name, slices.Concat(d.added, d.altered), want))
 	}
-}
-
-// verdictsOf returns those of some elements that are in one map.
-func verdictsOf(set string, all map[entry]expr.Verdict, some []entry) (elements []nftables.SetElement) {
-	for _, e := range some {
-		if e.set == set {
-			to := all[e]
-			elements = append(elements, nftables.SetElement{Key: []byte(e.key), VerdictData: &to})
-		}
-	}
-	return elements
 }
 
 // flowChanges returns the paths of UDP and SCTP that no longer exist, and all

@@ -75,6 +75,12 @@ func (b *batch) newSet(s nftables.Set) (id uint32) {
 	return s.ID
 }
 
+func (b *batch) newSets(all []nftables.Set) {
+	for _, s := range all {
+		b.newSet(s)
+	}
+}
+
 func (b *batch) deleteSet(name string) {
 	b.add(unix.NFT_MSG_DELSET, 0, text(unix.NFTA_SET_TABLE, tableName), text(unix.NFTA_SET_NAME, name))
 }

@@ -27,8 +27,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -61,14 +59,7 @@ type Table struct {
 // Open opens the table in the network namespace of the calling thread. It does
 // not check whether the table exists. A kernel without nftables gives
 // *Unsupported.
-func Open() (*Table, error) { return opened(dial(0)) }
-
-// OpenIn opens the table in the network namespace that is open as ns. The caller
-// may close ns afterwards.
-func OpenIn(ns *os.File) (*Table, error) {
-	defer runtime.KeepAlive(ns)
-	return opened(dial(int(ns.Fd())))
-}
+func Open() (*Table, error) { return opened(dial()) }
 
 func opened(c *conn, err error) (*Table, error) {
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {

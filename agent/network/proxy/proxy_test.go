@@ -229,11 +229,20 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// openIn opens the table of a network namespace.
+func openIn(ns *os.File) (table *nft.Table, err error) {
+	err = netns.Do(ns, func() error {
+		table, err = nft.Open()
+		return err
+	})
+	return table, err
+}
+
 // TestOnTheKernel uses a real table, which others flush.
 func TestOnTheKernel(t *testing.T) {
 	ns := nstest.New(t)
 	base := nft.Base{Bridge: "pods0", Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Masquerade: true}
-	shared, err := nft.OpenIn(ns)
+	shared, err := openIn(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +252,7 @@ func TestOnTheKernel(t *testing.T) {
 	api.Put(ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
-		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return openIn(ns) }, Events: event.NewRecorder(log), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +288,7 @@ func TestOnTheKernel(t *testing.T) {
 func TestHeard(t *testing.T) {
 	ns := nstest.New(t)
 	base := nft.Base{Bridge: "pods0", Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Masquerade: true}
-	shared, err := nft.OpenIn(ns)
+	shared, err := openIn(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +298,7 @@ func TestHeard(t *testing.T) {
 	api.Put(ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
-		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return openIn(ns) }, Events: event.NewRecorder(log), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
