@@ -80,10 +80,8 @@ func (a *arguments) set(name, value string) (known bool, err error) {
 // setName sets *into to a name or UID of the pod, which must be printable ASCII without
 // spaces and slashes.
 func setName(into *string, name, value string) error {
-	for _, c := range []byte(value) {
-		if c <= ' ' || c > '~' || c == '/' {
-			return fmt.Errorf("%s is %s: write letters, digits, dots and hyphens", name, quoteShort(value))
-		}
+	if strings.ContainsFunc(value, func(c rune) bool { return c <= ' ' || c > '~' || c == '/' }) {
+		return fmt.Errorf("%s is %s: write letters, digits, dots and hyphens", name, quoteShort(value))
 	}
 	if len(value) > maxArgument {
 		return fmt.Errorf("%s has %d bytes: write at most %d", name, len(value), maxArgument)

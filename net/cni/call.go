@@ -73,21 +73,14 @@ func (i *invocation) errorVersion() string {
 
 // readStdin reads to the end. With an error it returns what it has read before.
 func readStdin(from io.Reader) ([]byte, error) {
-	data := make([]byte, 0, 4096)
-	for {
-		n, err := from.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case err == io.EOF:
-			return data, nil
-		case err != nil:
-			return data, &Error{Code: CodeIOFailure, Msg: "cannot read the network configuration from standard input", Err: err}
-		case len(data) > maxStdin:
-			return data, configError(CodeInvalidConfig, "", "longer than 1 MiB: is the network configuration on standard input?")
-		case len(data) == cap(data):
-			data = append(data, 0)[:len(data)]
-		}
+	data, err := io.ReadAll(io.LimitReader(from, maxStdin+1))
+	switch {
+	case err != nil:
+		return data, &Error{Code: CodeIOFailure, Msg: "cannot read the network configuration from standard input", Err: err}
+	case len(data) > maxStdin:
+		return data, configError(CodeInvalidConfig, "", "longer than 1 MiB: is the network configuration on standard input?")
 	}
+	return data, nil
 }
 
 // minVersion returns the first version of CNI that has the verb.
@@ -103,7 +96,7 @@ func (v verb) minVersion() specVersion {
 }
 
 // checkVersion returns an error if the version is not supported or does not have the verb.
-func checkVersion(v verb, cniVersion string) *Error {
+func checkVersion(v verb, cniVersion string) error {
 	s, ok := parseVersion(cniVersion)
 	switch {
 	case cniVersion == "":

@@ -3,6 +3,7 @@ package cni
 import (
 	"net/netip"
 	"path"
+	"strings"
 )
 
 // Type is the plugin's type in a configuration: the name of its file.
@@ -97,11 +98,9 @@ func (c *Config) readField(d *decoder, at *location, value []byte) {
 	case "mtu":
 		c.readMTU(d, at, value)
 	case "ranges":
-		c.Ranges = nil
-		d.array(at, value, maxRanges, func(at *location, value []byte) { c.addRange(d, at, value) })
-	case "kept":
-		c.Kept = nil
-		d.array(at, value, maxRanges, func(at *location, value []byte) { c.addKept(d, at, value) })
+		c.Ranges = d.ranges(at, value)
+	case "kept": // may overlap Ranges, because a network can become larger
+		c.Kept = d.ranges(at, value)
 	case "refuse":
 		if c.Refuse = d.str(at, value); !noControlChars(c.Refuse) || len(c.Refuse) > maxRefuse {
 			d.fail(at, CodeInvalidConfig, "%s is not a valid reason: write one line of at most %d bytes", quoteShort(c.Refuse), maxRefuse)
@@ -163,25 +162,17 @@ func (c *Config) readStateDir(d *decoder, at *location, value []byte) {
 
 // noControlChars reports whether a text has no zero byte or other ASCII control character.
 func noControlChars(text string) bool {
-	for _, c := range []byte(text) {
-		if c < ' ' || c == 0x7f {
-			return false
+	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f })
+}
+
+// ranges returns the valid ranges of an array that do not overlap those before them.
+func (d *decoder) ranges(at *location, value []byte) (all []Range) {
+	d.array(at, value, maxRanges, func(at *location, value []byte) {
+		if r := readRange(d, at, value); checkRange(d, at, r, all) {
+			all = append(all, r)
 		}
-	}
-	return true
-}
-
-func (c *Config) addRange(d *decoder, at *location, value []byte) {
-	if r := readRange(d, at, value); checkRange(d, at, r, c.Ranges) {
-		c.Ranges = append(c.Ranges, r)
-	}
-}
-
-// addKept adds a range to Kept. It may overlap Ranges, because a network can become larger.
-func (c *Config) addKept(d *decoder, at *location, value []byte) {
-	if r := readRange(d, at, value); checkRange(d, at, r, c.Kept) {
-		c.Kept = append(c.Kept, r)
-	}
+	})
+	return all
 }
 
 func readRange(d *decoder, at *location, value []byte) (r Range) {

@@ -2,8 +2,10 @@ package cni
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
-	"strconv"
+	"fmt"
+	"strings"
 )
 
 // ErrForeign means that a configuration list is valid JSON but not one of Conflist: it does
@@ -23,92 +25,67 @@ const capabilities = `"capabilities": {"bandwidth": true, "ips": true, "mac": tr
 // each time that its own status is requested. A list of version 1.1.0 also has
 // DefaultVersion in cniVersions, for runtimes without 1.1.0.
 func Conflist(c Config, name string, version string) ([]byte, error) {
-	if version == "" {
-		version = DefaultVersion
-	}
-	out := append([]byte("{\n"), `  "cniVersion": `...)
+	version = cmp.Or(version, DefaultVersion)
+	list := []string{`"cniVersion": ` + inline(version)}
 	if version == NewestVersion {
-		out = append(out, `"`+DefaultVersion+"\",\n  \"cniVersions\": [\""+DefaultVersion+`", "`+NewestVersion+`"]`...)
-	} else {
-		out = appendString(out, version)
+		list = []string{`"cniVersion": ` + inline(DefaultVersion), `"cniVersions": ` + array([]string{DefaultVersion, NewestVersion}, inline)}
 	}
-	out = append(out, ",\n  \"name\": "...)
-	out = appendString(out, name)
+	list = append(list, `"name": `+inline(name))
 	if c.DisableCheck {
-		out = append(out, ",\n  \"disableCheck\": true"...)
+		list = append(list, `"disableCheck": true`)
 	}
-	out = append(out, ",\n  \"plugins\": [\n    {\n      \"type\": \""+Type+"\",\n"...)
-	out = c.appendFields(out)
-	out = append(out, "      "+capabilities+"\n    }\n  ]\n}\n"...)
+	out := fmt.Appendf(nil, "{\n  %s,\n  \"plugins\": [\n    {\n      %s\n    }\n  ]\n}\n",
+		strings.Join(list, ",\n  "), strings.Join(c.fields(), ",\n      "))
 	if _, err := ParseConflist(out); err != nil { // it validates c
 		return nil, err
 	}
 	return out, nil
 }
 
-// appendFields appends the plugin's own fields, each on one line. It omits the MTU and the
-// gateways if they are not set, because the network's defaults for them may change.
-func (c *Config) appendFields(out []byte) []byte {
-	out = append(out, `      "bridge": `...)
-	out = appendString(out, c.Bridge)
+// fields returns the plugin's own fields. It omits the MTU and the gateways if they are not
+// set, because the network's defaults for them may change.
+func (c *Config) fields() []string {
+	fields := []string{`"type": ` + inline(Type), `"bridge": ` + inline(c.Bridge)}
+	add := func(key, value string) { fields = append(fields, `"`+key+`": `+value) }
 	if c.MTU != 0 {
-		out = append(out, ",\n      \"mtu\": "...)
-		out = strconv.AppendInt(out, int64(c.MTU), 10)
+		add("mtu", inline(c.MTU))
 	}
 	if c.Refuse != "" {
-		out = append(out, ",\n      \"refuse\": "...)
-		out = appendString(out, c.Refuse)
+		add("refuse", inline(c.Refuse))
 	}
-	out = appendRanges(append(out, ",\n      \"ranges\": ["...), c.Ranges)
+	add("ranges", array(c.Ranges, Range.inline))
 	if len(c.Kept) > 0 {
-		out = appendRanges(append(out, "],\n      \"kept\": ["...), c.Kept)
+		add("kept", array(c.Kept, Range.inline))
 	}
-	out = append(out, "],\n      \"direct\": ["...)
-	for i, p := range c.Direct {
-		out = append(p.AppendTo(append(appendSeparator(out, i), '"')), '"')
-	}
-	out = append(out, "],\n"...)
+	add("direct", array(c.Direct, inline))
 	if len(c.Reserved) > 0 {
-		out = append(out, `      "reserved": [`...)
-		for i, port := range c.Reserved {
-			out = strconv.AppendUint(appendSeparator(out, i), uint64(port), 10)
-		}
-		out = append(out, "],\n"...)
+		add("reserved", array(c.Reserved, inline))
 	}
-	out = appendBool(out, "masquerade", c.Masquerade)
-	out = appendBool(out, "hairpin", c.Hairpin)
-	out = appendBool(out, "promiscuous", c.Promiscuous)
-	out = append(out, `      "stateDir": `...)
-	return append(appendString(out, c.StateDir), ",\n"...)
+	add("masquerade", inline(c.Masquerade))
+	add("hairpin", inline(c.Hairpin))
+	add("promiscuous", inline(c.Promiscuous))
+	add("stateDir", inline(c.StateDir))
+	return append(fields, capabilities)
 }
 
-func appendRanges(out []byte, ranges []Range) []byte {
-	for i, r := range ranges {
-		out = append(appendSeparator(out, i), `{"subnet": "`...)
-		out = append(r.Subnet.AppendTo(out), '"')
-		if r.Gateway.IsValid() {
-			out = append(r.Gateway.AppendTo(append(out, `, "gateway": "`...)), '"')
-		}
-		out = append(out, '}')
+// inline returns v as JSON on one line.
+func inline[T any](v T) string { return string(bytes.TrimSpace(encode(v))) }
+
+func (r Range) inline() string {
+	text := `{"subnet": ` + inline(r.Subnet)
+	if r.Gateway.IsValid() {
+		text += `, "gateway": ` + inline(r.Gateway)
 	}
-	return out
+	return text + "}"
 }
 
-func appendSeparator(out []byte, i int) []byte {
-	if i == 0 {
-		return out
+// array returns a JSON array on one line.
+func array[T any](all []T, item func(T) string) string {
+	items := make([]string, len(all))
+	for i, v := range all {
+		items[i] = item(v)
 	}
-	return append(out, ", "...)
-}
-
-// appendString appends a JSON string.
-func appendString(out []byte, text string) []byte {
-	return append(out, bytes.TrimSpace(encode(text))...)
-}
-
-func appendBool(out []byte, key string, value bool) []byte {
-	out = append(out, `      "`+key+`": `...)
-	return append(strconv.AppendBool(out, value), ",\n"...)
+	return "[" + strings.Join(items, ", ") + "]"
 }
 
 // ParseConflist parses a list of Conflist. It returns the configuration that the plugin
@@ -142,10 +119,7 @@ func ParseConflist(data []byte) (Config, error) {
 		d.err = err
 	}
 	c.checkRequired(d, add)
-	if d.err != nil {
-		return c, d.err
-	}
-	return c, nil
+	return c, d.err
 }
 
 const maxPlugins = 32

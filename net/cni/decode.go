@@ -13,7 +13,7 @@ import (
 // decoder decodes the values of a JSON document. It records the first error and continues,
 // because DEL uses the fields that can be read.
 type decoder struct {
-	err *Error
+	err error // an *Error
 }
 
 // location is the location of a value in a document: the key of an object or the index of
@@ -47,10 +47,10 @@ func (d *decoder) fail(at *location, code Code, format string, args ...any) {
 
 // detailsErr returns the recorded error without its code and message.
 func (d *decoder) detailsErr() error {
-	if d.err == nil {
-		return nil
+	if e, ok := errors.AsType[*Error](d.err); ok {
+		return errors.New(e.Details)
 	}
-	return errors.New(d.err.Details)
+	return nil
 }
 
 // configMessages are the messages of the codes for errors in a network configuration.
@@ -145,6 +145,12 @@ func (d *decoder) array(at *location, value []byte, limit int, each func(at *loc
 	}
 }
 
+// elements returns the elements of an array.
+func elements[T any](d *decoder, at *location, value []byte, limit int, read func(at *location, value []byte) T) (all []T) {
+	d.array(at, value, limit, func(at *location, value []byte) { all = append(all, read(at, value)) })
+	return all
+}
+
 func (d *decoder) str(at *location, value []byte) string {
 	var text string
 	if value[0] != '"' || json.Unmarshal(value, &text) != nil {
@@ -170,7 +176,7 @@ func (d *decoder) boolean(at *location, value []byte, fallback bool) bool {
 func (d *decoder) number(at *location, value []byte, limit uint64) uint64 {
 	n, err := strconv.ParseUint(string(value), 10, 64)
 	switch {
-	case value[0] != '-' && !isDigit(value[0]):
+	case value[0] != '-' && (value[0] < '0' || value[0] > '9'):
 		d.fail(at, CodeDecodingFailure, "%s is not a number: write it without quotes", quoteShort(string(value)))
 	case err != nil || n > limit:
 		d.fail(at, CodeInvalidConfig, "%s is out of range: write an integer from 0 to %d", quoteShort(string(value)), limit)

@@ -31,7 +31,7 @@ type environment struct {
 // readEnvironment reads the variables of an attachment. For DEL it ignores errors in
 // CNI_NETNS and CNI_ARGS. It does not read CNI_PATH, because the plugin executes no other
 // plugin.
-func readEnvironment(get func(string) string, v verb) (*environment, *Error) {
+func readEnvironment(get func(string) string, v verb) (*environment, error) {
 	e := &environment{
 		id:    ID{ContainerID: get("CNI_CONTAINERID"), Interface: get("CNI_IFNAME")},
 		netns: get("CNI_NETNS"),

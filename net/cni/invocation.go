@@ -43,10 +43,7 @@ func (i *invocation) validate() error {
 	if i.verb != gc {
 		i.rejectIPAM(d)
 	}
-	if d.err != nil {
-		return d.err
-	}
-	return nil
+	return d.err
 }
 
 // rejectIPAM rejects the configuration of an IPAM plugin.
@@ -63,9 +60,9 @@ func (i *invocation) add() ([]byte, error) {
 	if err := i.validate(); err != nil {
 		return nil, err
 	}
-	e, envErr := readEnvironment(i.env, i.verb)
-	if envErr != nil {
-		return nil, envErr
+	e, err := readEnvironment(i.env, i.verb)
+	if err != nil {
+		return nil, err
 	}
 	if i.prevResult != nil {
 		return nil, configError(CodeUnsupportedField, "prevResult",
@@ -92,9 +89,9 @@ func (i *invocation) add() ([]byte, error) {
 // del ignores errors in the network configuration. The environment suffices to tear down
 // an attachment, and one that cannot be torn down would remain forever.
 func (i *invocation) del() error {
-	e, envErr := readEnvironment(i.env, i.verb)
-	if envErr != nil {
-		return envErr
+	e, err := readEnvironment(i.env, i.verb)
+	if err != nil {
+		return err
 	}
 	n, err := i.open(i.config)
 	if err != nil {
@@ -111,16 +108,16 @@ func (i *invocation) check() error {
 	if err := i.validate(); err != nil {
 		return err
 	}
-	e, envErr := readEnvironment(i.env, i.verb)
-	if envErr != nil {
-		return envErr
+	e, err := readEnvironment(i.env, i.verb)
+	if err != nil {
+		return err
 	}
 	if i.prevResult == nil {
 		return configError(CodeInvalidConfig, "prevResult", "is missing: pass the result of ADD")
 	}
-	prev, resultErr := readResult(i.prevResult)
-	if resultErr != nil {
-		return resultErr
+	prev, err := readResult(i.prevResult)
+	if err != nil {
+		return err
 	}
 	if i.config.DisableCheck {
 		return nil

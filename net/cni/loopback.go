@@ -33,10 +33,7 @@ func parseLoopback(data []byte) (*request, error) {
 			}
 		}
 	})
-	if d.err != nil {
-		return r, d.err
-	}
-	return r, nil
+	return r, d.err
 }
 
 func (i *invocation) runLoopback(up func(string) error, isUp func(string) (bool, error)) ([]byte, error) {
@@ -48,9 +45,9 @@ func (i *invocation) runLoopback(up func(string) error, isUp func(string) (bool,
 		if err := checkVersion(i.verb, i.config.CNIVersion); err != nil {
 			return nil, err
 		}
-		e, envErr := readEnvironment(i.env, i.verb)
-		if envErr != nil {
-			return nil, envErr
+		e, err := readEnvironment(i.env, i.verb)
+		if err != nil {
+			return nil, err
 		}
 		if i.verb == check {
 			return nil, checkLoopback(e.netns, isUp)

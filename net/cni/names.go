@@ -1,6 +1,9 @@
 package cni
 
-import "unicode"
+import (
+	"strings"
+	"unicode"
+)
 
 // maxName is the maximum length of the name of a container or network. A file name that
 // contains it together with other names then fits into the 255 bytes of Linux.
@@ -9,16 +12,8 @@ const maxName = 200
 // isName reports whether a text is a name of a container or network: letters, digits and
 // ._-, beginning with a letter or a digit.
 func isName(text string) bool {
-	if text == "" || len(text) > maxName {
-		return false
-	}
-	for i, c := range []byte(text) {
-		letter := isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return false
-		}
-	}
-	return true
+	const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return text != "" && len(text) <= maxName && strings.Contains(alphanumeric, text[:1]) && strings.Trim(text, alphanumeric+"._-") == ""
 }
 
 const nameRule = "write at most 200 letters, digits, dots, underscores and hyphens, beginning with a letter or digit"
@@ -30,14 +25,9 @@ func isInterface(text string) bool {
 	if text == "" || len(text) > 15 || text == "." || text == ".." {
 		return false
 	}
-	for _, r := range text {
-		if r == '/' || r == ':' || r == unicode.ReplacementChar || unicode.IsSpace(r) || unicode.IsControl(r) {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return r == '/' || r == ':' || r == unicode.ReplacementChar || unicode.IsSpace(r) || unicode.IsControl(r)
+	})
 }
 
 const interfaceRule = `write 1 to 15 bytes without "/", ":" or spaces`
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -12,31 +12,23 @@ const maxResultItems = 1024
 
 // readResult reads a result of version 0.3.0 or later. The fields that it reads are the
 // same in all of these versions. It determines the IP version from the address.
-func readResult(value []byte) (*Result, *Error) {
+func readResult(value []byte) (*Result, error) {
 	d := &decoder{}
 	r := &Result{}
 	d.object(&location{key: "prevResult"}, value, func(at *location, value []byte) {
 		switch at.key {
 		case "interfaces":
-			r.Interfaces = nil
-			d.array(at, value, maxResultItems, func(at *location, value []byte) {
-				r.Interfaces = append(r.Interfaces, d.resultInterface(at, value))
-			})
+			r.Interfaces = elements(d, at, value, maxResultItems, d.resultInterface)
 		case "ips":
-			r.IPs = nil
-			d.array(at, value, maxResultItems, func(at *location, value []byte) { r.IPs = append(r.IPs, d.resultIP(at, value)) })
+			r.IPs = elements(d, at, value, maxResultItems, d.resultIP)
 		case "routes":
-			r.Routes = nil
-			d.array(at, value, maxResultItems, func(at *location, value []byte) { r.Routes = append(r.Routes, d.resultRoute(at, value)) })
+			r.Routes = elements(d, at, value, maxResultItems, d.resultRoute)
 		}
 	})
 	if err := r.validate(); err != nil {
 		d.fail(&location{key: "prevResult"}, CodeInvalidConfig, "%v: pass the result of ADD", err)
 	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	return r, nil
+	return r, d.err
 }
 
 func (d *decoder) resultInterface(at *location, value []byte) (i Interface) {
@@ -94,23 +86,15 @@ func (d *decoder) optionalAddress(at *location, value []byte) netip.Addr {
 }
 
 func (d *decoder) resultRoute(at *location, value []byte) (r Route) {
+	numbers := map[string]*uint32{"mtu": &r.MTU, "advmss": &r.AdvMSS, "priority": &r.Priority, "table": &r.Table, "scope": &r.Scope}
 	d.object(at, value, func(at *location, value []byte) {
-		number := func() uint32 { return uint32(d.number(at, value, math.MaxUint32)) }
-		switch at.key {
-		case "dst":
+		switch into := numbers[at.key]; {
+		case at.key == "dst":
 			r.Dst = d.prefix(at, value)
-		case "gw":
+		case at.key == "gw":
 			r.Gateway = d.optionalAddress(at, value)
-		case "mtu":
-			r.MTU = number()
-		case "advmss":
-			r.AdvMSS = number()
-		case "priority":
-			r.Priority = number()
-		case "table":
-			r.Table = number()
-		case "scope":
-			r.Scope = number()
+		case into != nil:
+			*into = uint32(d.number(at, value, math.MaxUint32))
 		}
 	})
 	return r

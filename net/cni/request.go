@@ -40,10 +40,7 @@ func parseRequest(data []byte) (*request, error) {
 	d := &decoder{}
 	r := &request{config: Default()}
 	d.document(data, func(at *location, value []byte) { r.readField(d, at, value) })
-	if d.err != nil {
-		return r, d.err
-	}
-	return r, nil
+	return r, d.err
 }
 
 func (r *request) readField(d *decoder, at *location, value []byte) {
@@ -155,21 +152,13 @@ func (r *request) addPort(d *decoder, at *location, p Port) {
 
 func (r *request) readBandwidth(d *decoder, at *location, value []byte) {
 	var b Bandwidth
+	fields := map[string]*uint64{
+		"ingressrate": &b.IngressRate, "ingressburst": &b.IngressBurst, "egressrate": &b.EgressRate, "egressburst": &b.EgressBurst,
+	}
 	d.object(at, value, func(at *location, value []byte) {
-		var into *uint64
-		switch lowerKey(at) {
-		case "ingressrate":
-			into = &b.IngressRate
-		case "ingressburst":
-			into = &b.IngressBurst
-		case "egressrate":
-			into = &b.EgressRate
-		case "egressburst":
-			into = &b.EgressBurst
-		default:
-			return
+		if into := fields[lowerKey(at)]; into != nil {
+			*into = d.number(at, value, 1<<64-1)
 		}
-		*into = d.number(at, value, 1<<64-1)
 	})
 	if b.IngressRate == 0 && b.IngressBurst != 0 || b.EgressRate == 0 && b.EgressBurst != 0 {
 		d.fail(at, CodeInvalidConfig, "a burst without a rate: write both or neither")

@@ -44,12 +44,17 @@ type IP struct {
 // Route is a route in the container. A number of 0 is not set: the kernel chooses it.
 // Versions before 1.1.0 have only Dst and Gateway.
 type Route struct {
-	Dst netip.Prefix
+	Dst netip.Prefix `json:"dst"`
 	// Gateway is the zero Addr for the gateway of an IP.
-	Gateway netip.Addr
-	// MTU and AdvMSS are in bytes. The lowest Priority is preferred. Scope is 253 for link
-	// and 254 for host.
-	MTU, AdvMSS, Priority, Table, Scope uint32
+	Gateway netip.Addr `json:"gw,omitzero"`
+	// MTU and AdvMSS are in bytes.
+	MTU    uint32 `json:"mtu,omitempty"`
+	AdvMSS uint32 `json:"advmss,omitempty"`
+	// The lowest Priority is preferred.
+	Priority uint32 `json:"priority,omitempty"`
+	Table    uint32 `json:"table,omitempty"`
+	// Scope is 253 for link and 254 for host.
+	Scope uint32 `json:"scope,omitempty"`
 }
 
 // validate checks the addresses, interface indexes and destinations.
@@ -76,7 +81,7 @@ type resultJSON struct {
 	CNIVersion string          `json:"cniVersion"`
 	Interfaces []interfaceJSON `json:"interfaces"`
 	IPs        []ipJSON        `json:"ips"`
-	Routes     []routeJSON     `json:"routes"`
+	Routes     []Route         `json:"routes"`
 	DNS        struct{}        `json:"dns"`
 }
 
@@ -94,24 +99,13 @@ type ipJSON struct {
 	Interface *int         `json:"interface,omitempty"`
 }
 
-// routeJSON is the format of a route. The last five fields exist in 1.1.0 and later.
-type routeJSON struct {
-	Dst      netip.Prefix `json:"dst"`
-	Gateway  netip.Addr   `json:"gw,omitzero"`
-	MTU      uint32       `json:"mtu,omitempty"`
-	AdvMSS   uint32       `json:"advmss,omitempty"`
-	Priority uint32       `json:"priority,omitempty"`
-	Table    uint32       `json:"table,omitempty"`
-	Scope    uint32       `json:"scope,omitempty"`
-}
-
 // encodeResult encodes a result in the format of a version.
 func encodeResult(v specVersion, r *Result) []byte {
 	out := resultJSON{
 		CNIVersion: versions[v],
 		Interfaces: make([]interfaceJSON, 0, len(r.Interfaces)),
 		IPs:        make([]ipJSON, 0, len(r.IPs)),
-		Routes:     make([]routeJSON, 0, len(r.Routes)),
+		Routes:     make([]Route, 0, len(r.Routes)),
 	}
 	for _, i := range r.Interfaces {
 		item := interfaceJSON{Name: i.Name, MAC: i.MAC.String(), Sandbox: i.Sandbox}
@@ -137,7 +131,7 @@ func encodeResult(v specVersion, r *Result) []byte {
 		if v < spec110 {
 			r = Route{Dst: r.Dst, Gateway: r.Gateway}
 		}
-		out.Routes = append(out.Routes, routeJSON(r))
+		out.Routes = append(out.Routes, r)
 	}
 	return encode(out)
 }

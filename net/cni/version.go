@@ -1,5 +1,10 @@
 package cni
 
+import (
+	"slices"
+	"strings"
+)
+
 // specVersion is a supported version of the specification. Newer versions are greater.
 type specVersion int
 
@@ -25,12 +30,8 @@ var versions = [...]string{spec030: "0.3.0", spec031: "0.3.1", spec040: "0.4.0",
 
 // parseVersion returns a version. ok is false if it is not supported.
 func parseVersion(version string) (v specVersion, ok bool) {
-	for i, text := range &versions {
-		if text == version {
-			return specVersion(i), true
-		}
-	}
-	return 0, false
+	i := slices.Index(versions[:], version)
+	return specVersion(max(i, 0)), i >= 0
 }
 
 // encodeVersions encodes the result of VERSION. Its version is the requested one, which
@@ -47,13 +48,5 @@ func encodeVersions(requested string) []byte {
 
 // isVersion reports whether a text consists of digits and dots.
 func isVersion(text string) bool {
-	if text == "" || len(text) > 32 {
-		return false
-	}
-	for _, c := range []byte(text) {
-		if c != '.' && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
+	return text != "" && len(text) <= 32 && strings.Trim(text, ".0123456789") == ""
 }
