@@ -52,7 +52,7 @@ func (h *Handle) configureLink(index int, in Inside) error {
 		}
 	}
 	for _, g := range in.Gateways {
-		r := Route{Dst: everything(g), Gateway: g, Link: index, OnLink: !in.reaches(g)}
+		r := Route{Dst: DefaultDestination(g), Gateway: g, Link: index, OnLink: !in.reaches(g)}
 		if err := h.ensureRoute(r); err != nil {
 			return fmt.Errorf("%s: %w", r, err)
 		}
@@ -116,15 +116,15 @@ func (in Inside) check() error {
 		if !g.IsValid() {
 			return errors.New("a gateway has no address")
 		}
-		if err := (Route{Dst: everything(g), Gateway: g}).check(); err != nil {
+		if err := (Route{Dst: DefaultDestination(g), Gateway: g}).check(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// everything returns the destination of the default route of an address's family.
-func everything(a netip.Addr) netip.Prefix {
+// DefaultDestination returns the destination of the default route of an address's family.
+func DefaultDestination(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}

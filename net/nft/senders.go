@@ -153,7 +153,7 @@ func (s *Senders) Remove(sender Sender) error {
 func (s *Senders) Sync(all func() ([]Sender, error)) error {
 	err := s.table.retry(func(generation uint32) error {
 		err := s.verify()
-		if differs(err) {
+		if Differs(err) {
 			return s.remake(generation, all)
 		}
 		if err != nil {
@@ -168,7 +168,7 @@ func (s *Senders) Sync(all func() ([]Sender, error)) error {
 // difference gives *Edited, a missing table ErrNoTable.
 func (s *Senders) Verify() error {
 	err := s.verify()
-	if err == nil || differs(err) {
+	if err == nil || Differs(err) {
 		return err
 	}
 	return s.failed("compare nftables table bridge "+tableName, err)

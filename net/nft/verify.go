@@ -22,8 +22,8 @@ func (e *Edited) Error() string {
 	return fmt.Sprintf("nftables table inet %s was changed by somebody else: %s", tableName, e.What)
 }
 
-// differs reports whether an error is *Edited or ErrNoTable.
-func differs(err error) bool { return errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) }
+// Differs reports whether an error is *Edited or ErrNoTable: Mend or Sync repairs it.
+func Differs(err error) bool { return errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) }
 
 // Verify compares what the kernel has with what Ensure makes of a Base: the table,
 // its chains, the expressions of each rule, and the kinds of the maps, but not
@@ -36,7 +36,7 @@ func (t *Table) Verify(b Base) error {
 		chains := b.layout()
 		err = t.consistent(func() error { return t.verify(chains, portSets()) })
 	}
-	if err == nil || differs(err) {
+	if err == nil || Differs(err) {
 		return err
 	}
 	return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
@@ -47,7 +47,7 @@ func (t *Table) Verify(b Base) error {
 func (t *Table) consistent(compare func() error) error {
 	return t.retry(func(generation uint32) error {
 		err := compare()
-		if differs(err) {
+		if Differs(err) {
 			return cmp.Or(t.unchanged(generation), err)
 		}
 		return err
@@ -148,7 +148,7 @@ func (t *Table) verifyRules(chains []chain) error {
 // that listen on 127.0.0.0/8 only. Without it route_localnet lets them in.
 func (t *Table) Guarded() (bool, error) {
 	err := t.consistent(t.verifyGuard)
-	if differs(err) {
+	if Differs(err) {
 		return false, nil
 	}
 	return err == nil, err

@@ -75,7 +75,7 @@ func (n *Network) checkSender(s nft.Sender) error {
 			return err
 		}
 		err := table.Verify()
-		if errors.As(err, new(*nft.Edited)) || errors.Is(err, nft.ErrNoTable) {
+		if nft.Differs(err) {
 			return fmt.Errorf("%w: source addresses of pods: %w", ErrChanged, err)
 		}
 		if err != nil {
@@ -95,9 +95,8 @@ func (n *Network) checkRules(ports []nft.Port) error {
 		return err
 	}
 	defer table.Close()
-	var edited *nft.Edited
 	err = table.Verify(n.cfg.base())
-	if errors.As(err, &edited) || errors.Is(err, nft.ErrNoTable) {
+	if nft.Differs(err) {
 		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
 	if err != nil || len(ports) == 0 {
@@ -195,9 +194,9 @@ func (n *Network) canBeMade() error {
 		return err
 	}
 	defer table.Close()
-	var edited *nft.Edited
-	if err := table.Verify(n.cfg.base()); err != nil && !errors.As(err, &edited) && !errors.Is(err, nft.ErrNoTable) {
-		return err
+	err = table.Verify(n.cfg.base())
+	if nft.Differs(err) {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
@@ -78,10 +79,8 @@ func completed(ranges []ipam.Range) ([]ipam.Range, error) {
 // base returns the input of the shared rules.
 func (c *Config) base() nft.Base {
 	b := nft.Base{Bridge: c.Bridge, Direct: c.Direct, Masquerade: c.Masquerade}
-	for _, ranges := range [][]ipam.Range{c.Ranges, c.Kept} {
-		for _, r := range ranges {
-			b.Pods = append(b.Pods, r.Prefix)
-		}
+	for _, r := range c.allRanges() {
+		b.Pods = append(b.Pods, r.Prefix)
 	}
 	return b
 }
@@ -89,10 +88,8 @@ func (c *Config) base() nft.Base {
 // bridge returns the desired state of the bridge.
 func (c *Config) bridge() link.Bridge {
 	b := link.Bridge{Name: c.Bridge, MTU: c.MTU, Promiscuous: c.Promiscuous}
-	for _, ranges := range [][]ipam.Range{c.Ranges, c.Kept} {
-		for _, r := range ranges {
-			b.Addresses = append(b.Addresses, netip.PrefixFrom(r.Gateway, r.Prefix.Bits()))
-		}
+	for _, r := range c.allRanges() {
+		b.Addresses = append(b.Addresses, netip.PrefixFrom(r.Gateway, r.Prefix.Bits()))
 	}
 	return b
 }
@@ -107,12 +104,12 @@ func (c *Config) families() (v4, v6 bool) {
 
 // rangeOf returns the range that contains an address.
 func (c *Config) rangeOf(a netip.Addr) (ipam.Range, bool) {
-	for _, ranges := range [][]ipam.Range{c.Ranges, c.Kept} {
-		for _, r := range ranges {
-			if r.Prefix.Contains(a) {
-				return r, true
-			}
+	for _, r := range c.allRanges() {
+		if r.Prefix.Contains(a) {
+			return r, true
 		}
 	}
 	return ipam.Range{}, false
 }
+
+func (c *Config) allRanges() []ipam.Range { return slices.Concat(c.Ranges, c.Kept) }

@@ -30,16 +30,6 @@ type Pod struct {
 	MAC net.HardwareAddr
 }
 
-func (p *Pod) key() string {
-	if p.UID != "" {
-		return p.UID
-	}
-	if p.Name != "" {
-		return p.Namespace + "/" + p.Name
-	}
-	return ""
-}
-
 func (p *Pod) label() string {
 	if p.Name == "" {
 		return ""

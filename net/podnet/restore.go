@@ -91,14 +91,8 @@ func (n *Network) restore(table *nft.Table, h holder) error {
 		return err
 	}
 	l, err := n.leases.Get(h.owner)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return table.RemovePorts(h.ports)
-	case err != nil:
-		return err
-	}
-	if d, _ := detailOf(l); d.Leaving {
+	if d, _ := detailOf(l); d.Leaving || errors.Is(err, fs.ErrNotExist) {
 		return table.RemovePorts(h.ports)
 	}
-	return nil
+	return err
 }

@@ -1,12 +1,14 @@
 package podnet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
@@ -27,12 +29,7 @@ func (n *Network) Setup(p Pod) (Result, error) {
 	return r, nil
 }
 
-func (p *Pod) name() string {
-	if label := p.label(); label != "" {
-		return label
-	}
-	return p.Owner()
-}
+func (p *Pod) name() string { return cmp.Or(p.label(), p.Owner()) }
 
 func (n *Network) setup(p Pod) (Result, error) {
 	ns, err := netns.Open(p.NetNS)
@@ -72,7 +69,7 @@ func (n *Network) lease(p *Pod) (ipam.Lease, []nft.Port, error) {
 	if _, not := n.cfg.allowed(p.Ports); not != nil {
 		return ipam.Lease{}, nil, &PortReserved{Port: not[0]}
 	}
-	l, err := n.leases.Allocate(ipam.Request{Owner: p.Owner(), Key: p.key(), Pod: p.label(), Ranges: n.cfg.Ranges, Addresses: p.Addresses})
+	l, err := n.leases.Allocate(ipam.Request{Owner: p.Owner(), Key: cmp.Or(p.UID, p.label()), Pod: p.label(), Ranges: n.cfg.Ranges, Addresses: p.Addresses})
 	if err != nil {
 		return l, nil, err
 	}
@@ -108,16 +105,10 @@ func (n *Network) isReady(host *link.Handle) (link.Link, bool) {
 	if err != nil {
 		return l, false
 	}
-	for _, want := range n.cfg.bridge().Addresses {
-		found := false
-		for _, a := range have {
-			found = found || a.Prefix == want
-		}
-		if !found {
-			return l, false
-		}
+	lacks := func(want netip.Prefix) bool {
+		return !slices.ContainsFunc(have, func(a link.Address) bool { return a.Prefix == want })
 	}
-	return l, true
+	return l, !slices.ContainsFunc(n.cfg.bridge().Addresses, lacks)
 }
 
 // attach creates the veth pair and configures both ends.
@@ -214,7 +205,8 @@ func openInside(ns *os.File, name string) (inside *link.Handle, err error) {
 	return inside, err
 }
 
-// ignoreAbsent returns nil for a sysctl of a kernel without IPv6.
+// ignoreAbsent returns nil for a sysctl of a kernel without IPv6, and for a lease that
+// does not exist.
 func ignoreAbsent(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -3,10 +3,7 @@ package podnet
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
@@ -77,27 +74,19 @@ func (n *Network) ensureTable(table *nft.Table) error {
 		return err
 	}
 	base := n.cfg.base()
-	var edited *nft.Edited
-	if err := table.Verify(base); errors.As(err, &edited) || errors.Is(err, nft.ErrNoTable) {
-		if err := n.withPorts(table, func(ports func() ([]nft.Port, error)) error { return table.Mend(base, ports) }); err != nil {
-			return err
-		}
-	} else if err != nil {
+	err := table.Verify(base)
+	if nft.Differs(err) {
+		err = n.withPorts(table, func(ports func() ([]nft.Port, error)) error { return table.Mend(base, ports) })
+	}
+	if err != nil {
 		return err
 	}
 	return n.restorePorts(table)
 }
 
-// setting is a sysctl, as a path below /proc/sys.
-type setting struct{ path, value string }
-
 // settings enables forwarding, in the network namespace of the calling thread.
 func (n *Network) settings() error {
 	v4, v6 := n.cfg.families()
-	var all []setting
-	if v4 {
-		all = append(all, setting{"net/ipv4/ip_forward", "1"})
-	}
 	if err := n.openLocalhost(); err != nil {
 		return err
 	}
@@ -106,18 +95,13 @@ func (n *Network) settings() error {
 			return err
 		}
 	}
-	// The host must accept no router advertisements of pods.
-	all = append(all, setting{"net/ipv6/conf/" + n.cfg.Bridge + "/accept_ra", "0"})
-	for _, s := range all {
-		err := link.SetSysctl(s.path, s.value)
-		if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.path, "net/ipv6/") {
-			continue // a kernel without IPv6
-		}
-		if err != nil {
+	if v4 {
+		if err := link.SetSysctl("net/ipv4/ip_forward", "1"); err != nil {
 			return err
 		}
 	}
-	return nil
+	// The host must accept no router advertisements of pods.
+	return ignoreAbsent(link.SetSysctl(conf6+"/"+n.cfg.Bridge+"/accept_ra", "0"))
 }
 
 // routeLocalnet is the sysctl with which the kernel routes to 127.0.0.0/8 what arrives
@@ -156,16 +140,9 @@ func (n *Network) forwardIPv6() error {
 	if err != nil {
 		return fmt.Errorf("enable IPv6 forwarding: %w", err)
 	}
-	names := make([]string, 0, len(entries))
 	for _, e := range entries {
-		if e.Name() != "all" && e.Name() != n.cfg.Bridge {
-			names = append(names, e.Name())
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		path := conf6 + "/" + name + "/accept_ra"
-		if have, err := link.Sysctl(path); err != nil || have != "1" {
+		path := conf6 + "/" + e.Name() + "/accept_ra"
+		if have, err := link.Sysctl(path); err != nil || have != "1" || e.Name() == "all" || e.Name() == n.cfg.Bridge {
 			continue
 		}
 		if err := link.SetSysctl(path, "2"); err != nil {

@@ -14,13 +14,12 @@ import (
 // The pod's namespace need not exist, nor any part of the network.
 func (n *Network) Teardown(id ID) error {
 	lease, err := n.leases.Get(id.Owner())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		lease = ipam.Lease{Owner: id.Owner()}
-	case err != nil:
-		return fmt.Errorf("tear down network of %s: %w", id.Owner(), err)
+	if errors.Is(err, fs.ErrNotExist) {
+		lease, err = ipam.Lease{Owner: id.Owner()}, nil
 	}
-	err = n.leave(lease)
+	if err == nil {
+		err = n.leave(lease)
+	}
 	if err == nil {
 		err = n.dismantle(lease)
 	}
@@ -43,15 +42,12 @@ func (n *Network) leave(lease ipam.Lease) error {
 	if err != nil {
 		return err
 	}
-	if err := n.leases.SetDetail(lease.Owner, data); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return ignoreAbsent(n.leases.SetDetail(lease.Owner, data))
 }
 
 // dismantle removes the kernel state of a lease.
 func (n *Network) dismantle(lease ipam.Lease) error {
-	if err := n.unpublish(lease); err != nil {
+	if err := absent(unpublish(lease)); err != nil {
 		return err
 	}
 	host, err := link.Open()
@@ -67,8 +63,6 @@ func (n *Network) dismantle(lease ipam.Lease) error {
 
 // unpublish removes the lease's host ports. For a lease that cannot be parsed, they
 // are found among all ports.
-func (n *Network) unpublish(lease ipam.Lease) error { return absent(unpublish(lease)) }
-
 func unpublish(lease ipam.Lease) error {
 	d, whole := detailOf(lease)
 	if whole && len(d.Ports) == 0 {

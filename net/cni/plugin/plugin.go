@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 
 	"github.com/tinylet/tinylet/net/cni"
@@ -66,7 +65,7 @@ func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	}}
 	for i, address := range r.Addresses {
 		out.IPs = append(out.IPs, cni.IP{Interface: 2, Address: address, Gateway: r.Gateways[i]})
-		out.Routes = append(out.Routes, cni.Route{Dst: defaultDestination(address.Addr()), Gateway: r.Gateways[i]})
+		out.Routes = append(out.Routes, cni.Route{Dst: link.DefaultDestination(address.Addr()), Gateway: r.Gateways[i]})
 	}
 	return out, nil
 }
@@ -104,14 +103,6 @@ func (n *network) Collect(_ string, valid []cni.ID) error {
 
 // Status implements cni.Network.
 func (n *network) Status() error { return n.pods.Ready() }
-
-// defaultDestination returns the destination of the default route of an address's family.
-func defaultDestination(a netip.Addr) netip.Prefix {
-	if a.Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
 
 func podOf(a *cni.Attachment) podnet.Pod {
 	p := podnet.Pod{
