@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/net/cni"
@@ -49,30 +50,30 @@ func OwnConfig(dir string) (c cni.Config, ours bool, err error) {
 
 // networks returns those of the configurations of others that are not loopback
 // only.
-func (f folder) networks(others []string) (networks []string) {
-	for _, name := range others {
-		if !OnlyLoopback(filepath.Join(f.path, name)) {
-			networks = append(networks, name)
-		}
-	}
-	return networks
+func (f folder) networks(others []string) []string {
+	return slices.DeleteFunc(slices.Clone(others), func(name string) bool { return OnlyLoopback(filepath.Join(f.path, name)) })
 }
 
 // read returns the content of tinylet's file, nil if there is none.
 func (f folder) read() ([]byte, error) {
-	file, err := os.Open(filepath.Join(f.path, FileName))
+	data, err := readFile(filepath.Join(f.path, FileName), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile))
-	if err != nil {
-		return nil, fmt.Errorf("read network configuration: %w", err)
-	}
 	return data, nil
+}
+
+// readFile reads at most limit bytes of a file.
+func readFile(path string, limit int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, limit))
 }
 
 // write atomically writes data to tinylet's file. changed is false if the file has

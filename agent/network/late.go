@@ -51,15 +51,6 @@ func directAlone(c, was cni.Config, have []byte) bool {
 	return err == nil && bytes.Equal(data, have)
 }
 
-// flushDelay returns how long until the pending configuration must be written, 0 if
-// that time has come. ok is false if there is none.
-func (n *Network) flushDelay() (delay time.Duration, ok bool) {
-	if n.pending == nil {
-		return 0, false
-	}
-	return max(0, directWriteInterval-time.Since(n.directWritten)), true
-}
-
 // flush writes the pending configuration when Run ends: the plugin makes the rules
 // of the file, and nothing repairs them afterwards.
 func (n *Network) flush() {

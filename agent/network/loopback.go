@@ -2,7 +2,6 @@ package network
 
 import (
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,12 +20,7 @@ func OnlyLoopback(path string) bool {
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxLoopback {
 		return false
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxLoopback))
+	data, err := readFile(path, maxLoopback)
 	return err == nil && onlyLoopback(filepath.Ext(path), data)
 }
 

@@ -40,13 +40,9 @@ func shadowing(foreign []string) string {
 // sorted. ours reports whether tinylet's file name holds a configuration of
 // tinylet.
 func foreign(names []string, ours func() bool) []string {
-	var out []string
-	for _, name := range names {
-		if !slices.Contains(suffixes, filepath.Ext(name)) || name == FileName && ours() {
-			continue
-		}
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return !slices.Contains(suffixes, filepath.Ext(name)) || name == FileName && ours()
+	})
+	slices.Sort(names)
+	return names
 }

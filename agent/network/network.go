@@ -87,8 +87,8 @@ type Config struct {
 // Network maintains the pod network. Its methods do not block, except for Run.
 type Network struct {
 	cfg     Config
-	trigger chan struct{} // one slot: reconcile
-	files   watcher       // nil where files are not watched
+	trigger wait.Wakeup // to reconcile
+	files   watcher     // nil where files are not watched
 
 	mu           sync.Mutex
 	written      []byte         // desired content of the file
@@ -123,18 +123,13 @@ func New(cfg Config) (*Network, error) {
 		return nil, errors.New("network: Pods, Containers, Events and Log are required")
 	}
 	return &Network{
-		cfg: cfg, trigger: make(chan struct{}, 1), files: newWatcher(),
+		cfg: cfg, trigger: wait.NewWakeup(), files: newWatcher(),
 		backoff: wait.Backoff{Max: resyncInterval},
 	}, nil
 }
 
 // Trigger triggers a reconcile, because a link, a route or a rule may have changed.
-func (n *Network) Trigger() {
-	select {
-	case n.trigger <- struct{}{}:
-	default:
-	}
-}
+func (n *Network) Trigger() { n.trigger.Set() }
 
 // Direct sets the networks of other nodes' pods that are reached without
 // masquerading to this node's address. In mode routed, those of the last
@@ -182,7 +177,7 @@ func (n *Network) Run(ctx context.Context) error {
 			n.setProblem(err)
 		}
 		fresh := n.place()
-		if !n.waitForTrigger(ctx, n.wait(err, first || fresh)) || !wait.Pause(ctx, minSyncInterval-time.Since(began)) {
+		if !n.trigger.Wait(ctx, n.wait(err, first || fresh)) || !wait.Pause(ctx, minSyncInterval-time.Since(began)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -348,7 +343,7 @@ func (n *Network) ensureShared(ctx context.Context, desired *cni.Config, was cni
 		if err := n.open(*desired); err != nil {
 			return err
 		}
-		used := desired.Kept[:0:0]
+		var used []cni.Range
 		for _, r := range desired.Kept {
 			uses, err := n.pods.Uses(r.Subnet)
 			if err != nil {

@@ -3,7 +3,7 @@ package network
 import (
 	"context"
 	"fmt"
-	"slices"
+	"reflect"
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
@@ -38,7 +38,7 @@ func (n *Network) readDirectories(ctx context.Context) error {
 		}
 	}
 	p := placesOf(n.cfg.Settings, info)
-	if n.directories.known && p.configDir == n.directories.configDir && slices.Equal(p.pluginDirs, n.directories.pluginDirs) && p.loopback == n.directories.loopback {
+	if reflect.DeepEqual(p, n.directories) {
 		return nil
 	}
 	n.cfg.Log.Info("found network directories of the runtime", "configDir", p.configDir, "pluginDirs", p.pluginDirs, "callsLoopback", p.loopback)

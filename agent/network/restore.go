@@ -3,6 +3,7 @@ package network
 import (
 	"bytes"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,15 +62,7 @@ func (n *Network) watchFiles(ctx context.Context) {
 
 // concern reports whether changes concern a maintained file.
 func (n *Network) concern(changes filewatch.Changes) bool {
-	if changes.All {
-		return true
-	}
-	for path := range changes.Names {
-		if n.concerns(path) {
-			return true
-		}
-	}
-	return false
+	return changes.All || slices.ContainsFunc(slices.Collect(maps.Keys(changes.Names)), n.concerns)
 }
 
 // concerns reports whether a changed path is a maintained file with another state

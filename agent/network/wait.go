@@ -25,15 +25,6 @@ const minSyncInterval = 500 * time.Millisecond
 
 // wait returns how long to wait for an event before the next reconcile.
 func (n *Network) wait(err error, first bool) time.Duration {
-	wait := n.syncInterval(err, first)
-	if delay, ok := n.flushDelay(); ok && err == nil {
-		wait = min(wait, delay)
-	}
-	return wait
-}
-
-// syncInterval returns that wait without regard to a pending configuration.
-func (n *Network) syncInterval(err error, first bool) time.Duration {
 	if err != nil {
 		wait := n.backoff.Next()
 		if errors.As(err, new(invalidNetworks)) {
@@ -42,23 +33,14 @@ func (n *Network) syncInterval(err error, first bool) time.Duration {
 		return min(wait, retryLimit)
 	}
 	n.backoff.Reset()
+	wait := resyncInterval
 	if first {
-		return secondSyncDelay
+		wait = secondSyncDelay
 	}
-	return resyncInterval
-}
-
-// waitForTrigger waits for d or for a trigger. It returns false if ctx ends first.
-func (n *Network) waitForTrigger(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-n.trigger:
-	case <-timer.C:
+	if n.pending != nil {
+		wait = min(wait, max(0, directWriteInterval-time.Since(n.directWritten)))
 	}
-	return true
+	return wait
 }
 
 // hostChanged handles a change of the host's network.

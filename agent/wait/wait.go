@@ -44,6 +44,19 @@ func NewWakeup() Wakeup { return make(Wakeup, 1) }
 // Set wakes the receiver, or has its next receive return at once. It does not block.
 func (w Wakeup) Set() { Notify(w) }
 
+// Wait waits until the Wakeup is set or d has passed. It returns false if ctx ends first.
+func (w Wakeup) Wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-w:
+	case <-timer.C:
+	}
+	return true
+}
+
 // Notify fills a slot of somebody else, as Wakeup.Set does.
 func Notify(slot chan<- struct{}) {
 	select {

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -63,9 +62,7 @@ func networks(all []netip.Prefix) ([]netip.Prefix, error) {
 		}
 		sorted = append(sorted, p.Masked())
 	}
-	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
-	})
+	slices.SortFunc(sorted, netip.Prefix.Compare)
 	// A network sorts before those in it.
 	kept := sorted[:0]
 	for _, p := range sorted {

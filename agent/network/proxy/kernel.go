@@ -14,8 +14,7 @@ func Clear() error {
 	if err == nil {
 		err = errors.Join(table.ClearServices(), table.Close())
 	}
-	var missing *nft.Unsupported
-	if errors.As(err, &missing) {
+	if errors.As(err, new(*nft.Unsupported)) {
 		return nil
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,8 +74,8 @@ type Proxy struct {
 	cfg      Config
 	services *listwatch.Reflector[service]
 	slices   *listwatch.Reflector[slice]
-	ready    chan struct{} // one slot: the table was created
-	news     chan struct{} // one slot: something has changed
+	ready    wait.Wakeup // the table was created
+	news     wait.Wakeup // something has changed
 
 	mu      sync.Mutex
 	problem string
@@ -92,13 +93,13 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Events == nil || cfg.Log == nil {
 		return nil, errors.New("proxy: API, NodeName, Open, Events and Log are required")
 	}
-	p := &Proxy{cfg: cfg, ready: make(chan struct{}, 1), news: make(chan struct{}, 1), count: -1}
+	p := &Proxy{cfg: cfg, ready: wait.NewWakeup(), news: wait.NewWakeup(), count: -1}
 	p.outage = apiclient.NewOutage(cfg.Log, "cannot update Service rules, retry", "updated Service rules again")
 	var err error
 	p.services, err = listwatch.New(listwatch.Config[service]{
 		API: cfg.API, Resource: apiclient.Services, Labels: ofServices,
 		List: func() runtime.Object { return &v1.ServiceList{} },
-		Keep: keepService, Same: sameService, Changed: p.changed,
+		Keep: keepService, Same: sameService, Changed: p.news.Set,
 		Remedy: remedy, OnForbidden: p.refused, Recovered: cfg.Recovered, Log: cfg.Log,
 	})
 	if err != nil {
@@ -108,7 +109,7 @@ func New(cfg Config) (*Proxy, error) {
 		API: cfg.API, Resource: apiclient.EndpointSlices, Labels: ofSlices,
 		List: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 		Keep: func(o runtime.Object) (slice, bool) { return keepSlice(o, cfg.NodeName) },
-		Same: sameSlice, Changed: p.changed,
+		Same: sameSlice, Changed: p.news.Set,
 		Remedy: remedy, OnForbidden: p.refused, Recovered: cfg.Recovered, Log: cfg.Log,
 	})
 	return p, err
@@ -116,15 +117,13 @@ func New(cfg Config) (*Proxy, error) {
 
 // TableCreated notifies the proxy that the table exists, and may have been created again.
 func (p *Proxy) TableCreated() {
-	wait.Notify(p.ready)
-	wait.Notify(p.news)
+	p.ready.Set()
+	p.news.Set()
 }
 
 // AddressesChanged notifies the proxy that the addresses of this machine or of the API server
 // may have changed.
-func (p *Proxy) AddressesChanged() { wait.Notify(p.news) }
-
-func (p *Proxy) changed() { wait.Notify(p.news) }
+func (p *Proxy) AddressesChanged() { p.news.Set() }
 
 func (p *Proxy) refused(text string) {
 	if text != "" {
@@ -137,14 +136,9 @@ func (p *Proxy) refused(text string) {
 func (p *Proxy) Problem() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []string
 	// If both requests are forbidden, one remedy is enough.
-	for _, text := range []string{cmp.Or(p.services.Problem(), p.slices.Problem()), p.problem} {
-		if text != "" {
-			all = append(all, text)
-		}
-	}
-	return strings.Join(all, "; ")
+	all := []string{cmp.Or(p.services.Problem(), p.slices.Problem()), p.problem}
+	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
 }
 
 // Run waits until the table exists (TableCreated), and keeps the Services in it up to date
@@ -189,7 +183,7 @@ func (p *Proxy) syncBatch(ctx context.Context) time.Duration {
 	}
 	p.note(err)
 	if err != nil {
-		wait.Notify(p.news)
+		p.news.Set()
 		return p.backoff.Next()
 	}
 	return pauseFactor * time.Since(began)
@@ -207,7 +201,7 @@ func (p *Proxy) sync() error {
 	)
 	p.services.View(func(services map[listwatch.Key]service) {
 		none = apart.table(services)
-		known = p.slices.View(func(slices map[listwatch.Key]slice) { all, claims = convert(services, slices, p.cfg.Bridge, apart) })
+		known = p.slices.View(func(ends map[listwatch.Key]slice) { all, claims = convert(services, ends, p.cfg.Bridge, apart) })
 	})
 	if !known {
 		return nil

@@ -4,8 +4,10 @@ import (
 	"net/netip"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -47,13 +49,9 @@ func keepSlice(o runtime.Object, nodeName string) (slice, bool) {
 		if p.Name == nil || p.Port == nil {
 			continue
 		}
-		t := target{name: *p.Name, protocol: nft.TCP}
-		known, valid := true, false
-		if p.Protocol != nil {
-			t.protocol, known = protocolOf(*p.Protocol)
-		}
-		if t.port, valid = portOf(*p.Port); known && valid {
-			s.ports = append(s.ports, t)
+		protocol, known := protocolOf(ptr.Deref(p.Protocol, v1.ProtocolTCP))
+		if port, valid := portOf(*p.Port); known && valid {
+			s.ports = append(s.ports, target{*p.Name, protocol, port})
 		}
 	}
 	for i := range es.Endpoints {
@@ -76,11 +74,10 @@ func keepEnd(e *discoveryv1.Endpoint, nodeName string) (endpoint, bool) {
 	}
 	out := endpoint{
 		address: a, local: e.NodeName != nil && *e.NodeName == nodeName,
-		ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
-		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
+		ready:       ptr.Deref(e.Conditions.Ready, true),
+		terminating: ptr.Deref(e.Conditions.Terminating, false),
 	}
-	serving := e.Conditions.Serving == nil || *e.Conditions.Serving
-	out.servingTerminating = serving && out.terminating
+	out.servingTerminating = out.terminating && ptr.Deref(e.Conditions.Serving, true)
 	return out, out.ready || out.servingTerminating
 }
 

@@ -71,10 +71,9 @@ func read(k Kernel, bridge string) (host, error) {
 func linked(routes []link.Route) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range routes {
-		if !isForeign(r) || r.Gateway.IsValid() || r.Type > unix.RTN_UNICAST || wide(r.Dst) {
-			continue
+		if isForeign(r) && !r.Gateway.IsValid() && r.Type <= unix.RTN_UNICAST && !wide(r.Dst) {
+			all = append(all, r.Dst)
 		}
-		all = append(all, r.Dst)
 	}
 	return all
 }
@@ -147,14 +146,12 @@ func Clear(open func() (Kernel, error)) error {
 }
 
 func networks(routes []link.Route) []netip.Prefix {
-	all := make([]netip.Prefix, 0, len(routes))
-	for _, r := range routes {
-		if !slices.Contains(all, r.Dst) {
-			all = append(all, r.Dst)
-		}
+	all := make([]netip.Prefix, len(routes))
+	for i, r := range routes {
+		all[i] = r.Dst
 	}
-	slices.SortFunc(all, compare)
-	return all
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
 }
 
 // watch calls notify when a route of this package was deleted, in the network

@@ -79,7 +79,7 @@ func plan(h host, peers map[listwatch.Key]peer) plannedRoutes {
 			w.offLink++
 		}
 	}
-	slices.SortFunc(w.routes, func(a, b link.Route) int { return compare(a.Dst, b.Dst) })
+	slices.SortFunc(w.routes, func(a, b link.Route) int { return a.Dst.Compare(b.Dst) })
 	return w
 }
 
@@ -87,10 +87,6 @@ func byName(a, b listwatch.Key) int { return cmp.Compare(a.Name, b.Name) }
 
 func byAge(peers map[listwatch.Key]peer) func(a, b listwatch.Key) int {
 	return func(a, b listwatch.Key) int { return cmp.Or(cmp.Compare(peers[a].since, peers[b].since), byName(a, b)) }
-}
-
-func compare(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
 // route returns the route to a network of a node with these addresses. The gateway
@@ -186,7 +182,7 @@ func (w *plannedRoutes) reject(h host, network netip.Prefix) string {
 	if i := slices.IndexFunc(h.routes, leads); i >= 0 {
 		return fmt.Sprintf("it contains %v, the address of this node's router", h.routes[i].Gateway)
 	}
-	i, _ := slices.BinarySearchFunc(w.claimed, network, compare)
+	i, _ := slices.BinarySearchFunc(w.claimed, network, netip.Prefix.Compare)
 	for _, p := range w.claimed[max(i-1, 0):min(i+1, len(w.claimed))] {
 		if overlaps(p) {
 			return fmt.Sprintf("it overlaps %v of another node", p)

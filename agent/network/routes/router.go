@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	gosync "sync"
 	"time"
@@ -68,7 +70,7 @@ type Config struct {
 type Router struct {
 	cfg     Config
 	nodes   *listwatch.Reflector[peer]
-	trigger chan struct{} // one slot: reconcile
+	trigger wait.Wakeup // to reconcile
 
 	mu      gosync.Mutex
 	problem string
@@ -94,7 +96,7 @@ func New(cfg Config) (*Router, error) {
 	if cfg.Watch == nil {
 		cfg.Watch = watch
 	}
-	r := &Router{cfg: cfg, trigger: make(chan struct{}, 1)}
+	r := &Router{cfg: cfg, trigger: wait.NewWakeup()}
 	r.outage = apiclient.NewOutage(cfg.Log, "cannot update routes to other nodes' pods", "updated routes to other nodes' pods again")
 	var err error
 	r.nodes, err = listwatch.New(listwatch.Config[peer]{
@@ -120,26 +122,15 @@ func New(cfg Config) (*Router, error) {
 
 // Trigger triggers a reconcile, because a link, an address or a route may have
 // changed.
-func (r *Router) Trigger() {
-	select {
-	case r.trigger <- struct{}{}:
-	default:
-	}
-}
+func (r *Router) Trigger() { r.trigger.Set() }
 
 // Problem returns why the routes are not up to date, with a remedy. It returns ""
 // if there is no problem.
 func (r *Router) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return strings.Join(append(texts(r.nodes.Problem()), texts(r.problem)...), "; ")
-}
-
-func texts(text string) []string {
-	if text == "" {
-		return nil
-	}
-	return []string{text}
+	all := []string{r.nodes.Problem(), r.problem}
+	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
 }
 
 // Run maintains the routes until ctx ends. The routes stay, as the pods do. It
@@ -152,7 +143,11 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.finish()
 	r.Trigger()
 	for {
-		if !r.rest(ctx) || !wait.Pause(ctx, gather) {
+		fileDue := time.Duration(math.MaxInt64)
+		if r.pending != nil {
+			fileDue = writeInterval - time.Since(r.storedAt)
+		}
+		if !r.trigger.Wait(ctx, fileDue) || !wait.Pause(ctx, gather) {
 			return context.Cause(ctx)
 		}
 		select {
@@ -161,28 +156,13 @@ func (r *Router) Run(ctx context.Context) error {
 		}
 		err := r.reconcile()
 		r.note(err)
-		if err != nil && !r.retry(ctx) {
-			return context.Cause(ctx)
+		if err != nil {
+			if !r.trigger.Wait(ctx, r.backoff.Next()) {
+				return context.Cause(ctx)
+			}
+			r.Trigger()
 		}
 	}
-}
-
-// rest waits for a trigger or until the file is due. It returns false if ctx ends
-// first.
-func (r *Router) rest(ctx context.Context) bool {
-	var due <-chan time.Time
-	if r.pending != nil {
-		timer := time.NewTimer(writeInterval - time.Since(r.storedAt))
-		defer timer.Stop()
-		due = timer.C
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-r.trigger:
-	case <-due:
-	}
-	return true
 }
 
 // finish writes the pending content of the file.
@@ -198,21 +178,6 @@ func (r *Router) listen(ctx context.Context) {
 	wait.Watch(ctx, r.cfg.Watch, r.Trigger, gather, func(err error) {
 		r.cfg.Log.Warn("cannot watch routes to other nodes' pods", "error", err)
 	})
-}
-
-// retry waits for the backoff or for a trigger, and triggers a reconcile. It
-// returns false if ctx ends first.
-func (r *Router) retry(ctx context.Context) bool {
-	timer := time.NewTimer(r.backoff.Next())
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-r.trigger:
-	case <-timer.C:
-	}
-	r.Trigger()
-	return true
 }
 
 // reconcile reconciles the routes.
