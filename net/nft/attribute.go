@@ -38,11 +38,7 @@ func bytesOf(kind uint16, value []byte) netlink.Attribute {
 }
 
 // text ends with a zero byte.
-func text(kind uint16, value string) netlink.Attribute {
-	data := make([]byte, len(value)+1)
-	copy(data, value)
-	return bytesOf(kind, data)
-}
+func text(kind uint16, value string) netlink.Attribute { return bytesOf(kind, []byte(value+"\x00")) }
 
 // number is in network byte order.
 func number(kind uint16, value uint32) netlink.Attribute {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,12 +52,9 @@ func noConntrack(err error) bool {
 
 // portsOf returns the ports of a family and protocol, by host port.
 func portsOf(ports []Port, f family, protocol Protocol) map[uint16][]Port {
-	var some map[uint16][]Port
+	some := map[uint16][]Port{}
 	for _, p := range ports {
 		if p.Protocol == protocol && familyOf(p.Pod) == f {
-			if some == nil {
-				some = map[uint16][]Port{}
-			}
 			some[p.Host] = append(some[p.Host], p)
 		}
 	}
@@ -117,12 +116,10 @@ func (c *conn) deleteStale(f family, protocol Protocol, s stale) error {
 	if err != nil {
 		return err
 	}
-	for len(keys) > 0 {
-		n := min(len(keys), deletions)
-		if err := c.deleteConnections(f, keys[:n]); err != nil {
+	for some := range slices.Chunk(keys, deletions) {
+		if err := c.deleteConnections(f, some); err != nil {
 			return err
 		}
-		keys = keys[n:]
 	}
 	return nil
 }
@@ -131,36 +128,16 @@ func (c *conn) deleteStale(f family, protocol Protocol, s stale) error {
 func (c *conn) deleteConnections(f family, keys [][]byte) error {
 	messages := make([]netlink.Message, 0, len(keys))
 	for _, key := range keys {
-		m := message(unix.NFNL_SUBSYS_CTNETLINK, ctDelete, netlink.Acknowledge, f.nfproto, 0)
+		m := message(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_DELETE, netlink.Acknowledge, f.nfproto, 0)
 		m.Data = append(m.Data, key...)
 		messages = append(messages, m)
 	}
 	return ignoreAbsent(c.execute(messages))
 }
 
-// The messages and attributes of connection tracking in
-// include/uapi/linux/netfilter/nfnetlink_conntrack.h.
+// What include/uapi/linux/netfilter/nfnetlink_conntrack.h has for filters.
 const (
-	ctGet    = 1
-	ctDelete = 2
-
-	ctaTupleOrig  = 1
-	ctaTupleReply = 2
-	ctaStatus     = 3
-	ctaID         = 12
-	ctaZone       = 18
 	ctaFilter     = 25
-
-	ctaTupleIP    = 1
-	ctaTupleProto = 2
-	ctaIPv4Src    = 1
-	ctaIPv4Dst    = 2
-	ctaIPv6Src    = 3
-	ctaIPv6Dst    = 4
-	ctaProtoNum   = 1
-	ctaProtoSrc   = 2
-	ctaProtoDst   = 3
-
 	ctaFilterOrig = 1      // CTA_FILTER_ORIG_FLAGS
 	filterProto   = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
 	filterDst     = 1 << 5 // CTA_FILTER_F_CTA_PROTO_DST_PORT
@@ -170,13 +147,13 @@ const (
 // one port unless it is 0. Kernels before Linux 5.8 ignore the filter.
 func listConnections(f family, protocol Protocol, port uint16) netlink.Message {
 	bits := uint32(filterProto)
-	proto := []netlink.Attribute{bytesOf(ctaProtoNum, []byte{byte(protocol)})}
+	proto := []netlink.Attribute{bytesOf(nl.CTA_PROTO_NUM, []byte{byte(protocol)})}
 	if port != 0 {
 		bits |= filterDst
-		proto = append(proto, bytesOf(ctaProtoDst, binary.BigEndian.AppendUint16(nil, port)))
+		proto = append(proto, bytesOf(nl.CTA_PROTO_DST_PORT, binary.BigEndian.AppendUint16(nil, port)))
 	}
-	return message(unix.NFNL_SUBSYS_CTNETLINK, ctGet, netlink.Dump, f.nfproto, 0,
-		nested(ctaTupleOrig, nested(ctaTupleProto, proto...)),
+	return message(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_GET, netlink.Dump, f.nfproto, 0,
+		nested(nl.CTA_TUPLE_ORIG, nested(nl.CTA_TUPLE_PROTO, proto...)),
 		nested(ctaFilter, bytesOf(ctaFilterOrig, native.AppendUint32(nil, bits))))
 }
 
@@ -193,16 +170,16 @@ type tuple struct{ src, dst netip.AddrPort }
 
 // readConnection reads a connection. ok is false without both directions.
 func readConnection(all attributes) (c connection, ok bool) {
-	if c.protocol, c.orig, ok = readTuple(all.value(ctaTupleOrig)); !ok {
+	if c.protocol, c.orig, ok = readTuple(all.value(nl.CTA_TUPLE_ORIG)); !ok {
 		return c, false
 	}
-	if _, c.reply, ok = readTuple(all.value(ctaTupleReply)); !ok {
+	if _, c.reply, ok = readTuple(all.value(nl.CTA_TUPLE_REPLY)); !ok {
 		return c, false
 	}
-	c.status = all.number(ctaStatus)
+	c.status = all.number(nl.CTA_STATUS)
 	// The ID distinguishes it from a later connection between the same ends.
-	key := []netlink.Attribute{bytesOf(ctaTupleOrig|unix.NLA_F_NESTED, all.value(ctaTupleOrig))}
-	for _, kind := range []uint16{ctaID, ctaZone} {
+	key := []netlink.Attribute{bytesOf(nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, all.value(nl.CTA_TUPLE_ORIG))}
+	for _, kind := range []uint16{nl.CTA_ID, nl.CTA_ZONE} {
 		if value := all.value(kind); value != nil {
 			key = append(key, bytesOf(kind, value))
 		}
@@ -212,9 +189,9 @@ func readConnection(all attributes) (c connection, ok bool) {
 }
 
 func readTuple(all attributes) (protocol Protocol, t tuple, ok bool) {
-	ip, proto := all.value(ctaTupleIP), all.value(ctaTupleProto)
-	src, dst := readAddress(ip, ctaIPv4Src, ctaIPv6Src), readAddress(ip, ctaIPv4Dst, ctaIPv6Dst)
-	num, from, to := proto.value(ctaProtoNum), proto.value(ctaProtoSrc), proto.value(ctaProtoDst)
+	ip, proto := all.value(nl.CTA_TUPLE_IP), all.value(nl.CTA_TUPLE_PROTO)
+	src, dst := readAddress(ip, nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC), readAddress(ip, nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST)
+	num, from, to := proto.value(nl.CTA_PROTO_NUM), proto.value(nl.CTA_PROTO_SRC_PORT), proto.value(nl.CTA_PROTO_DST_PORT)
 	if !src.IsValid() || !dst.IsValid() || len(num) != 1 || len(from) != 2 || len(to) != 2 {
 		return 0, t, false
 	}

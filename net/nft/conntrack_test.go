@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/net/netns/nstest"
@@ -65,7 +66,7 @@ func TestStaleDatagrams(t *testing.T) {
 func insert(t *testing.T, ns *os.File, protocol Protocol, orig, reply [2]string) {
 	t.Helper()
 	all := []netlink.Attribute{
-		encodeTuple(ctaTupleOrig, protocol, orig), encodeTuple(ctaTupleReply, protocol, reply),
+		encodeTuple(nl.CTA_TUPLE_ORIG, protocol, orig), encodeTuple(nl.CTA_TUPLE_REPLY, protocol, reply),
 		number(7, 600), // CTA_TIMEOUT, in seconds
 	}
 	if protocol == TCP {
@@ -81,15 +82,15 @@ func insert(t *testing.T, ns *os.File, protocol Protocol, orig, reply [2]string)
 
 func encodeTuple(kind uint16, protocol Protocol, ends [2]string) netlink.Attribute {
 	src, dst := netip.MustParseAddrPort(ends[0]), netip.MustParseAddrPort(ends[1])
-	from, to := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
+	from, to := uint16(nl.CTA_IP_V4_SRC), uint16(nl.CTA_IP_V4_DST)
 	if src.Addr().Is6() {
-		from, to = ctaIPv6Src, ctaIPv6Dst
+		from, to = nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
 	}
 	return nested(kind,
-		nested(ctaTupleIP, bytesOf(from, src.Addr().AsSlice()), bytesOf(to, dst.Addr().AsSlice())),
-		nested(ctaTupleProto, bytesOf(ctaProtoNum, []byte{byte(protocol)}),
-			bytesOf(ctaProtoSrc, binary.BigEndian.AppendUint16(nil, src.Port())),
-			bytesOf(ctaProtoDst, binary.BigEndian.AppendUint16(nil, dst.Port()))))
+		nested(nl.CTA_TUPLE_IP, bytesOf(from, src.Addr().AsSlice()), bytesOf(to, dst.Addr().AsSlice())),
+		nested(nl.CTA_TUPLE_PROTO, bytesOf(nl.CTA_PROTO_NUM, []byte{byte(protocol)}),
+			bytesOf(nl.CTA_PROTO_SRC_PORT, binary.BigEndian.AppendUint16(nil, src.Port())),
+			bytesOf(nl.CTA_PROTO_DST_PORT, binary.BigEndian.AppendUint16(nil, dst.Port()))))
 }
 
 // tracked lists the destinations of connections, sorted.

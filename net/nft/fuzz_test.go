@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,7 +76,7 @@ func FuzzRules(f *testing.F) {
 
 func FuzzConnections(f *testing.F) {
 	ends := [2]string{"192.0.2.1:258", "192.0.2.2:53"}
-	m := message(0, 0, 0, 0, 0, encodeTuple(ctaTupleOrig, UDP, ends), encodeTuple(ctaTupleReply, UDP, ends), number(ctaStatus, 8), number(ctaID, 7))
+	m := message(0, 0, 0, 0, 0, encodeTuple(nl.CTA_TUPLE_ORIG, UDP, ends), encodeTuple(nl.CTA_TUPLE_REPLY, UDP, ends), number(nl.CTA_STATUS, 8), number(nl.CTA_ID, 7))
 	if c, ok := readConnection(attributesOf(m.Data)); !ok || c.orig.dst.String() != "192.0.2.2:53" || c.status != 8 || c.protocol != UDP {
 		f.Errorf("%+v, %v", c, ok)
 	}
@@ -88,7 +89,7 @@ func FuzzConnections(f *testing.F) {
 			return
 		}
 		_ = s.is(c)
-		if attributes(c.key).value(ctaTupleOrig) == nil {
+		if attributes(c.key).value(nl.CTA_TUPLE_ORIG) == nil {
 			t.Error("a connection without a key, that is, all of them")
 		}
 	})

@@ -198,18 +198,14 @@ func (t *Table) portsIn(m portMap) ([]Port, error) {
 // port returns the port with the key of one, nil for none.
 func (t *Table) port(p Port) (*Port, error) {
 	m := mapOf(p)
-	e, err := t.element(m.name, m.key(p))
+	elements, err := t.element(m.name, m.key(p))
 	if err != nil {
 		return nil, fmt.Errorf("get host port %s: %w", p, err)
 	}
-	if e == nil {
-		return nil, nil
+	for _, found := range m.read(elements) {
+		return &found, nil
 	}
-	found, ok := m.port(*e)
-	if !ok {
-		return nil, nil
-	}
-	return &found, nil
+	return nil, nil
 }
 
 // AddPorts adds all host ports, or none. A missing table gives ErrNoTable. A port

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/google/nftables"
@@ -205,15 +206,7 @@ func (r *rule) within(offset, length int, p netip.Prefix) *rule {
 	case bits%8 == 0:
 		return r.network(offset, bits/8, 0).equal(addr[:bits/8])
 	}
-	return r.network(offset, length, 0).mask(netmask(bits, length)).equal(addr)
-}
-
-func netmask(bits, length int) []byte {
-	mask := make([]byte, length)
-	for i := range mask {
-		mask[i] = byte(uint16(0xff00) >> min(max(bits-8*i, 0), 8))
-	}
-	return mask
+	return r.network(offset, length, 0).mask(net.CIDRMask(bits, 8*length)).equal(addr)
 }
 
 // protoPort loads the protocol and the destination port, as keys of maps have

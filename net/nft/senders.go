@@ -183,7 +183,7 @@ func (s *Senders) Has(sender Sender) (bool, error) {
 	}
 	for _, e := range sender.entries() {
 		have, err := s.table.element(e.set, []byte(e.key))
-		if err != nil || have == nil {
+		if err != nil || len(have) == 0 {
 			return false, s.failed("get source addresses of a pod", err)
 		}
 	}

@@ -109,18 +109,14 @@ type Apart struct {
 
 // checked returns the same sorted, each once, without invalid addresses.
 func (a Apart) checked() Apart {
-	var out Apart
+	var hosts []netip.Addr
 	for _, h := range a.Hosts {
 		if usable(h) {
-			out.Hosts = append(out.Hosts, h.Unmap())
+			hosts = append(hosts, h.Unmap())
 		}
 	}
-	slices.SortFunc(out.Hosts, netip.Addr.Compare)
-	out.Hosts = slices.Compact(out.Hosts)
-	out.Ports = slices.Clone(a.Ports)
-	slices.Sort(out.Ports)
-	out.Ports = slices.Compact(out.Ports)
-	return out
+	slices.SortFunc(hosts, netip.Addr.Compare)
+	return Apart{Hosts: slices.Compact(hosts), Ports: slices.Compact(slices.Sorted(slices.Values(a.Ports)))}
 }
 
 // servicePrefix starts the names of all that SyncServices makes.

@@ -174,15 +174,11 @@ func (t *Table) elementsOf(set string) ([]nftables.SetElement, error) {
 	return decodeElements(messages...), err
 }
 
-// element returns the element of a key, nil for none. Its cost does not depend on
-// the number of elements.
-func (t *Table) element(set string, key []byte) (*nftables.SetElement, error) {
+// element returns the element of a key, none if the set does not have it. Its cost
+// does not depend on the number of elements.
+func (t *Table) element(set string, key []byte) ([]nftables.SetElement, error) {
 	messages, err := t.list(unix.NFT_MSG_GETSETELEM, 0, elementList(set, 0, encodeElement(nftables.SetElement{Key: key}))...)
-	found := decodeElements(messages...)
-	if err = ignoreAbsent(err); err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
+	return decodeElements(messages...), ignoreAbsent(err)
 }
 
 // decodeElements decodes the elements of messages.
