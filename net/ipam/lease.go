@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -98,15 +99,7 @@ func fileName(owner string) string {
 }
 
 func isFileName(s string) bool {
-	if len(s) != nameLen {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return len(s) == nameLen && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // checkUTF8 rejects text that encoding to JSON would change.

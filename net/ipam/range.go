@@ -24,14 +24,8 @@ type Range struct {
 // maxSpan is the maximum distance from First of an address that is chosen automatically.
 const maxSpan = 1<<32 - 1
 
-// Validate returns an error if the range is invalid.
-func (r Range) Validate() error {
-	_, err := r.Complete()
-	return err
-}
-
-// Complete returns the range with the defaults of Gateway, First and Last. Its error is
-// that of Validate.
+// Complete returns the range with the defaults of Gateway, First and Last, or an error
+// if it is invalid.
 func (r Range) Complete() (Range, error) {
 	low, high, err := hostRange(r.Prefix)
 	if err != nil {
@@ -58,15 +52,8 @@ func (r Range) Complete() (Range, error) {
 	return r, nil
 }
 
-// Contains reports whether an address may be allocated from the range. It is false for
-// an invalid range.
-func (r Range) Contains(a netip.Addr) bool {
-	c, err := r.Complete()
-	return err == nil && c.allocatable(a)
-}
-
-// allocatable is Contains for a complete range. It ignores maxSpan, because an address
-// above it may be requested.
+// allocatable reports whether an address may be allocated from a complete range. It
+// ignores maxSpan, because an address above it may be requested.
 func (r Range) allocatable(a netip.Addr) bool {
 	return within(a, r.First, r.Last) && a != r.Gateway
 }

@@ -67,7 +67,7 @@ func TestValidateRejects(t *testing.T) {
 		"10.42.0.0/24 ::ffff:10.42.0.1":       "gateway",
 		"10.42.0.0/24 - 10.42.1.1 10.42.1.20": "first address",
 	} {
-		if err := parseRange(in).Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseRange(in).Complete(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", in, err, want)
 		}
 	}
@@ -169,4 +169,10 @@ func FuzzRange(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Contains reports whether an address may be allocated from a range.
+func (r Range) Contains(a netip.Addr) bool {
+	c, err := r.Complete()
+	return err == nil && c.allocatable(a)
 }

@@ -56,23 +56,19 @@ func byAddress(a, b Lease) int {
 // fs.ErrNotExist if there is no valid lease. get reads the file and then the links, and
 // Allocate may replace the lease in between. If the links do not match, get reads again.
 func (s *Store) get(name string) (Lease, error) {
-	var (
-		l     Lease
-		valid bool
-		err   error
-	)
 	for range 2 {
-		if l, err = s.readFile(name); err != nil {
+		l, err := s.readFile(name)
+		if errors.Is(err, errInvalid) {
 			break
 		}
-		if valid, err = s.holds(name, l); err != nil || valid {
+		if err != nil {
+			return Lease{}, err
+		}
+		if valid, err := s.holds(name, l); err != nil || valid {
 			return l, err
 		}
 	}
-	if err == nil || errors.Is(err, errInvalid) {
-		return Lease{}, fs.ErrNotExist
-	}
-	return Lease{}, err
+	return Lease{}, fs.ErrNotExist
 }
 
 func (s *Store) readFile(name string) (Lease, error) {

@@ -106,12 +106,8 @@ func bootID(id string) (string, error) {
 }
 
 func isBootID(id string) bool {
-	for _, c := range []byte(id) {
-		if c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return false
-		}
-	}
-	return len(id) > 0 && len(id) <= 64
+	const allowed = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return len(id) > 0 && len(id) <= 64 && strings.Trim(id, allowed) == ""
 }
 
 func (s *Store) did(step string) {
