@@ -116,9 +116,7 @@ func (r *request) readPort(d *decoder, at *location, value []byte) {
 		case "protocol":
 			p.Protocol = strings.ToLower(d.str(at, value))
 		case "hostip":
-			if text := d.str(at, value); text != "" {
-				p.HostIP = d.parseAddress(at, text)
-			}
+			p.HostIP = d.optionalAddress(at, value)
 		}
 	})
 	switch p.Protocol {

@@ -359,16 +359,7 @@ func (t *Table) RemovePorts(ports []Port) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	var found []Port
-	err = t.retry(func(generation uint32) (err error) {
-		if found, err = t.owned(keys); err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			return t.unchanged(generation)
-		}
-		return t.remove(generation, found)
-	})
+	found, err := t.remove(func() ([]Port, error) { return t.owned(keys) })
 	if err != nil {
 		return fmt.Errorf("remove host ports: %w", err)
 	}
@@ -414,31 +405,34 @@ func (t *Table) owned(keys []Port) ([]Port, error) {
 	return found, nil
 }
 
-func (t *Table) remove(generation uint32, ports []Port) error {
-	b := t.begin(generation)
-	b.deletePorts(ports)
-	return t.commit(b)
+// remove removes the existing ports that selected returns, and returns them.
+func (t *Table) remove(selected func() ([]Port, error)) (ports []Port, err error) {
+	err = t.retry(func(generation uint32) (err error) {
+		if ports, err = selected(); err != nil {
+			return err
+		}
+		if len(ports) == 0 {
+			return t.unchanged(generation)
+		}
+		b := t.begin(generation)
+		b.deletePorts(ports)
+		return t.commit(b)
+	})
+	return ports, err
 }
 
 // RemoveOwners removes the host ports of all owners for which gone returns true,
 // and returns them. Owners have the form that KeptOwner returns. Gone may be
 // called more than once for an owner. Without a table there is nothing to remove.
 func (t *Table) RemoveOwners(gone func(owner string) bool) (removed []Port, err error) {
-	err = t.retry(func(generation uint32) error {
-		removed = nil
+	removed, err = t.remove(func() (some []Port, err error) {
 		all, err := t.allPorts()
-		if err != nil {
-			return err
-		}
 		for _, p := range all {
 			if gone(p.Owner) {
-				removed = append(removed, p)
+				some = append(some, p)
 			}
 		}
-		if removed == nil {
-			return t.unchanged(generation)
-		}
-		return t.remove(generation, removed)
+		return some, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("remove orphaned host ports: %w", err)

@@ -59,8 +59,14 @@ func (t *Table) verify(chains []chain, sets []nftables.Set) error {
 	if err == nil {
 		err = t.verifySets(sets)
 	}
+	var others map[string]attributes
 	if err == nil {
-		err = t.verifyChains(chains)
+		others, err = t.verifyChains(chains)
+	}
+	for name := range others {
+		if err == nil && !ofServices(name) {
+			err = &Edited{What: fmt.Sprintf("unexpected chain %.40q", name)}
+		}
 	}
 	if err == nil {
 		err = t.verifyRules(chains)
@@ -103,27 +109,20 @@ func objectOf(s nftables.Set) string {
 	return "set " + s.Name
 }
 
-func (t *Table) verifyChains(chains []chain) error {
+// verifyChains returns the other chains of the table.
+func (t *Table) verifyChains(chains []chain) (others map[string]attributes, err error) {
 	listed, err := t.chains()
-	if err != nil {
-		return err
-	}
-	have := map[string]attributes{}
+	others = map[string]attributes{}
 	for _, a := range listed {
-		have[a.text(unix.NFTA_CHAIN_NAME)] = a
+		others[a.text(unix.NFTA_CHAIN_NAME)] = a
 	}
 	for _, c := range chains {
-		if listed, ok := have[c.Name]; !ok || !c.is(listed) {
-			return &Edited{What: "chain " + c.Name}
+		if listed, ok := others[c.Name]; err == nil && (!ok || !c.is(listed)) {
+			err = &Edited{What: "chain " + c.Name}
 		}
-		delete(have, c.Name)
+		delete(others, c.Name)
 	}
-	for name := range have {
-		if !ofServices(name) {
-			return &Edited{What: fmt.Sprintf("unexpected chain %.40q", name)}
-		}
-	}
-	return nil
+	return others, err
 }
 
 func (t *Table) verifyRules(chains []chain) error {
@@ -156,27 +155,21 @@ func (t *Table) Guarded() (bool, error) {
 
 func (t *Table) verifyGuard() error {
 	err := t.verifyAwake()
-	if err != nil {
-		return err
-	}
-	want := guard("")
-	chains, err := t.chains()
-	is := func(a attributes) bool { return a.text(unix.NFTA_CHAIN_NAME) == want.Name && want.is(a) }
-	if err == nil && !slices.ContainsFunc(chains, is) {
-		err = &Edited{What: "chain " + want.Name}
+	if err == nil {
+		_, err = t.verifyChains([]chain{guard("")})
 	}
 	if err != nil {
 		return err
 	}
-	rules, err := t.rules(want.Name)
+	rules, err := t.rules(chainGuard)
 	if err == nil && len(rules) > 0 {
 		// The stamp covers all rules, which may be those of another base.
-		want.rules[0].comment = ruleComment(rules[0])
+		want := guard(ruleComment(rules[0]))
+		if slices.EqualFunc(want.rules, rules, (*rule).is) {
+			return nil
+		}
 	}
-	if err == nil && !slices.EqualFunc(want.rules, rules, (*rule).is) {
-		err = &Edited{What: "rules of chain " + want.Name}
-	}
-	return err
+	return cmp.Or(err, error(&Edited{What: "rules of chain " + chainGuard}))
 }
 
 // Shared reports whether a notification of nftables (group NFNLGRP_NFTABLES) is

@@ -60,18 +60,14 @@ func checkFree(ports []nft.Port) error {
 }
 
 func bind(p *nft.Port) error {
-	kind, protocol, domain := unix.SOCK_STREAM, unix.IPPROTO_TCP, unix.AF_INET
-	switch p.Protocol {
-	case nft.TCP:
-	case nft.UDP:
-		kind, protocol = unix.SOCK_DGRAM, unix.IPPROTO_UDP
-	case nft.SCTP:
-		protocol = unix.IPPROTO_SCTP
+	kind, domain := unix.SOCK_STREAM, unix.AF_INET
+	if p.Protocol == nft.UDP {
+		kind = unix.SOCK_DGRAM
 	}
 	if p.Pod.Is6() {
 		domain = unix.AF_INET6
 	}
-	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
+	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, int(p.Protocol))
 	if err != nil {
 		return err
 	}
