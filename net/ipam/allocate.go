@@ -210,13 +210,5 @@ func (r *Request) fits(l Lease) bool {
 	if len(r.Addresses) > 0 {
 		return slices.Equal(r.Addresses, l.Addresses)
 	}
-	if len(l.Addresses) != len(r.Ranges) {
-		return false
-	}
-	for i, a := range l.Addresses {
-		if !r.Ranges[i].allocatable(a) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(r.Ranges, l.Addresses, Range.allocatable)
 }

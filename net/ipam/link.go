@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,11 +39,11 @@ func (s *Store) holder(address string) (name string, err error) {
 	case err != nil:
 		return "", err
 	}
-	const dir = len("../" + ownersDir + "/")
-	if len(to) != dir+nameLen || !isFileName(to[dir:]) || to != linkTarget(to[dir:]) {
+	name, ours := strings.CutPrefix(to, linkTarget(""))
+	if !ours || !isFileName(name) {
 		return foreign, nil
 	}
-	return to[dir:], nil
+	return name, nil
 }
 
 // reservations returns the addresses of all links by the file names of their owners. The

@@ -47,39 +47,32 @@ func (h *Handle) configureLink(index int, in Inside) error {
 		}
 	}
 	for _, p := range in.Addresses {
-		if err := h.ensureAddress(index, p); err != nil {
+		err := translate(h.rt.AddrAdd(nil, newAddr(index, p)))
+		list := func() ([]Address, error) { return h.Addresses(index) }
+		if err := unlessExists(err, list, func(a Address) bool { return a.Prefix == p }); err != nil {
 			return fmt.Errorf("address %s: %w", p, err)
 		}
 	}
 	for _, g := range in.Gateways {
 		r := Route{Dst: DefaultDestination(g), Gateway: g, Link: index, OnLink: !in.reaches(g)}
-		if err := h.ensureRoute(r); err != nil {
+		err := translate(h.rt.RouteAdd(newRoute(r)))
+		list := func() ([]Route, error) { return h.Routes(RouteFilter{}) }
+		if err := unlessExists(err, list, r.is); err != nil {
 			return fmt.Errorf("%s: %w", r, err)
 		}
 	}
 	return nil
 }
 
-func (h *Handle) ensureAddress(index int, p netip.Prefix) error {
-	exists := translate(h.rt.AddrAdd(nil, newAddr(index, p)))
-	if !errors.Is(exists, fs.ErrExist) {
-		return exists
+// unlessExists returns the error of adding an object, nil if the error is fs.ErrExist
+// and one of the list is the desired object.
+func unlessExists[T any](added error, list func() ([]T, error), is func(T) bool) error {
+	if !errors.Is(added, fs.ErrExist) {
+		return added
 	}
-	have, err := h.Addresses(index)
-	if err == nil && !slices.ContainsFunc(have, func(a Address) bool { return a.Prefix == p }) {
-		err = exists
-	}
-	return err
-}
-
-func (h *Handle) ensureRoute(r Route) error {
-	exists := translate(h.rt.RouteAdd(newRoute(r)))
-	if !errors.Is(exists, fs.ErrExist) {
-		return exists
-	}
-	have, err := h.Routes(RouteFilter{})
-	if err == nil && !slices.ContainsFunc(have, r.is) {
-		err = exists
+	have, err := list()
+	if err == nil && !slices.ContainsFunc(have, is) {
+		err = added
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -76,7 +77,7 @@ func (s *seen) link(l Link, removed bool) bool {
 	before, known := s.links[l.Index]
 	if removed {
 		delete(s.links, l.Index)
-		s.forget(l.Index)
+		maps.DeleteFunc(s.addresses, func(key addressKey, _ uint32) bool { return key.index == l.Index })
 		return known && !before.ignored || !known && !s.state(l).ignored
 	}
 	now := s.state(l)
@@ -114,15 +115,6 @@ func (s *seen) route(key routeKey, content string, removed bool) bool {
 	}
 	s.defaults[key] = content
 	return !known || before != content
-}
-
-// forget drops the addresses of a link that was removed.
-func (s *seen) forget(index int) {
-	for key := range s.addresses {
-		if key.index == index {
-			delete(s.addresses, key)
-		}
-	}
 }
 
 // parseLink parses the payload of RTM_NEWLINK or RTM_DELLINK. A bridge's notifications

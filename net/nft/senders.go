@@ -125,7 +125,7 @@ func (s *Senders) Add(sender Sender, all func() ([]Sender, error)) error {
 	if err == nil {
 		var current bool
 		if current, err = s.current(); err == nil && current {
-			err = s.change(nil, sender.entries())
+			err = s.change(0, nil, sender.entries())
 		}
 		if err == nil && !current || errors.Is(err, unix.ENOENT) {
 			err = s.table.retry(func(generation uint32) error { return s.remake(generation, all) })
@@ -140,7 +140,7 @@ func (s *Senders) Remove(sender Sender) error {
 	err := sender.check()
 	if err == nil {
 		// The kernel refuses to delete missing elements, so that all are added first.
-		err = s.change(sender.entries(), sender.entries())
+		err = s.change(0, sender.entries(), sender.entries())
 	}
 	if errors.Is(err, unix.ENOENT) || errors.As(err, new(*Unsupported)) {
 		return nil
@@ -277,15 +277,12 @@ func (s *Senders) adjust(generation uint32, all func() ([]Sender, error)) error 
 		return nil
 	}
 	lacking := slices.DeleteFunc(entries, func(e entry) bool { return !want[e] })
-	b := s.table.begin(generation)
-	b.deleteEntries(gone)
-	b.putEntries(lacking)
-	return s.table.commit(b)
+	return s.change(generation, gone, lacking)
 }
 
 // change adds elements, and deletes those that are gone afterwards.
-func (s *Senders) change(gone, put []entry) error {
-	b := s.table.begin(0)
+func (s *Senders) change(generation uint32, gone, put []entry) error {
+	b := s.table.begin(generation)
 	b.putEntries(put)
 	b.deleteEntries(gone)
 	return s.table.commit(b)
