@@ -90,7 +90,7 @@ func (a *agent) assembleCluster() (err error) {
 	if err != nil {
 		return err
 	}
-	api := apiclient.Deferred{Client: c.identity.Client}
+	api := apiclient.Deferred(c.identity.Client)
 	if c.objects, err = apiobjects.New(apiobjects.Config{API: api, Log: log, Changed: a.objectChanged, Recovered: c.recovered}); err != nil {
 		return err
 	}

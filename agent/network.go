@@ -98,7 +98,7 @@ func (a *agent) assembleRoutes(c *network.Config) error {
 		return nil
 	}
 	router, err := routes.New(routes.Config{
-		API: apiclient.Deferred{Client: a.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
+		API: apiclient.Deferred(a.cluster.identity.Client), NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
 		Direct:    func(networks []netip.Prefix) { a.network.Direct(networks) },
 		Server:    a.cluster.serverAddresses,
 		File:      filepath.Join(cfg.Paths.State, "nodes.json"),
@@ -132,7 +132,7 @@ func (a *agent) assembleServices(c *network.Config) error {
 		return nil
 	}
 	serviceProxy, err := proxy.New(proxy.Config{
-		API: apiclient.Deferred{Client: a.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
+		API: apiclient.Deferred(a.cluster.identity.Client), NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
 		Server: a.cluster.serverAddresses, Host: proxy.HostAddresses, Ports: cfg.ListenPorts(),
 		Open:      func() (proxy.Table, error) { return nft.Open() },
 		Recovered: a.cluster.recovered, Events: a.events, Log: log,

@@ -55,10 +55,21 @@ type Config struct {
 // return errors of k8s.io/apimachinery/pkg/api/errors for error statuses of the
 // server.
 type Client struct {
+	Requester
 	clients   map[schema.GroupVersion]*rest.RESTClient
-	codecs    codecs
 	transport *transport
 }
+
+// Requester sends requests with a client that may not exist yet. Until there is one, a
+// request waits for it until its context ends. Errors are those of the function that
+// returns the client, or of the request.
+type Requester struct {
+	client func(ctx context.Context) (*Client, error)
+}
+
+// Deferred returns a Requester for the client that a function returns. The function
+// blocks until there is one or ctx ends.
+func Deferred(client func(ctx context.Context) (*Client, error)) Requester { return Requester{client} }
 
 // New validates the configuration and returns a Client. It does not connect.
 func New(c Config) (*Client, error) {
@@ -70,7 +81,9 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{codecs: newCodecs(), transport: t, clients: make(map[schema.GroupVersion]*rest.RESTClient, len(kinds))}
+	codecs := newCodecs()
+	client := &Client{transport: t, clients: make(map[schema.GroupVersion]*rest.RESTClient, len(kinds))}
+	client.Requester = Deferred(func(context.Context) (*Client, error) { return client, nil })
 	for group := range kinds {
 		path := "apis/" + group.String()
 		if group.Group == "" {
@@ -80,7 +93,7 @@ func New(c Config) (*Client, error) {
 			ContentType:        runtime.ContentTypeProtobuf,
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 			GroupVersion:       group,
-			Negotiator:         runtime.NewClientNegotiator(client.codecs.NegotiatedSerializer, group),
+			Negotiator:         runtime.NewClientNegotiator(codecs, group),
 		}, nil, &http.Client{Transport: t, CheckRedirect: noRedirect})
 		if err != nil {
 			return nil, fmt.Errorf("create client for API server %s: %w", server, err)
@@ -96,49 +109,51 @@ func noRedirect(*http.Request, []*http.Request) error {
 }
 
 // Get reads one object into into.
-func (c *Client) Get(ctx context.Context, r Resource, namespace, name string, into runtime.Object) error {
-	return c.do(ctx, "get", r, namespace, name, func(rc *rest.RESTClient) *rest.Request { return rc.Get() }, into)
+func (q Requester) Get(ctx context.Context, r Resource, namespace, name string, into runtime.Object) error {
+	return q.do(ctx, "get", r, namespace, name, into, (*rest.RESTClient).Get)
 }
 
 // List reads the objects that options select into the list into.
-func (c *Client) List(ctx context.Context, r Resource, namespace string, options metav1.ListOptions, into runtime.Object) error {
-	return c.do(ctx, "list", r, namespace, "", func(rc *rest.RESTClient) *rest.Request {
-		return rc.Get().VersionedParams(&options, c.codecs.params)
-	}, into)
+func (q Requester) List(ctx context.Context, r Resource, namespace string, options metav1.ListOptions, into runtime.Object) error {
+	return q.do(ctx, "list", r, namespace, "", into, func(rc *rest.RESTClient) *rest.Request {
+		return withOptions(rc.Get(), &options)
+	})
 }
 
 // Create creates an object and reads the result into into, which may be nil. With a
 // subresource, name is the parent object. Otherwise name is "", and the object has
 // the name.
-func (c *Client) Create(ctx context.Context, r Resource, namespace, name, subresource string, object, into runtime.Object) error {
-	return c.do(ctx, "create", r, namespace, name, func(rc *rest.RESTClient) *rest.Request {
+func (q Requester) Create(ctx context.Context, r Resource, namespace, name, subresource string, object, into runtime.Object) error {
+	return q.do(ctx, "create", r, namespace, name, into, func(rc *rest.RESTClient) *rest.Request {
 		return sub(rc.Post(), subresource).Body(object)
-	}, into)
+	})
 }
 
 // Patch patches an object or its subresource ("" means the object), and reads the
 // result into into, which may be nil.
-func (c *Client) Patch(ctx context.Context, r Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error {
-	return c.do(ctx, "patch", r, namespace, name, func(rc *rest.RESTClient) *rest.Request {
+func (q Requester) Patch(ctx context.Context, r Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error {
+	return q.do(ctx, "patch", r, namespace, name, into, func(rc *rest.RESTClient) *rest.Request {
 		return sub(rc.Patch(kind), subresource).Body(patch)
-	}, into)
+	})
 }
 
 // Delete deletes an object.
-func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string, options metav1.DeleteOptions) error {
-	return c.do(ctx, "delete", r, namespace, name, func(rc *rest.RESTClient) *rest.Request {
+func (q Requester) Delete(ctx context.Context, r Resource, namespace, name string, options metav1.DeleteOptions) error {
+	return q.do(ctx, "delete", r, namespace, name, nil, func(rc *rest.RESTClient) *rest.Request {
 		return rc.Delete().Body(&options)
-	}, nil)
+	})
 }
 
 // Watch watches the objects that options select until ctx ends, the server ends the
 // watch, or the caller stops it. The caller must stop it.
-func (c *Client) Watch(ctx context.Context, r Resource, namespace string, options metav1.ListOptions) (watch.Interface, error) {
+func (q Requester) Watch(ctx context.Context, r Resource, namespace string, options metav1.ListOptions) (watch.Interface, error) {
+	c, err := q.client(ctx)
+	if err != nil {
+		return nil, err
+	}
 	options.Watch = true
 	ctx = context.WithValue(ctx, purposeKey{}, purpose{"watch", r.name})
-	request := c.request(r, namespace, "", func(rc *rest.RESTClient) *rest.Request {
-		return rc.Get().VersionedParams(&options, c.codecs.params)
-	})
+	request := address(withOptions(c.clients[r.group].Get(), &options), r, namespace, "")
 	if options.TimeoutSeconds != nil {
 		request = request.Timeout(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
@@ -152,20 +167,21 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, option
 // Raw returns the response body of a GET of a path, such as /version.
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	ctx = context.WithValue(ctx, purposeKey{}, purpose{"get", path})
-	data, err := c.clients[kindsOfCore].Get().AbsPath(path).WarningHandlerWithContext(rest.NoWarnings{}).DoRaw(ctx)
+	data, err := c.clients[Pods.group].Get().AbsPath(path).WarningHandlerWithContext(rest.NoWarnings{}).DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", path, err)
 	}
 	return data, nil
 }
 
-// kindsOfCore is the group whose REST client also sends requests to plain paths.
-var kindsOfCore = Pods.group
-
-func (c *Client) do(ctx context.Context, verb string, r Resource, namespace, name string, make func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
+// do sends the request that begin begins. into may be nil.
+func (q Requester) do(ctx context.Context, verb string, r Resource, namespace, name string, into runtime.Object, begin func(*rest.RESTClient) *rest.Request) error {
+	c, err := q.client(ctx)
+	if err != nil {
+		return err
+	}
 	ctx = context.WithValue(ctx, purposeKey{}, purpose{verb, r.name})
-	result := c.request(r, namespace, name, make).Do(ctx)
-	var err error
+	result := address(begin(c.clients[r.group]), r, namespace, name).Do(ctx)
 	if into == nil {
 		err = result.Error()
 	} else {
@@ -177,13 +193,17 @@ func (c *Client) do(ctx context.Context, verb string, r Resource, namespace, nam
 	return nil
 }
 
-func (c *Client) request(r Resource, namespace, name string, make func(*rest.RESTClient) *rest.Request) *rest.Request {
-	request := make(c.clients[r.group]).NamespaceIfScoped(namespace, namespace != "").Resource(r.name).
-		WarningHandlerWithContext(rest.NoWarnings{})
+// address sets what a request is for. An empty name means all objects, or a new one.
+func address(request *rest.Request, r Resource, namespace, name string) *rest.Request {
+	request = request.NamespaceIfScoped(namespace, namespace != "").Resource(r.name).WarningHandlerWithContext(rest.NoWarnings{})
 	if name != "" {
 		request = request.Name(name)
 	}
 	return request
+}
+
+func withOptions(request *rest.Request, options *metav1.ListOptions) *rest.Request {
+	return request.SpecificallyVersionedParams(options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
 
 func sub(request *rest.Request, subresource string) *rest.Request {

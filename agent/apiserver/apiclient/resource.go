@@ -68,22 +68,12 @@ var kinds = map[schema.GroupVersion][]runtime.Object{
 	storageGroup:                           {},
 }
 
-// codecs encode and decode the kinds without conversion between versions.
-type codecs struct {
-	runtime.NegotiatedSerializer
-	params runtime.ParameterCodec
-}
-
-func newCodecs() codecs {
+// newCodecs returns codecs of the kinds, without conversion between versions.
+func newCodecs() runtime.NegotiatedSerializer {
 	scheme := runtime.NewScheme()
 	for group, objects := range kinds {
 		scheme.AddKnownTypes(group, objects...)
 		metav1.AddToGroupVersion(scheme, group)
 	}
-	// Status, the response to a failed request, belongs to the unnamed group.
-	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
-	return codecs{
-		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
-		params:               runtime.NewParameterCodec(scheme),
-	}
+	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }
