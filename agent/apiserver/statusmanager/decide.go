@@ -34,19 +34,6 @@ const (
 	creating
 )
 
-func (v verb) String() string {
-	switch v {
-	case nothing:
-	case patching:
-		return "patch"
-	case removing:
-		return "delete"
-	case creating:
-		return "create"
-	}
-	return "nothing"
-}
-
 // action is the next request for a name.
 type action struct {
 	verb   verb

@@ -100,7 +100,10 @@ func volumeReference(v *v1.Volume) string {
 		return "persistentvolumeclaims"
 	case v.Projected != nil:
 		return projectedReference(v.Projected)
-	case storageSecret(v):
+	case v.CephFS != nil && v.CephFS.SecretRef != nil, v.Cinder != nil && v.Cinder.SecretRef != nil,
+		v.FlexVolume != nil && v.FlexVolume.SecretRef != nil, v.ISCSI != nil && v.ISCSI.SecretRef != nil,
+		v.RBD != nil && v.RBD.SecretRef != nil, v.ScaleIO != nil && v.ScaleIO.SecretRef != nil,
+		v.StorageOS != nil && v.StorageOS.SecretRef != nil:
 		return "secrets"
 	}
 	return ""
@@ -122,25 +125,4 @@ func projectedReference(v *v1.ProjectedVolumeSource) string {
 		}
 	}
 	return ""
-}
-
-// storageSecret reports whether the volume of a storage system references a Secret.
-func storageSecret(v *v1.Volume) bool {
-	switch {
-	case v.CephFS != nil:
-		return v.CephFS.SecretRef != nil
-	case v.Cinder != nil:
-		return v.Cinder.SecretRef != nil
-	case v.FlexVolume != nil:
-		return v.FlexVolume.SecretRef != nil
-	case v.ISCSI != nil:
-		return v.ISCSI.SecretRef != nil
-	case v.RBD != nil:
-		return v.RBD.SecretRef != nil
-	case v.ScaleIO != nil:
-		return v.ScaleIO.SecretRef != nil
-	case v.StorageOS != nil:
-		return v.StorageOS.SecretRef != nil
-	}
-	return false
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // API is the part of *apiclient.Client that a Manager needs. Calls block until ctx
@@ -67,7 +68,7 @@ type Config struct {
 type Manager struct {
 	Config
 
-	woken chan struct{}
+	woken wait.Wakeup
 
 	mu    sync.Mutex
 	pods  []*v1.Pod
@@ -78,7 +79,7 @@ type Manager struct {
 
 // New returns a Manager. It starts nothing.
 func New(c Config) *Manager {
-	return &Manager{Config: c, woken: make(chan struct{}, 1), next: make(chan struct{})}
+	return &Manager{Config: c, woken: wait.NewWakeup(), next: make(chan struct{})}
 }
 
 // SetPods sets all pods that the API server has for this node, including mirror pods.
@@ -90,7 +91,7 @@ func (r *Manager) SetPods(api []*v1.Pod) {
 	close(r.next)
 	r.next = make(chan struct{})
 	r.mu.Unlock()
-	r.wake()
+	r.woken.Set()
 }
 
 // IsTerminal reports whether the API server has a terminal status of the pod.
@@ -123,14 +124,7 @@ func (r *Manager) AwaitTerminal(ctx context.Context, uids func() []types.UID) {
 
 // Trigger triggers a sync, because the results of Done, NodeUID or StaticGone may have
 // changed for one pod or, with "", for all. It never blocks.
-func (r *Manager) Trigger(types.UID) { r.wake() }
-
-func (r *Manager) wake() {
-	select {
-	case r.woken <- struct{}{}:
-	default: // a sync is pending
-	}
-}
+func (r *Manager) Trigger(types.UID) { r.woken.Set() }
 
 // newest returns the last set. ready is false before the first, and fresh means
 // that the set was not returned before.
