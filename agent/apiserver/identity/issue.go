@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -150,19 +152,27 @@ func retryWatch(err error) bool {
 		!apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err)
 }
 
-// issuedCertificate returns the certificate of a request, nil while there is none.
+// issuedCertificate returns the certificate of a request in PEM, nil while there is none.
 func issuedCertificate(request *certificatesv1.CertificateSigningRequest, uid types.UID) ([]byte, error) {
 	if request.UID != uid {
 		return nil, &csrRefusedError{request.Name, "replaced by another object"}
 	}
-	v := verdictOn(request)
-	if v.refused != "" {
-		return nil, &csrRefusedError{request.Name, v.refused}
+	approved := false
+	for _, c := range request.Status.Conditions {
+		if c.Status != v1.ConditionTrue && c.Status != "" {
+			continue
+		}
+		switch c.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			return nil, &csrRefusedError{request.Name, fmt.Sprintf("%s: %s: %s", c.Type, c.Reason, c.Message)}
+		case certificatesv1.CertificateApproved:
+			approved = true
+		}
 	}
-	if len(v.issued) == 0 {
-		return nil, nil
+	if cert := bytes.TrimSpace(request.Status.Certificate); approved && len(cert) > 0 {
+		return cert, nil
 	}
-	return v.issued, nil
+	return nil, nil
 }
 
 // watchRequest watches one request until it is decided or the watch ends.

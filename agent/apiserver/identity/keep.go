@@ -63,7 +63,7 @@ func (id *Identity) syncLoop(ctx context.Context) {
 		id.fails.Add(1)
 		wait, trouble := tries.next(err)
 		id.setTrouble(trouble)
-		id.recordRefusal(err)
+		id.recordRefusal("CertificateRefused", "client", err)
 		if s.do == enrol && s.with == f.bootstrap && f.rejects(err) {
 			rejected = f.bootstrap
 			continue
@@ -98,11 +98,10 @@ func (id *Identity) setTrouble(trouble string) {
 }
 
 // recordRefusal records an event for a refused request. tries logs all other errors.
-func (id *Identity) recordRefusal(err error) {
+func (id *Identity) recordRefusal(reason, kind string, err error) {
 	var refused *csrRefusedError
 	if errors.As(err, &refused) {
-		id.config.Events.Warning(node, "CertificateRefused",
-			"Cannot obtain a client certificate, will retry: "+refused.Error())
+		id.config.Events.Warning(node, reason, "Cannot obtain a "+kind+" certificate, will retry: "+refused.Error())
 	}
 }
 
@@ -208,7 +207,7 @@ func (id *Identity) tidy(f *credentialFiles) {
 	if err != nil || f.pair == nil || f.foreign {
 		return
 	}
-	if key, err := decodeKey(data); err == nil && key.PublicKey.Equal(f.pair.Leaf.PublicKey) {
+	if key, ok := decodeKey(data); ok && key.PublicKey.Equal(f.pair.Leaf.PublicKey) {
 		if err := id.client.dropKey(); err != nil {
 			id.config.Log.Warn("cannot remove used private key", "error", err)
 		}

@@ -6,11 +6,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
 // newKey generates an ECDSA P-256 key, as the kubelet does.
@@ -24,44 +24,19 @@ func newKey() (*ecdsa.PrivateKey, error) {
 
 // encodeKey returns a key in PEM.
 func encodeKey(key crypto.PrivateKey) ([]byte, error) {
-	if key, ok := key.(*ecdsa.PrivateKey); ok {
-		der, err := x509.MarshalECPrivateKey(key)
-		if err != nil {
-			return nil, fmt.Errorf("encode key: %w", err)
-		}
-		return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	data, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return nil, fmt.Errorf("encode key: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+	return data, nil
 }
 
-// decodeKey returns the first ECDSA P-256 key in PEM data.
-func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return nil, errors.New("no ECDSA P-256 key found")
-		}
-		var key any
-		var err error
-		switch block.Type {
-		case "EC PRIVATE KEY":
-			key, err = x509.ParseECPrivateKey(block.Bytes)
-		case "PRIVATE KEY":
-			key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-		default:
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("decode key: %w", err)
-		}
-		if key, ok := key.(*ecdsa.PrivateKey); ok && key.Curve == elliptic.P256() {
-			return key, nil
-		}
-	}
+// decodeKey returns the ECDSA P-256 key in PEM data. ok is false if there is another
+// key or none.
+func decodeKey(data []byte) (key *ecdsa.PrivateKey, ok bool) {
+	first, _ := keyutil.ParsePrivateKeyPEM(data) // nil if there is none
+	key, ok = first.(*ecdsa.PrivateKey)
+	return key, ok && key.Curve == elliptic.P256()
 }
 
 // pendingKey returns the key whose certificate is pending: the stored one, or a new
@@ -75,7 +50,7 @@ func (s *store) pendingKey(again bool) (*ecdsa.PrivateKey, error) {
 	}
 	if err == nil {
 		// A damaged key is replaced.
-		if key, err := decodeKey(data); err == nil && (again || !s.isCurrent(key)) {
+		if key, ok := decodeKey(data); ok && (again || !s.isCurrent(key)) {
 			return key, nil
 		}
 	}

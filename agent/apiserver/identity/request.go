@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -153,31 +151,6 @@ func (t *template) checkOwnership(have *certificatesv1.CertificateSigningRequest
 		return fmt.Errorf("signerName is %s", have.Spec.SignerName)
 	}
 	return nil
-}
-
-// verdict is the decision in a request's status.
-type verdict struct {
-	issued  []byte // PEM
-	refused string // the reason, "" if not refused
-}
-
-func verdictOn(r *certificatesv1.CertificateSigningRequest) verdict {
-	approved := false
-	for _, c := range r.Status.Conditions {
-		if c.Status != v1.ConditionTrue && c.Status != "" {
-			continue
-		}
-		switch c.Type {
-		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			return verdict{refused: fmt.Sprintf("%s: %s: %s", c.Type, c.Reason, c.Message)}
-		case certificatesv1.CertificateApproved:
-			approved = true
-		}
-	}
-	if approved {
-		return verdict{issued: bytes.TrimSpace(r.Status.Certificate)}
-	}
-	return verdict{}
 }
 
 // flaw describes why an issued certificate is unusable; "" means that it is usable.

@@ -91,11 +91,7 @@ func (s *serving) bootstrap(ctx context.Context) {
 		case errors.Is(err, errInterrupted):
 		default:
 			s.fails.Add(1)
-			var refused *csrRefusedError
-			if errors.As(err, &refused) {
-				s.id.config.Events.Warning(node, "ServingCertificateRefused",
-					"Cannot obtain a serving certificate, will retry: "+refused.Error())
-			}
+			s.id.recordRefusal("ServingCertificateRefused", "serving", err)
 			wait, _ := tries.next(err)
 			_ = pause(ctx, wait, nil, s.again) // the next iteration decides again in any case
 		}
