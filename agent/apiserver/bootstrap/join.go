@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"time"
 
@@ -278,7 +277,7 @@ func write(o *Options, token Token, info *cluster) error {
 		return err
 	}
 	if o.Force {
-		if err := os.Remove(o.Kubeconfig); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := atomicfile.Remove(o.Kubeconfig); err != nil {
 			return fmt.Errorf("remove kubeconfig of the other cluster: %w", err)
 		}
 	}

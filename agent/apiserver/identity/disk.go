@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,24 +29,17 @@ func (d disk) replace(path string, data []byte, mode fs.FileMode) error {
 // replaceBy is replace with tmp as the temporary file. A crash leaves at most that
 // one file behind.
 func (d disk) replaceBy(tmp, path string, data []byte, mode fs.FileMode) error {
-	if err := d.folder(filepath.Dir(path)); err != nil {
+	dir := filepath.Dir(path)
+	if err := d.step("mkdir", dir); err != nil {
 		return err
 	}
-	if err := d.remove(tmp); err != nil {
+	if err := atomicfile.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	if err := d.step("write", tmp); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := atomicfile.Create(tmp, data, mode); err != nil {
 		return err
 	}
 	return d.rename(tmp, path)
@@ -73,10 +65,7 @@ func (d disk) remove(path string) error {
 	if err := d.step("remove", path); err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return atomicfile.Remove(path)
 }
 
 func (d disk) rename(from, to string) error {
@@ -90,22 +79,4 @@ func (d disk) rename(from, to string) error {
 		return err
 	}
 	return atomicfile.SyncDir(filepath.Dir(to))
-}
-
-// folder creates the directory path and its parents and syncs them to the disk.
-func (d disk) folder(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	above := filepath.Dir(path)
-	if err := d.folder(above); err != nil {
-		return err
-	}
-	if err := d.step("mkdir", path); err != nil {
-		return err
-	}
-	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return atomicfile.SyncDir(above)
 }

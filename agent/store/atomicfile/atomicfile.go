@@ -24,15 +24,16 @@ const Suffix = ".new"
 // failed, the new one.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	temporary := path + Suffix
-	if err := create(temporary, data, mode); err != nil {
-		return errors.Join(err, removeIfExists(temporary))
+	err := Create(temporary, data, mode)
+	if err == nil {
+		err = os.Rename(temporary, path)
 	}
-	if err := os.Rename(temporary, path); err != nil {
-		return errors.Join(err, removeIfExists(temporary))
+	if err != nil {
+		return errors.Join(err, Remove(temporary))
 	}
 	return SyncDir(dir)
 }
@@ -48,10 +49,10 @@ func WriteIfChanged(path string, data []byte, mode fs.FileMode) (changed bool, e
 	return true, Write(path, data, mode)
 }
 
-// create creates a file that does not exist after it removed a former one. It does not follow
-// symbolic links.
-func create(path string, data []byte, mode fs.FileMode) error {
-	if err := removeIfExists(path); err != nil {
+// Create creates a file with the data and the mode, whatever the umask, in place of a former one,
+// and syncs it. It is not atomic, and does not follow symbolic links.
+func Create(path string, data []byte, mode fs.FileMode) error {
+	if err := Remove(path); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm()&0o600)
@@ -68,11 +69,28 @@ func create(path string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-func removeIfExists(path string) error {
+// Remove removes a file or an empty directory. That there is none is no error.
+func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// MkdirAll creates a directory and its missing parents, and syncs each to the disk. It does not
+// change directories that exist.
+func MkdirAll(path string, mode fs.FileMode) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(path)
+	if err := MkdirAll(above, mode); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return SyncDir(above)
 }
 
 // SyncDir syncs a directory, so that the files that were created, renamed or removed in it are

@@ -78,3 +78,24 @@ func TestWriteIfChanged(t *testing.T) {
 		}
 	}
 }
+
+func TestMkdirAll(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a", "b")
+	for range 2 {
+		if err := MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, made := range []string{path, filepath.Dir(path)} {
+		if info, err := os.Stat(made); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", made, info, err)
+		}
+	}
+	if err := MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("an existing directory was changed: %v, %v", info, err)
+	}
+}

@@ -6,9 +6,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 // disk is one directory. Tests have a second implementation, which simulates
@@ -55,7 +56,7 @@ type directory struct {
 // openDirectory opens the directory, which it creates if it is missing, and locks
 // it.
 func openDirectory(path string) (*directory, error) {
-	if err := makeDirectory(path); err != nil {
+	if err := atomicfile.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(path)
@@ -93,29 +94,6 @@ func Remove(dir string) error {
 		return err
 	}
 	return nil
-}
-
-// makeDirectory creates the directory and its missing parents, and syncs each to the
-// disk. It does not change directories that exist.
-func makeDirectory(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	above := filepath.Dir(path)
-	if above != path {
-		if err := makeDirectory(above); err != nil {
-			return err
-		}
-	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	dir, err := os.Open(above)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }
 
 // lock locks the directory against a second agent: two agents that append would
