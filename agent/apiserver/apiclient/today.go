@@ -17,12 +17,8 @@ type today struct {
 
 // dayOf numbers the days in the time zone of now.
 func dayOf(now time.Time) int64 {
-	_, east := now.Zone()
-	seconds := now.Unix() + int64(east)
-	if seconds < 0 {
-		seconds -= 86399 // round down, as for positive values
-	}
-	return seconds / 86400
+	year, month, day := now.Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix() / 86400
 }
 
 // notice begins a new day if necessary. It is called before a byte is counted.

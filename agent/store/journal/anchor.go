@@ -1,12 +1,9 @@
 package journal
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
 )
 
 // ErrPlain means that a journal is not sealed although a key was given: anybody
@@ -55,21 +52,11 @@ func (m *generationMark) name() string {
 
 // parseMark decodes a name that mark.name encoded. It rejects any other form.
 func parseMark(name string) (m generationMark, ok bool) {
-	parts := strings.Split(strings.TrimPrefix(name, markPrefix), "/")
-	if len(parts) != 3 {
+	var id []byte
+	if _, err := fmt.Sscanf(name, markPrefix+"%x/%d/%x", &id, &m.generation, &m.last); err != nil || len(id) != len(m.id) {
 		return generationMark{}, false
 	}
-	id, err := hex.DecodeString(parts[0])
-	if err != nil || len(id) != len(m.id) {
-		return generationMark{}, false
-	}
-	copy(m.id[:], id)
-	if m.generation, err = strconv.ParseUint(parts[1], 10, 64); err != nil {
-		return generationMark{}, false
-	}
-	if m.last, err = strconv.ParseUint(parts[2], 16, 64); err != nil {
-		return generationMark{}, false
-	}
+	m.id = [16]byte(id)
 	return m, m.generation > 0 && m.name() == name
 }
 

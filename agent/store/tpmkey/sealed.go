@@ -6,13 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // KeySize is the size of a key in bytes.
@@ -139,25 +137,9 @@ func (s *Sealed) check() error {
 // ReadFile reads a file that Encode wrote. Errors name the path. It blocks on the
 // disk.
 func ReadFile(path string) (*Sealed, error) {
-	// O_NONBLOCK: a FIFO must not block the start.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	text, err := secretfile.ReadAny(path, maxSealed)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
-	}
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxSealed+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxSealed {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("more than %d bytes", maxSealed)}
 	}
 	s, err := Parse(text)
 	if err != nil {
