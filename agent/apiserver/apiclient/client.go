@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -215,11 +217,6 @@ func sub(request *rest.Request, subresource string) *rest.Request {
 
 // path returns the path of an object for error messages.
 func path(r Resource, namespace, name string) string {
-	out := r.name
-	for _, part := range []string{namespace, name} {
-		if part != "" {
-			out += "/" + part
-		}
-	}
-	return out
+	parts := []string{r.name, namespace, name}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "/")
 }

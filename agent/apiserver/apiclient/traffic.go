@@ -102,12 +102,8 @@ func (m *Meter) Traffic() []Traffic {
 	return out
 }
 
-func less(a, b uint64) uint64 {
-	if a < b {
-		return 0
-	}
-	return a - b
-}
+// less returns a-b, at least 0.
+func less(a, b uint64) uint64 { return a - min(a, b) }
 
 // countedConn counts the bytes of a connection, fails if none are received for
 // transport.silent, and can be closed by the transport.

@@ -54,8 +54,6 @@ type Options struct {
 	BootstrapKubeconfig, CAFile string
 	// UserAgent identifies the node in the logs of the API server.
 	UserAgent string
-	// NewClient creates the clients; nil means apiclient.New.
-	NewClient func(apiclient.Config) (*apiclient.Client, error)
 }
 
 // Result describes the cluster to join.
@@ -82,9 +80,6 @@ func Join(ctx context.Context, o Options) (Result, error) {
 	pins, err := pinsOf(&o)
 	if err != nil {
 		return Result{}, err
-	}
-	if o.NewClient == nil {
-		o.NewClient = apiclient.New
 	}
 	info, err := discover(ctx, &o, token, pins)
 	if err != nil {
@@ -162,7 +157,7 @@ func discover(ctx context.Context, o *Options, token Token, pins []pin) (*cluste
 // fetch reads the kubeconfig in cluster-info and verifies its signature with the
 // token. With a nil CA, the server is not verified.
 func fetch(ctx context.Context, o *Options, token Token, ca []byte) ([]byte, error) {
-	client, err := o.NewClient(apiclient.Config{Server: o.Server, CA: ca, Insecure: ca == nil, UserAgent: o.UserAgent})
+	client, err := apiclient.New(apiclient.Config{Server: o.Server, CA: ca, Insecure: ca == nil, UserAgent: o.UserAgent})
 	if err != nil {
 		return nil, err
 	}

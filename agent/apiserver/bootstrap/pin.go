@@ -1,13 +1,13 @@
 package bootstrap
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -56,23 +56,18 @@ func authorities(data []byte) ([]*x509.Certificate, error) {
 // pinned returns the certificates whose keys are pinned, in PEM. The operator did
 // not confirm the others, so the node must not trust them.
 func pinned(all []*x509.Certificate, pins []pin) ([]byte, error) {
-	var ca bytes.Buffer
+	var ca []byte
 	var have []string
 	for _, cert := range all {
 		have = append(have, pinOf(cert).String())
-		for _, p := range pins {
-			if p == pinOf(cert) {
-				if err := pem.Encode(&ca, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}); err != nil {
-					return nil, fmt.Errorf("encode the cluster's CA: %w", err)
-				}
-				break
-			}
+		if slices.Contains(pins, pinOf(cert)) {
+			ca = append(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
 		}
 	}
-	if ca.Len() == 0 {
+	if len(ca) == 0 {
 		return nil, fmt.Errorf("the server's CA has the hash %s, which does not match --ca-cert-hash:"+
 			" this is another cluster, or something impersonates it; compare with the output of"+
 			" `kubeadm token create --print-join-command` on the control plane", strings.Join(have, ", "))
 	}
-	return ca.Bytes(), nil
+	return ca, nil
 }

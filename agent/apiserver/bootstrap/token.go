@@ -29,12 +29,7 @@ func ParseToken(s string) (Token, error) {
 }
 
 func isToken(s string, length int) bool {
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return len(s) == length
+	return len(s) == length && strings.Trim(s, "0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // String returns the token without its secret, for logs.

@@ -168,6 +168,13 @@ func (id *Identity) Current() *apiclient.Client {
 	return id.given
 }
 
+// server returns the client of the API server, nil while there is none.
+func (id *Identity) server() server {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.main
+}
+
 // Problem returns what is wrong with the node's credentials and how to fix it, or
 // "".
 func (id *Identity) Problem() string {

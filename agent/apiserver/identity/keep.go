@@ -153,9 +153,7 @@ func (id *Identity) open(config apiclient.Config) (server, *apiclient.Client, er
 
 // renew requests the next certificate with the current one.
 func (id *Identity) renew(ctx context.Context, f *credentialFiles) error {
-	id.mu.Lock()
-	main := id.main
-	id.mu.Unlock()
+	main := id.server()
 	pair, err := id.issuer.obtain(ctx, main, clientTemplate(id.config.NodeName), false, id.again)
 	if err != nil {
 		return err

@@ -14,10 +14,7 @@ import (
 func (k *Kubeconfig) Encode() ([]byte, error) {
 	cluster := clientcmdv1.Cluster{
 		Server: k.Server, TLSServerName: k.ServerName,
-		InsecureSkipTLSVerify: k.Insecure, CertificateAuthorityData: k.CA,
-	}
-	if k.Proxy != nil {
-		cluster.ProxyURL = k.Proxy.String()
+		InsecureSkipTLSVerify: k.Insecure, CertificateAuthorityData: k.CA, ProxyURL: k.proxyURL(),
 	}
 	data, err := yaml.Marshal(clientcmdv1.Config{
 		Kind: "Config", APIVersion: "v1",
@@ -64,14 +61,16 @@ func (k *Kubeconfig) certified(pem string) *Kubeconfig {
 // sameServer reports whether both name the same server, with the same proxy and
 // trust.
 func (k *Kubeconfig) sameServer(other *Kubeconfig) bool {
-	proxy := func(k *Kubeconfig) string {
-		if k.Proxy == nil {
-			return ""
-		}
-		return k.Proxy.String()
-	}
 	return k.Server == other.Server && k.ServerName == other.ServerName && k.Insecure == other.Insecure &&
-		bytes.Equal(k.CA, other.CA) && proxy(k) == proxy(other)
+		bytes.Equal(k.CA, other.CA) && k.proxyURL() == other.proxyURL()
+}
+
+// proxyURL returns the URL of the proxy; "" means the proxy of the environment.
+func (k *Kubeconfig) proxyURL() string {
+	if k.Proxy == nil {
+		return ""
+	}
+	return k.Proxy.String()
 }
 
 // sameUser reports whether both have the same credentials.

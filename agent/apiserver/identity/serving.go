@@ -68,10 +68,10 @@ func (s *serving) bootstrap(ctx context.Context) {
 	if pair, err := s.store.load(); err == nil {
 		s.pair.Store(pair)
 	}
-	api, err := s.api(ctx)
-	if err != nil {
+	if _, err := s.id.Client(ctx); err != nil {
 		return // ctx ended
 	}
+	api := s.id.server()
 	tries := newTries(s.id.config.Log)
 	for ctx.Err() == nil {
 		jumped := s.id.config.Clock.Changed()
@@ -122,18 +122,6 @@ func (s *serving) renew(ctx context.Context, api csrAPI, t template) error {
 	}
 	s.pair.Store(pair)
 	return s.store.dropKey()
-}
-
-// api waits for the client of the node's API server.
-func (s *serving) api(ctx context.Context) (csrAPI, error) {
-	select {
-	case <-s.id.ready:
-		s.id.mu.Lock()
-		defer s.id.mu.Unlock()
-		return s.id.main, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // selfSign maintains a self-signed certificate.
