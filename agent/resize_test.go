@@ -472,7 +472,7 @@ func TestResizeOnAFullDisk(t *testing.T) {
 		web := sized(t, "web", "250m", "64Mi")
 		l.begin(web)
 		record := filepath.Join(l.cfg.Paths.Root, "tinylet", "allocations.new")
-		if err := os.MkdirAll(record, 0o755); err != nil { // a folder where the file has to be
+		if err := os.MkdirAll(filepath.Join(record, "full"), 0o755); err != nil { // a folder where the file has to be
 			t.Fatal(err)
 		}
 		web = grown(web, "500m", "64Mi")
@@ -480,7 +480,7 @@ func TestResizeOnAFullDisk(t *testing.T) {
 		if got := l.has(web); got != "250m 256 64Mi" {
 			t.Errorf("has %s", got)
 		}
-		if err := os.Remove(record); err != nil {
+		if err := os.RemoveAll(record); err != nil {
 			t.Fatal(err)
 		}
 		l.settle(time.Minute)

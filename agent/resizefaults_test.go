@@ -43,7 +43,7 @@ func TestTwoResizesOnAFullDisk(t *testing.T) {
 		web, other := sized(t, "web", "250m", "64Mi"), sized(t, "other", "250m", "64Mi")
 		l.begin(web, other)
 		record := filepath.Join(l.cfg.Paths.Root, "tinylet", "allocations.new")
-		if err := os.MkdirAll(record, 0o755); err != nil { // a folder where the file has to be
+		if err := os.MkdirAll(filepath.Join(record, "full"), 0o755); err != nil { // a folder where the file has to be
 			t.Fatal(err)
 		}
 		wakes.Store(0)
@@ -53,7 +53,7 @@ func TestTwoResizesOnAFullDisk(t *testing.T) {
 		if n := wakes.Load(); n > 20 {
 			t.Errorf("%d wakeups in a minute", n)
 		}
-		if err := os.Remove(record); err != nil {
+		if err := os.RemoveAll(record); err != nil {
 			t.Fatal(err)
 		}
 		l.settle(time.Minute)
