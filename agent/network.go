@@ -107,11 +107,7 @@ func (a *agent) assembleRoutes(c *network.Config) error {
 	if err != nil {
 		return err
 	}
-	a.networkTasks = append(a.networkTasks, health.Task{Name: "routes", Run: router.Run}, health.Task{Name: "routes-join", Once: true, Run: func(ctx context.Context) error {
-		_, err := a.cluster.identity.Client(ctx) // then the server's addresses are known
-		router.Trigger()
-		return err
-	}})
+	a.networkTasks = append(a.networkTasks, health.Task{Name: "routes", Run: router.Run}, a.cluster.onceJoined("routes-join", router.Trigger))
 	c.Problems = append(c.Problems, router.Problem)
 	c.OnReady = afterwards(c.OnReady, router.Trigger)
 	c.OnAddressesChanged = afterwards(c.OnAddressesChanged, router.Trigger)
@@ -140,15 +136,21 @@ func (a *agent) assembleServices(c *network.Config) error {
 	if err != nil {
 		return err
 	}
-	a.networkTasks = append(a.networkTasks, health.Task{Name: "services", Run: serviceProxy.Run}, health.Task{Name: "services-join", Once: true, Run: func(ctx context.Context) error {
-		_, err := a.cluster.identity.Client(ctx) // then the server's addresses are known
-		serviceProxy.AddressesChanged()
-		return err
-	}})
+	a.networkTasks = append(a.networkTasks, health.Task{Name: "services", Run: serviceProxy.Run}, a.cluster.onceJoined("services-join", serviceProxy.AddressesChanged))
 	c.OnAddressesChanged = afterwards(c.OnAddressesChanged, serviceProxy.AddressesChanged)
 	c.Problems = append(c.Problems, serviceProxy.Problem)
 	c.OnReady = afterwards(c.OnReady, serviceProxy.TableCreated)
 	return nil
+}
+
+// onceJoined returns a task that calls do when there is a client of the API server: then the
+// server's addresses are known.
+func (c *cluster) onceJoined(name string, do func()) health.Task {
+	return health.Task{Name: name, Once: true, Run: func(ctx context.Context) error {
+		_, err := c.identity.Client(ctx)
+		do()
+		return err
+	}}
 }
 
 // afterwards returns a function that calls two functions. The first may be nil.
