@@ -35,7 +35,7 @@ var honoured = map[reflect.Type]map[string]string{
 		"nodeName": "admission", "hostNetwork": "criconfig", "hostPID": "criconfig", "hostIPC": "criconfig",
 		"shareProcessNamespace": "criconfig", "securityContext": "criconfig", "imagePullSecrets": "image podsync",
 		"hostname": "criconfig", "subdomain": "criconfig", "affinity": "admission", "tolerations": "admission", "hostAliases": "criconfig",
-		"priority": "pod admission", "priorityClassName": "criconfig", "dnsConfig": "criconfig", "readinessGates": "podstatus", "runtimeClassName": ". podsync",
+		"priority": "pod admission", "priorityClassName": "criconfig", "dnsConfig": "criconfig", "readinessGates": "podstatus", "runtimeClassName": "apiobjects",
 		"overhead": "pod criconfig", "setHostnameAsFQDN": "criconfig", "os": "admission", "hostUsers": "userns criconfig",
 		"resources": "pod criconfig", "hostnameOverride": "criconfig", "enableServiceLinks": "criconfig",
 	},
