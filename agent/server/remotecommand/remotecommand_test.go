@@ -264,16 +264,25 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// pongReader reports the IDs of pings that are read alone.
+// pongReader reports the IDs of the pings that are read, from a connection of frames.
 type pongReader struct {
 	io.Reader
-	got chan uint32
+	got  chan uint32
+	rest []byte // the start of a frame
 }
 
 func (p *pongReader) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
-	if n == 12 && b[3] == 6 {
-		p.got <- binary.BigEndian.Uint32(b[8:])
+	p.rest = append(p.rest, b[:n]...)
+	for len(p.rest) >= 8 {
+		end := 8 + int(binary.BigEndian.Uint32(p.rest[4:])&0xffffff)
+		if len(p.rest) < end {
+			break
+		}
+		if p.rest[0] == 0x80 && p.rest[3] == 6 {
+			p.got <- binary.BigEndian.Uint32(p.rest[8:])
+		}
+		p.rest = p.rest[end:]
 	}
 	return n, err
 }
