@@ -85,11 +85,12 @@ func (f *fake) begin() {
 	opened := make(chan httpstream.Stream)
 	ended := make(chan struct{})
 	defer close(ended)
-	session, err := spdy.NewServerConnection(buffered{f.conn, f.in}, func(s httpstream.Stream, _ <-chan struct{}) error {
+	session, err := spdy.NewServerConnection(buffered{f.conn, f.in}, func(s httpstream.Stream, replied <-chan struct{}) error {
 		if f.resets[s.Headers().Get(v1.StreamType)] {
 			return fmt.Errorf("rejected")
 		}
 		go func() {
+			<-replied // say may write between the parts of a frame otherwise
 			select {
 			case opened <- s:
 			case <-ended:
