@@ -15,7 +15,6 @@ import (
 	"github.com/tinylet/tinylet/agent/network/proxy"
 	"github.com/tinylet/tinylet/agent/network/routes"
 	"github.com/tinylet/tinylet/net/cni"
-	"github.com/tinylet/tinylet/net/cni/plugin"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
@@ -32,7 +31,7 @@ func (a *agent) assembleNetwork() error {
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Networks: cfg.PodCIDRs(), UplinkAddresses: network.UplinkAddresses, Binary: binary, Ports: cfg.ListenPorts(),
 		Info:       rt.Info,
-		Pods:       func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.NetworkConfig(c)) },
+		Pods:       func(c cni.Config) (network.Pods, error) { return podnet.New(c) },
 		Containers: func(ctx context.Context) ([]string, bool) { return network.Sandboxes(ctx, rt) },
 		Teardown:   network.Dismantle,
 		Watches:    []func(ctx context.Context, notify func()) error{network.WatchLinks, network.WatchRules(cfg.Tinylet.Network.Bridge)},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 // networkName is the name of the network in the conflist.
@@ -47,7 +48,7 @@ func desiredConfig(s config.Network, networks, direct []netip.Prefix) cni.Config
 	c := baseConfig(s)
 	c.Masquerade, c.Direct = true, direct
 	for _, p := range networks {
-		c.Ranges = append(c.Ranges, cni.Range{Subnet: p})
+		c.Ranges = append(c.Ranges, ipam.Range{Prefix: p})
 	}
 	return c
 }
@@ -60,9 +61,9 @@ func hostOnlyConfig(s config.Network) cni.Config {
 }
 
 // formerRanges returns the networks of an earlier configuration that are not in now.
-func formerRanges(was cni.Config, now []cni.Range) (kept []cni.Range) {
+func formerRanges(was cni.Config, now []ipam.Range) (kept []ipam.Range) {
 	for _, r := range slices.Concat(was.Ranges, was.Kept) {
-		is := func(other cni.Range) bool { return other.Subnet == r.Subnet }
+		is := func(other ipam.Range) bool { return other.Prefix == r.Prefix }
 		if !slices.ContainsFunc(now, is) && !slices.ContainsFunc(kept, is) {
 			kept = append(kept, r)
 		}
@@ -70,10 +71,10 @@ func formerRanges(was cni.Config, now []cni.Range) (kept []cni.Range) {
 	return kept
 }
 
-func subnets(ranges []cni.Range) []netip.Prefix {
+func subnets(ranges []ipam.Range) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {
-		all = append(all, r.Subnet)
+		all = append(all, r.Prefix)
 	}
 	return all
 }

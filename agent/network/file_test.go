@@ -14,6 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 func TestFolder(t *testing.T) {
@@ -221,7 +222,7 @@ func TestPlacesOf(t *testing.T) {
 // TestRecall checks whether a file with tinylet's name is tinylet's.
 func TestRecall(t *testing.T) {
 	c := cni.Default()
-	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.1.0.0/24")}}
+	c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.1.0.0/24")}}
 	conflist := func(name string) []byte {
 		data, err := cni.Conflist(c, name, "")
 		if err != nil {

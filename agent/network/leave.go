@@ -48,7 +48,7 @@ func (n *Network) bridge(desired *cni.Config, was cni.Config) error {
 		return err
 	}
 	for _, r := range slices.Concat(was.Ranges, was.Kept) {
-		if uses, err := n.pods.Uses(r.Subnet); err != nil {
+		if uses, err := n.pods.Uses(r.Prefix); err != nil {
 			return err
 		} else if uses {
 			desired.Bridge = was.Bridge

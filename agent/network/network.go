@@ -18,6 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
 )
@@ -343,9 +344,9 @@ func (n *Network) ensureShared(ctx context.Context, desired *cni.Config, was cni
 		if err := n.open(*desired); err != nil {
 			return err
 		}
-		var used []cni.Range
+		var used []ipam.Range
 		for _, r := range desired.Kept {
-			uses, err := n.pods.Uses(r.Subnet)
+			uses, err := n.pods.Uses(r.Prefix)
 			if err != nil {
 				return err
 			}
@@ -391,7 +392,7 @@ func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 	}
 	empty = true
 	gone, err := n.pods.Collect(func(e podnet.Entry) bool {
-		lives := slices.Contains(containers, e.ID.Container) || time.Since(e.Since).Abs() < minCollectAge
+		lives := slices.Contains(containers, e.ID.ContainerID) || time.Since(e.Since).Abs() < minCollectAge
 		empty = empty && !lives
 		return lives
 	})

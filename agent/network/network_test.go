@@ -74,7 +74,7 @@ func (s *shelf) Collect(lives func(podnet.Entry) bool) (int, error) {
 
 // entry returns the entry of a pod whose container started a while ago.
 func entry(container, address string, age time.Duration) podnet.Entry {
-	return podnet.Entry{ID: podnet.ID{Container: container}, Addresses: []netip.Addr{netip.MustParseAddr(address)}, Since: time.Now().Add(-age)}
+	return podnet.Entry{ID: cni.ID{ContainerID: container}, Addresses: []netip.Addr{netip.MustParseAddr(address)}, Since: time.Now().Add(-age)}
 }
 
 // lab is a Network with a temporary folder and a shelf.
@@ -121,10 +121,10 @@ func (l *lab) written(t *testing.T) string {
 	}
 	text := []string{c.Bridge}
 	for _, r := range c.Ranges {
-		text = append(text, r.Subnet.String())
+		text = append(text, r.Prefix.String())
 	}
 	for _, r := range c.Kept {
-		text = append(text, "kept", r.Subnet.String())
+		text = append(text, "kept", r.Prefix.String())
 	}
 	if c.Refuse != "" {
 		text = append(text, "refuses")

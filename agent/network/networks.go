@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 // errUnassigned means that the pod networks of the node are neither configured nor
@@ -57,7 +58,7 @@ func parsePodCIDRs(texts []string) (networks []netip.Prefix, err error) {
 		}
 		families[prefix.Addr().Is4()] = true
 		networks = append(networks, prefix.Masked())
-		c.Ranges = append(c.Ranges, cni.Range{Subnet: prefix.Masked()})
+		c.Ranges = append(c.Ranges, ipam.Range{Prefix: prefix.Masked()})
 	}
 	if _, err := cni.Conflist(c, networkName, ""); err != nil {
 		return nil, fmt.Errorf("podCIDRs %.120q of the Node: %w", texts, err)

@@ -27,7 +27,7 @@ func (t tree) network(o *Options, info container.Info) Network {
 	n.Ours = ours
 	if n.Pods == nil && ours { // the agent also uses the last ones
 		for _, r := range own.Ranges {
-			n.Pods = append(n.Pods, r.Subnet)
+			n.Pods = append(n.Pods, r.Prefix)
 		}
 	}
 	names, err := agentnetwork.ConfigNames(dir)

@@ -16,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	agentnetwork "github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
@@ -30,7 +31,7 @@ const (
 func TestNetworkConfigurations(t *testing.T) {
 	ours := func(name string) string {
 		c := cni.Default()
-		c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.42.3.0/24")}}
+		c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.3.0/24")}}
 		data, err := cni.Conflist(c, name, "")
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 // errorOutput is an error in the output of the plugin.
@@ -255,7 +257,7 @@ func TestDelOfWhatIsGone(t *testing.T) {
 				t.Fatalf("got %v", got)
 			}
 			a := f.at
-			if f.calls == nil || a.ID() != (ID{"c1", "eth0"}) || a.NetNS != test.netns || a.Config.Name != test.network {
+			if f.calls == nil || a.ID != (ID{"c1", "eth0"}) || a.NetNS != test.netns || a.Config.Name != test.network {
 				t.Errorf("got %v %+v", f.calls, a)
 			}
 			if c := a.Config; c.Bridge != DefaultBridge || c.StateDir != DefaultStateDir || !c.Hairpin || c.MTU != 0 {
@@ -296,13 +298,13 @@ func TestAttachment(t *testing.T) {
 		t.Fatal(got)
 	}
 	want := Attachment{
-		ContainerID: "c1", Interface: "eth0", NetNS: "/proc/1/ns/none",
+		ID: ID{"c1", "eth0"}, NetNS: "/proc/1/ns/none",
 		Pod: Pod{"kube-system", "web-0", "1-2"},
 		Config: Config{
 			CNIVersion: "1.0.0", Name: "pods", Type: Type, Bridge: "br0", MTU: 1400, Masquerade: true, Promiscuous: true, StateDir: "/var/lib/x",
-			Ranges: []Range{
-				{Subnet: netip.MustParsePrefix("10.42.0.0/24"), Gateway: netip.MustParseAddr("10.42.0.254")},
-				{Subnet: netip.MustParsePrefix("fd00::/64")},
+			Ranges: []ipam.Range{
+				{Prefix: netip.MustParsePrefix("10.42.0.0/24"), Gateway: netip.MustParseAddr("10.42.0.254")},
+				{Prefix: netip.MustParsePrefix("fd00::/64")},
 			},
 			Direct: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		},

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"path"
 	"strings"
+
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 // Type is the plugin's type in a configuration: the name of its file.
@@ -44,10 +46,10 @@ type Config struct {
 	MTU int
 	// Ranges are the ranges from which addresses are allocated. They do not overlap. ADD,
 	// CHECK and STATUS require at least one, unless Refuse is set.
-	Ranges []Range
+	Ranges []ipam.Range
 	// Kept are ranges of which containers still have addresses, and from which no more
 	// addresses are allocated.
-	Kept []Range
+	Kept []ipam.Range
 	// Refuse, if not "", makes ADD fail with this reason.
 	Refuse string
 	// Masquerade replaces the source address of what containers send beyond the network by
@@ -63,15 +65,6 @@ type Config struct {
 	Reserved []uint16
 	// StateDir is the absolute path of the directory for the leases.
 	StateDir string
-}
-
-// Range is a subnet from which addresses are allocated.
-type Range struct {
-	// Subnet is a prefix without host bits, with at least two host addresses.
-	Subnet netip.Prefix
-	// Gateway is the bridge's address in the subnet. For the zero Addr the Network
-	// chooses one.
-	Gateway netip.Addr
 }
 
 // Default returns the default configuration. It has no name and no range.
@@ -166,7 +159,7 @@ func noControlChars(text string) bool {
 }
 
 // ranges returns the valid ranges of an array that do not overlap those before them.
-func (d *decoder) ranges(at *location, value []byte) (all []Range) {
+func (d *decoder) ranges(at *location, value []byte) (all []ipam.Range) {
 	d.array(at, value, maxRanges, func(at *location, value []byte) {
 		if r := readRange(d, at, value); checkRange(d, at, r, all) {
 			all = append(all, r)
@@ -175,11 +168,11 @@ func (d *decoder) ranges(at *location, value []byte) (all []Range) {
 	return all
 }
 
-func readRange(d *decoder, at *location, value []byte) (r Range) {
+func readRange(d *decoder, at *location, value []byte) (r ipam.Range) {
 	d.object(at, value, func(at *location, value []byte) {
 		switch at.key {
 		case "subnet":
-			r.Subnet = d.subnet(at, value)
+			r.Prefix = d.subnet(at, value)
 		case "gateway":
 			r.Gateway = d.address(at, value)
 		}
@@ -188,8 +181,8 @@ func readRange(d *decoder, at *location, value []byte) (r Range) {
 }
 
 // checkRange reports whether a range is valid and does not overlap those before it.
-func checkRange(d *decoder, at *location, r Range, before []Range) bool {
-	s := r.Subnet
+func checkRange(d *decoder, at *location, r ipam.Range, before []ipam.Range) bool {
+	s := r.Prefix
 	switch {
 	case !s.IsValid():
 		d.fail(at, CodeInvalidConfig, `subnet is missing: write {"subnet": "10.42.0.0/24"}`)
@@ -205,8 +198,8 @@ func checkRange(d *decoder, at *location, r Range, before []Range) bool {
 		return false
 	}
 	for _, other := range before {
-		if other.Subnet.Overlaps(s) {
-			d.fail(at, CodeInvalidConfig, "subnet %v overlaps subnet %v: write networks without common addresses", s, other.Subnet)
+		if other.Prefix.Overlaps(s) {
+			d.fail(at, CodeInvalidConfig, "subnet %v overlaps subnet %v: write networks without common addresses", s, other.Prefix)
 			return false
 		}
 	}

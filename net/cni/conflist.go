@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 // ErrForeign means that a configuration list is valid JSON but not one of Conflist: it does
@@ -53,9 +55,9 @@ func (c *Config) fields() []string {
 	if c.Refuse != "" {
 		add("refuse", inline(c.Refuse))
 	}
-	add("ranges", array(c.Ranges, Range.inline))
+	add("ranges", array(c.Ranges, inlineRange))
 	if len(c.Kept) > 0 {
-		add("kept", array(c.Kept, Range.inline))
+		add("kept", array(c.Kept, inlineRange))
 	}
 	add("direct", array(c.Direct, inline))
 	if len(c.Reserved) > 0 {
@@ -71,8 +73,8 @@ func (c *Config) fields() []string {
 // inline returns v as JSON on one line.
 func inline[T any](v T) string { return string(bytes.TrimSpace(encode(v))) }
 
-func (r Range) inline() string {
-	text := `{"subnet": ` + inline(r.Subnet)
+func inlineRange(r ipam.Range) string {
+	text := `{"subnet": ` + inline(r.Prefix)
 	if r.Gateway.IsValid() {
 		text += `, "gateway": ` + inline(r.Gateway)
 	}

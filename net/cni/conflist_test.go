@@ -9,22 +9,24 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 func conflists() map[string]Config {
 	small := Default()
-	small.Ranges = []Range{{Subnet: netip.MustParsePrefix("10.42.3.0/24")}}
+	small.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.3.0/24")}}
 	large := Config{
 		Type: Type, DisableCheck: true, Bridge: "br\"0", MTU: 1400, Masquerade: true, Promiscuous: true, StateDir: "/run/a\\b/ü",
-		Ranges: []Range{
-			{Subnet: netip.MustParsePrefix("10.42.3.0/24"), Gateway: netip.MustParseAddr("10.42.3.1")},
-			{Subnet: netip.MustParsePrefix("fd00:3::/64")},
+		Ranges: []ipam.Range{
+			{Prefix: netip.MustParsePrefix("10.42.3.0/24"), Gateway: netip.MustParseAddr("10.42.3.1")},
+			{Prefix: netip.MustParsePrefix("fd00:3::/64")},
 		},
 		Reserved: []uint16{10248, 10250},
 		Direct:   []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 	}
 	moved := Default()
-	moved.Ranges, moved.Kept = small.Ranges, []Range{{Subnet: netip.MustParsePrefix("10.42.0.0/16")}, {Subnet: netip.MustParsePrefix("10.7.0.0/24"), Gateway: netip.MustParseAddr("10.7.0.9")}}
+	moved.Ranges, moved.Kept = small.Ranges, []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.0.0/16")}, {Prefix: netip.MustParsePrefix("10.7.0.0/24"), Gateway: netip.MustParseAddr("10.7.0.9")}}
 	refused := Default()
 	refused.Refuse = `pods have "hostNetwork: true" here`
 	return map[string]Config{"small": small, "large": large, "moved": moved, "refused": refused}
@@ -84,8 +86,8 @@ func TestConflistOfWhatIsWrong(t *testing.T) {
 		{c, "pods", "1.2.0", "cniVersion: "},
 		{c, "pods", `"`, "cniVersion: "},
 		{wrong(func(c *Config) { c.Ranges = nil }), "pods", "", "ranges: "},
-		{wrong(func(c *Config) { c.Ranges = []Range{{}} }), "pods", "", "plugins[0].ranges[0].subnet: "},
-		{wrong(func(c *Config) { c.Kept = []Range{{}} }), "pods", "", "plugins[0].kept[0].subnet: "},
+		{wrong(func(c *Config) { c.Ranges = []ipam.Range{{}} }), "pods", "", "plugins[0].ranges[0].subnet: "},
+		{wrong(func(c *Config) { c.Kept = []ipam.Range{{}} }), "pods", "", "plugins[0].kept[0].subnet: "},
 		{wrong(func(c *Config) { c.Refuse = "a\x00b" }), "pods", "", "plugins[0].refuse: "},
 		{wrong(func(c *Config) { c.Bridge = "" }), "pods", "", "plugins[0].bridge: "},
 		{wrong(func(c *Config) { c.StateDir = "x" }), "pods", "", "plugins[0].stateDir: "},

@@ -43,7 +43,7 @@ func checkPromises(t *testing.T, v verb, n *fake) {
 		t.Fatalf("%s with %+v", v, c)
 	}
 	for _, r := range c.Ranges {
-		if r.Subnet != r.Subnet.Masked() || r.Gateway.IsValid() && !r.Subnet.Contains(r.Gateway) {
+		if r.Prefix != r.Prefix.Masked() || r.Gateway.IsValid() && !r.Prefix.Contains(r.Gateway) {
 			t.Fatalf("range %+v", r)
 		}
 	}

@@ -166,15 +166,14 @@ func (i *invocation) status() error {
 // runtimeConfig precedes args.cni, and args.cni precedes CNI_ARGS.
 func (i *invocation) attachment(e *environment) Attachment {
 	return Attachment{
-		ContainerID: e.id.ContainerID,
-		Interface:   e.id.Interface,
-		NetNS:       e.netns,
-		Pod:         e.args.pod,
-		Config:      i.config,
-		Ports:       i.ports,
-		Bandwidth:   i.bandwidth,
-		IPs:         firstNonEmpty(i.ips, i.argIPs, e.args.ips),
-		MAC:         firstNonEmpty(i.mac, i.argMAC, e.args.mac),
+		ID:        e.id,
+		NetNS:     e.netns,
+		Pod:       e.args.pod,
+		Config:    i.config,
+		Ports:     i.ports,
+		Bandwidth: i.bandwidth,
+		IPs:       firstNonEmpty(i.ips, i.argIPs, e.args.ips),
+		MAC:       firstNonEmpty(i.mac, i.argMAC, e.args.mac),
 	}
 }
 

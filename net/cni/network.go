@@ -29,16 +29,19 @@ type Network interface {
 
 // ID identifies an attachment to a network.
 type ID struct {
-	ContainerID, Interface string
-}
-
-// Attachment describes one interface of one container, as requested by the runtime. All
-// fields are validated except that NetNS may be no network namespace.
-type Attachment struct {
 	// ContainerID is the runtime's ID of the container: letters, digits and ._- only.
 	ContainerID string
 	// Interface is the name of the interface in the container.
 	Interface string
+}
+
+// Owner returns the ID as one string. A container ID has no slash.
+func (id ID) Owner() string { return id.ContainerID + "/" + id.Interface }
+
+// Attachment describes one interface of one container, as requested by the runtime. All
+// fields are validated except that NetNS may be no network namespace.
+type Attachment struct {
+	ID
 	// NetNS is the path of the network namespace. For DEL it is "" if the namespace does
 	// not exist, or is the plugin's own.
 	NetNS string
@@ -55,9 +58,6 @@ type Attachment struct {
 	// MAC is the requested MAC address, six bytes and unicast, or nil.
 	MAC net.HardwareAddr
 }
-
-// ID returns the ID of the attachment.
-func (a *Attachment) ID() ID { return ID{ContainerID: a.ContainerID, Interface: a.Interface} }
 
 // Pod is the pod to whose sandbox the container belongs.
 type Pod struct {

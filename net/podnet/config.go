@@ -6,42 +6,19 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Config is the configuration that all pods of a node share.
-type Config struct {
-	// Bridge is the name of the bridge to which the pods are attached.
-	Bridge string
-	// MTU of the pods' interfaces in bytes; 0 is the MTU of the uplink when the pod is
-	// set up.
-	MTU int
-	// Ranges are the ranges of addresses, at most one of IPv4 and one of IPv6. A pod
-	// gets one address of each. Without a range pods can only be torn down.
-	Ranges []ipam.Range
-	// Kept are ranges of which pods still have addresses, and from which no more
-	// addresses are allocated.
-	Kept []ipam.Range
-	// Masquerade replaces the source address of what pods send beyond the node by the
-	// node's address.
-	Masquerade bool
-	// Direct are destinations without masquerading.
-	Direct []netip.Prefix
-	// Hairpin makes the bridge send back to a pod what the pod sends to itself.
-	Hairpin bool
-	// Promiscuous has the same effect with the bridge's promiscuous mode.
-	Promiscuous bool
-	// Reserved are TCP ports of the host that no pod gets: the node uses them.
-	Reserved []uint16
-	// StateDir is the directory of the leases. They are not valid after a reboot, so
-	// that it may be in a tmpfs.
-	StateDir string
-}
+// config is the configuration that all pods of a node share: at most one range of IPv4
+// and one of IPv6. A pod gets one address of each. Without a range pods can only be torn
+// down.
+type config struct{ cni.Config }
 
 // complete validates the configuration and sets defaults.
-func (c Config) complete() (Config, error) {
+func (c config) complete() (config, error) {
 	if err := link.ValidName(c.Bridge); err != nil {
 		return c, err
 	}
@@ -77,7 +54,7 @@ func completed(ranges []ipam.Range) ([]ipam.Range, error) {
 }
 
 // base returns the input of the shared rules.
-func (c *Config) base() nft.Base {
+func (c *config) base() nft.Base {
 	b := nft.Base{Bridge: c.Bridge, Direct: c.Direct, Masquerade: c.Masquerade}
 	for _, r := range c.allRanges() {
 		b.Pods = append(b.Pods, r.Prefix)
@@ -86,7 +63,7 @@ func (c *Config) base() nft.Base {
 }
 
 // bridge returns the desired state of the bridge.
-func (c *Config) bridge() link.Bridge {
+func (c *config) bridge() link.Bridge {
 	b := link.Bridge{Name: c.Bridge, MTU: c.MTU, Promiscuous: c.Promiscuous}
 	for _, r := range c.allRanges() {
 		b.Addresses = append(b.Addresses, netip.PrefixFrom(r.Gateway, r.Prefix.Bits()))
@@ -95,7 +72,7 @@ func (c *Config) bridge() link.Bridge {
 }
 
 // families reports which of IPv4 and IPv6 the pods have.
-func (c *Config) families() (v4, v6 bool) {
+func (c *config) families() (v4, v6 bool) {
 	for _, r := range c.Ranges {
 		v4, v6 = v4 || r.Prefix.Addr().Is4(), v6 || r.Prefix.Addr().Is6()
 	}
@@ -103,7 +80,7 @@ func (c *Config) families() (v4, v6 bool) {
 }
 
 // rangeOf returns the range that contains an address.
-func (c *Config) rangeOf(a netip.Addr) (ipam.Range, bool) {
+func (c *config) rangeOf(a netip.Addr) (ipam.Range, bool) {
 	for _, r := range c.allRanges() {
 		if r.Prefix.Contains(a) {
 			return r, true
@@ -112,4 +89,4 @@ func (c *Config) rangeOf(a netip.Addr) (ipam.Range, bool) {
 	return ipam.Range{}, false
 }
 
-func (c *Config) allRanges() []ipam.Range { return slices.Concat(c.Ranges, c.Kept) }
+func (c *config) allRanges() []ipam.Range { return slices.Concat(c.Ranges, c.Kept) }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 )
@@ -12,17 +13,17 @@ import (
 func TestConfigRefused(t *testing.T) {
 	for _, row := range []struct {
 		name, want string
-		change     func(*Config)
+		change     func(*cni.Config)
 	}{
-		{"no bridge", "name", func(c *Config) { c.Bridge = "" }},
-		{"a path for a bridge", "name", func(c *Config) { c.Bridge = "../../x" }},
-		{"no folder", "StateDir is required", func(c *Config) { c.StateDir = "" }},
-		{"two of a family", "of the same family", func(c *Config) { c.Ranges[1].Prefix = prefix("10.77.0.0/24") }},
-		{"too small", "too small", func(c *Config) { c.Ranges[0].Prefix = prefix("10.77.0.0/31") }},
-		{"host bits", "write 10.77.0.0/24", func(c *Config) { c.Kept = []ipam.Range{{Prefix: prefix("10.77.0.1/24")}} }},
+		{"no bridge", "name", func(c *cni.Config) { c.Bridge = "" }},
+		{"a path for a bridge", "name", func(c *cni.Config) { c.Bridge = "../../x" }},
+		{"no folder", "StateDir is required", func(c *cni.Config) { c.StateDir = "" }},
+		{"two of a family", "of the same family", func(c *cni.Config) { c.Ranges[1].Prefix = prefix("10.77.0.0/24") }},
+		{"too small", "too small", func(c *cni.Config) { c.Ranges[0].Prefix = prefix("10.77.0.0/31") }},
+		{"host bits", "write 10.77.0.0/24", func(c *cni.Config) { c.Kept = []ipam.Range{{Prefix: prefix("10.77.0.1/24")}} }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := Config{Bridge: "pods0", StateDir: t.TempDir(), Ranges: []ipam.Range{{Prefix: prefix(podsV4)}, {Prefix: prefix(podsV6)}}}
+			c := cni.Config{Bridge: "pods0", StateDir: t.TempDir(), Ranges: []ipam.Range{{Prefix: prefix(podsV4)}, {Prefix: prefix(podsV6)}}}
 			row.change(&c)
 			if n, err := New(c); err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%+v, %v", n, err)
@@ -36,7 +37,7 @@ func TestConfigRefused(t *testing.T) {
 func TestWithoutRanges(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.start(nil)
-	c := l.net.cfg
+	c := l.net.cfg.Config
 	c.Ranges = nil
 	n, err := New(c)
 	if err != nil {

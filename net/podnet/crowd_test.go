@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
@@ -18,7 +19,7 @@ import (
 // gives an address or a port twice.
 func TestCrowd(t *testing.T) {
 	const workers, rounds = 40, 25
-	l := newLab(t, func(c *Config) { c.Ranges = c.Ranges[:1] })
+	l := newLab(t, func(c *cni.Config) { c.Ranges = c.Ranges[:1] })
 	var (
 		mu    sync.Mutex
 		taken = map[netip.Addr]string{}
@@ -29,7 +30,7 @@ func TestCrowd(t *testing.T) {
 		wg.Go(func() {
 			for round := range rounds {
 				p := Pod{
-					ID:    ID{Container: fmt.Sprintf("%032x%032x", w, round), Interface: "eth0"},
+					ID:    cni.ID{ContainerID: fmt.Sprintf("%032x%032x", w, round), Interface: "eth0"},
 					NetNS: fmt.Sprintf("/proc/self/fd/%d", ns.Fd()), Namespace: "crowd", Name: fmt.Sprintf("p%d-%d", w, round),
 					Ports: []nft.Port{{Protocol: nft.TCP, Host: uint16(20000 + w), Target: 80}},
 				}
@@ -72,7 +73,7 @@ func TestCrowd(t *testing.T) {
 func BenchmarkSetup(b *testing.B) {
 	for _, others := range []int{0, 200} {
 		b.Run(fmt.Sprintf("beside_%d", others), func(b *testing.B) {
-			l := newLab(b, func(c *Config) { c.Ranges = []ipam.Range{{Prefix: prefix("10.88.0.0/16")}} })
+			l := newLab(b, func(c *cni.Config) { c.Ranges = []ipam.Range{{Prefix: prefix("10.88.0.0/16")}} })
 			for i := range others {
 				l.start(func(p *Pod) {
 					p.Ports = []nft.Port{{Protocol: nft.TCP, Host: uint16(10000 + i), Target: 80}, {Protocol: nft.UDP, Host: uint16(10000 + i), Target: 53}}
@@ -103,7 +104,7 @@ func BenchmarkSetup(b *testing.B) {
 }
 
 func BenchmarkTeardown(b *testing.B) {
-	l := newLab(b, func(c *Config) { c.Ranges = c.Ranges[:1] })
+	l := newLab(b, func(c *cni.Config) { c.Ranges = c.Ranges[:1] })
 	p := l.newPod()
 	b.ReportAllocs()
 	var spent time.Duration

@@ -28,13 +28,13 @@ func (e *PortReserved) Error() string {
 	return fmt.Sprintf("port %d/%v of the host is reserved for the node: give the pod another hostPort", e.Port.Host, e.Port.Protocol)
 }
 
-func (c *Config) reserved(p nft.Port) bool {
+func (c *config) reserved(p nft.Port) bool {
 	return p.Protocol == nft.TCP && slices.Contains(c.Reserved, p.Host)
 }
 
 // allowed divides ports into those that pods may have, and reserved ones, which an
 // earlier configuration may have allowed.
-func (c *Config) allowed(ports []nft.Port) (may, not []nft.Port) {
+func (c *config) allowed(ports []nft.Port) (may, not []nft.Port) {
 	for _, p := range ports {
 		if c.reserved(p) {
 			not = append(not, p)

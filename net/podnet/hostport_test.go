@@ -5,12 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
 // TestReservedPorts has pods want ports on which nobody listens yet.
 func TestReservedPorts(t *testing.T) {
-	l := newLab(t, func(c *Config) { c.Reserved = []uint16{10250} })
+	l := newLab(t, func(c *cni.Config) { c.Reserved = []uint16{10250} })
 	for _, port := range []nft.Port{
 		{Protocol: nft.TCP, Host: 10250, Target: 80},
 		{Protocol: nft.TCP, Host: 10250, Target: 80, HostIP: addrs(hostOutside)[0]},

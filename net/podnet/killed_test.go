@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -179,7 +180,7 @@ func TestMendedBesideTeardown(t *testing.T) {
 // lease of one that wanted the same port and was killed: who lives keeps it, and
 // others are not kept from their network.
 func TestMendedBesideDead(t *testing.T) {
-	l := newLab(t, func(c *Config) { c.Ranges = c.Ranges[:1] })
+	l := newLab(t, func(c *cni.Config) { c.Ranges = c.Ranges[:1] })
 	port := []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}}
 	lives := l.start(func(p *Pod) { p.Ports, p.Addresses = port, addrs("10.88.0.200") })
 	dead := l.newPod()
@@ -192,7 +193,7 @@ func TestMendedBesideDead(t *testing.T) {
 
 // TestRefused is what must fail, and leave nothing.
 func TestRefused(t *testing.T) {
-	l := newLab(t, func(c *Config) { c.Ranges = c.Ranges[:1] })
+	l := newLab(t, func(c *cni.Config) { c.Ranges = c.Ranges[:1] })
 	first := l.start(func(p *Pod) { p.Ports = []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}} })
 	serve(t, l.host, "tcp", 7070)
 	before := l.state()
@@ -238,7 +239,7 @@ func TestRefused(t *testing.T) {
 
 // TestExhausted is a network with room for two pods.
 func TestExhausted(t *testing.T) {
-	l := newLab(t, func(c *Config) {
+	l := newLab(t, func(c *cni.Config) {
 		c.Ranges = []ipam.Range{{Prefix: prefix("10.88.0.0/29"), Last: addrs("10.88.0.3")[0]}}
 	})
 	a := l.start(nil)
@@ -258,12 +259,12 @@ func TestExhausted(t *testing.T) {
 
 // TestMoved is a node whose network of pods becomes another while a pod lives.
 func TestMoved(t *testing.T) {
-	l := newLab(t, func(c *Config) { c.Ranges = c.Ranges[:1] })
+	l := newLab(t, func(c *cni.Config) { c.Ranges = c.Ranges[:1] })
 	old := l.start(nil)
 	serve(t, l.outside, "tcp", 70)
 	moved := l.net.cfg
 	moved.Kept, moved.Ranges = moved.Ranges, []ipam.Range{{Prefix: prefix("10.99.0.0/24")}}
-	n, err := New(moved)
+	n, err := New(moved.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netns"
@@ -39,11 +40,11 @@ type lab struct {
 	pods          int
 }
 
-func newLab(t testing.TB, change func(*Config)) *lab {
+func newLab(t testing.TB, change func(*cni.Config)) *lab {
 	t.Helper()
 	l := &lab{TB: t, host: nstest.New(t), outside: nstest.New(t)}
 	wire(t, l.host, l.outside)
-	c := Config{
+	c := cni.Config{
 		Bridge: "pods0", Masquerade: true, Hairpin: true, StateDir: filepath.Join(t.TempDir(), "leases"),
 		Ranges: []ipam.Range{{Prefix: netip.MustParsePrefix(podsV4)}, {Prefix: netip.MustParsePrefix(podsV6)}},
 	}
@@ -126,7 +127,7 @@ func (l *lab) newPod() *pod {
 	l.pods++
 	ns := nstest.New(l)
 	return &pod{ns: ns, Pod: Pod{
-		ID:    ID{Container: fmt.Sprintf("%064x", l.pods), Interface: "eth0"},
+		ID:    cni.ID{ContainerID: fmt.Sprintf("%064x", l.pods), Interface: "eth0"},
 		NetNS: fmt.Sprintf("/proc/self/fd/%d", ns.Fd()), Namespace: "default", Name: "p" + strconv.Itoa(l.pods),
 	}}
 }

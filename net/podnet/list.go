@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -21,7 +22,7 @@ func (n *Network) Uses(network netip.Prefix) (bool, error) {
 
 // Entry describes one pod's network.
 type Entry struct {
-	ID        ID
+	ID        cni.ID
 	Pod       string // namespace/name, "" if unknown
 	Interface string // on the host's side
 	Addresses []netip.Addr
@@ -43,7 +44,7 @@ func (n *Network) List() ([]Entry, error) {
 }
 
 // Entry returns the network of one pod. fs.ErrNotExist if there is none.
-func (n *Network) Entry(id ID) (Entry, error) {
+func (n *Network) Entry(id cni.ID) (Entry, error) {
 	l, err := n.leases.Get(id.Owner())
 	if err != nil {
 		return Entry{}, err

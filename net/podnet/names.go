@@ -6,21 +6,14 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/tinylet/tinylet/net/cni"
 )
 
-// ID identifies the network of a pod sandbox: the sandbox's ID at the runtime, and the
-// interface in it.
-type ID struct {
-	Container, Interface string
-}
-
-// Owner returns the ID as one string. A container ID has no slash.
-func (id ID) Owner() string { return id.Container + "/" + id.Interface }
-
-// idOf parses an Owner.
-func idOf(owner string) ID {
+// idOf parses the Owner of an ID.
+func idOf(owner string) cni.ID {
 	container, name, _ := strings.Cut(owner, "/")
-	return ID{container, name}
+	return cni.ID{ContainerID: container, Interface: name}
 }
 
 // alias is the prefix of the aliases of host interfaces that this package creates.

@@ -3,6 +3,7 @@ package podnet
 import (
 	"fmt"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -11,7 +12,7 @@ import (
 // calling thread. Its methods block on the kernel and the file system alone, and are
 // safe for concurrent use for different IDs, also by several processes.
 type Network struct {
-	cfg         Config
+	cfg         config
 	leases      *ipam.Store
 	openSenders func() (*nft.Senders, error)
 
@@ -20,8 +21,8 @@ type Network struct {
 }
 
 // New opens the leases. It creates nothing in the kernel.
-func New(c Config) (*Network, error) {
-	c, err := c.complete()
+func New(given cni.Config) (*Network, error) {
+	c, err := config{given}.complete()
 	if err != nil {
 		return nil, fmt.Errorf("open pod network: %w", err)
 	}

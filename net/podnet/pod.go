@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
@@ -13,7 +14,7 @@ import (
 
 // Pod is the request for a pod's network.
 type Pod struct {
-	ID
+	cni.ID
 	// NetNS is the path of its network namespace.
 	NetNS string
 	// Namespace, Name and UID are for people. UID, or else Namespace and Name, is the
@@ -79,16 +80,9 @@ func (p *Pod) portsOf(addresses []netip.Addr) ([]nft.Port, error) {
 
 // Result describes the network that was set up.
 type Result struct {
-	Bridge, Host, Inside Interface
+	Bridge, Host, Inside cni.Interface
 	// Addresses are the pod's addresses, with the prefix length of their network.
 	// Gateways are the gateways of its default routes, in the same order.
 	Addresses []netip.Prefix
 	Gateways  []netip.Addr
-}
-
-// Interface is an interface of a pod's network.
-type Interface struct {
-	Name string
-	MAC  net.HardwareAddr
-	MTU  int // bytes
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netns"
@@ -145,8 +146,8 @@ func (n *Network) attach(host *link.Handle, ns *os.File, bridge link.Link, p *Po
 			return Result{}, err
 		}
 	}
-	r.Bridge = Interface{bridge.Name, bridge.MAC, bridge.MTU}
-	r.Host = Interface{end.Name, end.MAC, end.MTU}
+	r.Bridge = cni.Interface{Name: bridge.Name, MAC: bridge.MAC, MTU: bridge.MTU}
+	r.Host = cni.Interface{Name: end.Name, MAC: end.MAC, MTU: end.MTU}
 	return r, nil
 }
 
@@ -186,7 +187,7 @@ func (n *Network) configureInside(ns *os.File, p *Pod, lease ipam.Lease, mac net
 			return r, err
 		}
 	}
-	r.Inside = Interface{p.Interface, mac, l.MTU}
+	r.Inside = cni.Interface{Name: p.Interface, MAC: mac, MTU: l.MTU, Sandbox: p.NetNS}
 	return r, nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netns"
@@ -259,10 +260,10 @@ func judge(t *testing.T, a, b *wireEnd) {
 
 // TestSpoofing has one pod send raw frames to another.
 func TestSpoofing(t *testing.T) {
-	for name, change := range map[string]func(*Config){
+	for name, change := range map[string]func(*cni.Config){
 		"both":      nil,
-		"IPv4":      func(c *Config) { c.Ranges = c.Ranges[:1] },
-		"no mirror": func(c *Config) { c.Hairpin, c.Promiscuous = false, true },
+		"IPv4":      func(c *cni.Config) { c.Ranges = c.Ranges[:1] },
+		"no mirror": func(c *cni.Config) { c.Hairpin, c.Promiscuous = false, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, change)
@@ -386,7 +387,7 @@ func TestOtherInterfaces(t *testing.T) {
 		}
 		defer inside.Close()
 		l, err := inside.Configure(link.Inside{Interface: "eth0", Addresses: []netip.Prefix{prefix("10.88.0.200/24")}})
-		other.result = Result{Inside: Interface{Name: "eth0", MAC: l.MAC}, Addresses: []netip.Prefix{prefix("10.88.0.200/24")}}
+		other.result = Result{Inside: cni.Interface{Name: "eth0", MAC: l.MAC}, Addresses: []netip.Prefix{prefix("10.88.0.200/24")}}
 		return err
 	})
 	a := l.wireEnd(other)
@@ -471,7 +472,7 @@ func TestLocalnetFlushed(t *testing.T) {
 		"add table inet tinylet { flags dormant; }",
 	} {
 		t.Run(edit, func(t *testing.T) {
-			l := newLab(t, func(c *Config) { c.Ranges = []ipam.Range{{Prefix: prefix(podsV4)}} })
+			l := newLab(t, func(c *cni.Config) { c.Ranges = []ipam.Range{{Prefix: prefix(podsV4)}} })
 			l.must(l.net.Ensure)
 			told, ended := make(chan struct{}, 1024), make(chan error, 1)
 			ctx, cancel := context.WithCancel(t.Context())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
@@ -12,7 +13,7 @@ import (
 
 // Teardown removes a pod's network: its host ports, its interfaces and then its lease.
 // The pod's namespace need not exist, nor any part of the network.
-func (n *Network) Teardown(id ID) error {
+func (n *Network) Teardown(id cni.ID) error {
 	lease, err := n.leases.Get(id.Owner())
 	if errors.Is(err, fs.ErrNotExist) {
 		lease, err = ipam.Lease{Owner: id.Owner()}, nil

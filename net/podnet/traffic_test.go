@@ -4,6 +4,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -89,7 +90,7 @@ func TestTraffic(t *testing.T) {
 }
 
 func TestResult(t *testing.T) {
-	l := newLab(t, func(c *Config) { c.MTU = 1400 })
+	l := newLab(t, func(c *cni.Config) { c.MTU = 1400 })
 	p := l.start(func(p *Pod) {
 		p.Addresses = addrs("10.88.0.77", "fd00:88::77")
 		p.Ingress, p.Egress = link.Rate{BitsPerSecond: 10e6}, link.Rate{BitsPerSecond: 20e6}

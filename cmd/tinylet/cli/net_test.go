@@ -17,7 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/net/cni"
-	"github.com/tinylet/tinylet/net/cni/plugin"
+	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
@@ -118,7 +118,7 @@ func TestNetIsForRoot(t *testing.T) {
 // TestNetConfiguration checks which configuration of a directory is used.
 func TestNetConfiguration(t *testing.T) {
 	c := cni.Default()
-	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.42.0.0/24")}}
+	c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.0.0/24")}}
 	ours := conflist(t, c)
 	named, err := cni.Conflist(c, "mine", "")
 	if err != nil {
@@ -211,7 +211,7 @@ func TestNetOfTheKernel(t *testing.T) {
 	folder := filepath.Join(n.system.root, "etc/cni/net.d")
 	c := cni.Default()
 	c.Bridge, c.Masquerade, c.StateDir = "pods0", true, filepath.Join(t.TempDir(), "leases")
-	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.42.0.0/24")}}
+	c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.0.0/24")}}
 	show := func() NetDocument {
 		t.Helper()
 		var out bytes.Buffer
@@ -235,12 +235,12 @@ func TestNetOfTheKernel(t *testing.T) {
 	put(t, folder, map[string]string{network.FileName: conflist(t, c)})
 	uplink(t, host, world)
 	pod := podnet.Pod{
-		ID: podnet.ID{Container: "c0ffee", Interface: "eth0"}, Namespace: "default", Name: "web", NetNS: fmt.Sprintf("/proc/self/fd/%d", inside.Fd()),
+		ID: cni.ID{ContainerID: "c0ffee", Interface: "eth0"}, Namespace: "default", Name: "web", NetNS: fmt.Sprintf("/proc/self/fd/%d", inside.Fd()),
 		Ports: []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}},
 	}
 	var made podnet.Result
 	if err := netns.Do(host, func() error {
-		pods, err := podnet.New(plugin.NetworkConfig(c))
+		pods, err := podnet.New(c)
 		if err != nil {
 			return err
 		}

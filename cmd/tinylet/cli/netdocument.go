@@ -105,7 +105,7 @@ func networkDocuments(ranges []ipam.Range, kept bool) (all []PodsNetworkDocument
 // have.
 func podNetDocument(e *podnet.Entry, hasInterface func(string) bool, hasPort func(nft.Port) bool) PodNetDocument {
 	d := PodNetDocument{
-		Pod: e.Pod, Container: e.ID.Container, Addresses: e.Addresses,
+		Pod: e.Pod, Container: e.ID.ContainerID, Addresses: e.Addresses,
 		Interface: e.Interface, InterfaceMissing: !hasInterface(e.Interface), Since: timePointer(e.Since),
 	}
 	for _, p := range e.Ports {

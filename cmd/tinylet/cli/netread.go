@@ -10,7 +10,6 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/net/cni"
-	"github.com/tinylet/tinylet/net/cni/plugin"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
@@ -92,7 +91,6 @@ func othersNetwork(folder string, names []string) bool {
 
 // own sets the fields for tinylet's own configuration.
 func (d *NetDocument) own(c cni.Config) {
-	pods := plugin.NetworkConfig(c)
 	switch {
 	case c.Refuse != "":
 		d.Mode, d.Refuse = config.NetworkHost, c.Refuse
@@ -101,7 +99,7 @@ func (d *NetDocument) own(c cni.Config) {
 	default:
 		d.Mode = config.NetworkBridge
 	}
-	d.Networks = append(networkDocuments(pods.Ranges, false), networkDocuments(pods.Kept, true)...)
+	d.Networks = append(networkDocuments(c.Ranges, false), networkDocuments(c.Kept, true)...)
 	d.MTU, d.Masquerade, d.Direct = c.MTU, c.Masquerade, c.Direct
 }
 
@@ -204,7 +202,7 @@ func (d *NetDocument) pods(c cni.Config, links []link.Link, table *nft.Table) er
 	if _, err := os.Stat(c.StateDir); errors.Is(err, fs.ErrNotExist) {
 		return nil // opening the leases would create their directory
 	}
-	n, err := podnet.New(plugin.NetworkConfig(c))
+	n, err := podnet.New(c)
 	if err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func (n *node) left() string {
 			return err
 		}
 		for _, dir := range []string{n.state, cni.DefaultStateDir} {
-			p, err := podnet.New(podnet.Config{Bridge: "pods0", StateDir: dir})
+			p, err := podnet.New(cni.Config{Bridge: "pods0", StateDir: dir})
 			if err != nil {
 				return err
 			}
@@ -179,7 +179,7 @@ func (n *node) left() string {
 				return err
 			}
 			for _, e := range entries {
-				fmt.Fprintf(&b, "lease %v of %.64s\n", e.Addresses, e.ID.Container)
+				fmt.Fprintf(&b, "lease %v of %.64s\n", e.Addresses, e.ID.ContainerID)
 			}
 		}
 		return nil

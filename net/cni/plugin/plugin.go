@@ -23,34 +23,15 @@ func Run(env func(string) string, stdin io.Reader, stdout, stderr io.Writer) (ex
 
 // open opens the network of a configuration.
 func open(c cni.Config) (cni.Network, error) {
-	n, err := podnet.New(NetworkConfig(c))
+	n, err := podnet.New(c)
 	if err != nil {
 		return nil, err
 	}
-	return &network{pods: n, config: c}, nil
-}
-
-// NetworkConfig returns the configuration of the pod network for a CNI configuration.
-func NetworkConfig(c cni.Config) podnet.Config {
-	return podnet.Config{
-		Bridge: c.Bridge, MTU: c.MTU, Ranges: ranges(c.Ranges), Kept: ranges(c.Kept),
-		Masquerade: c.Masquerade, Direct: c.Direct, Hairpin: c.Hairpin, Promiscuous: c.Promiscuous, StateDir: c.StateDir, Reserved: c.Reserved,
-	}
-}
-
-func ranges(all []cni.Range) []ipam.Range {
-	var out []ipam.Range
-	for _, r := range all {
-		out = append(out, ipam.Range{Prefix: r.Subnet, Gateway: r.Gateway})
-	}
-	return out
+	return &network{n}, nil
 }
 
 // network implements cni.Network with podnet.
-type network struct {
-	pods   *podnet.Network
-	config cni.Config
-}
+type network struct{ pods *podnet.Network }
 
 // Setup implements cni.Network.
 func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
@@ -58,11 +39,7 @@ func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	if err != nil {
 		return cni.Result{}, withCode(err)
 	}
-	out := cni.Result{Interfaces: []cni.Interface{
-		{Name: r.Bridge.Name, MAC: r.Bridge.MAC, MTU: r.Bridge.MTU},
-		{Name: r.Host.Name, MAC: r.Host.MAC, MTU: r.Host.MTU},
-		{Name: r.Inside.Name, MAC: r.Inside.MAC, MTU: r.Inside.MTU, Sandbox: a.NetNS},
-	}}
+	out := cni.Result{Interfaces: []cni.Interface{r.Bridge, r.Host, r.Inside}}
 	for i, address := range r.Addresses {
 		out.IPs = append(out.IPs, cni.IP{Interface: 2, Address: address, Gateway: r.Gateways[i]})
 		out.Routes = append(out.Routes, cni.Route{Dst: link.DefaultDestination(address.Addr()), Gateway: r.Gateways[i]})
@@ -76,7 +53,7 @@ func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	if err := n.pods.Check(podOf(&a)); err != nil {
 		return withCode(err)
 	}
-	entry, err := n.pods.Entry(podnet.ID{Container: a.ContainerID, Interface: a.Interface})
+	entry, err := n.pods.Entry(a.ID)
 	if err != nil {
 		return err
 	}
@@ -90,14 +67,12 @@ func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 
 // Teardown implements cni.Network.
 func (n *network) Teardown(a cni.Attachment) error {
-	return n.pods.Teardown(podnet.ID{Container: a.ContainerID, Interface: a.Interface})
+	return n.pods.Teardown(a.ID)
 }
 
 // Collect implements cni.Network.
 func (n *network) Collect(_ string, valid []cni.ID) error {
-	_, err := n.pods.Collect(func(e podnet.Entry) bool {
-		return slices.Contains(valid, cni.ID{ContainerID: e.ID.Container, Interface: e.ID.Interface})
-	})
+	_, err := n.pods.Collect(func(e podnet.Entry) bool { return slices.Contains(valid, e.ID) })
 	return err
 }
 
@@ -106,7 +81,7 @@ func (n *network) Status() error { return n.pods.Ready() }
 
 func podOf(a *cni.Attachment) podnet.Pod {
 	p := podnet.Pod{
-		ID: podnet.ID{Container: a.ContainerID, Interface: a.Interface}, NetNS: a.NetNS,
+		ID: a.ID, NetNS: a.NetNS,
 		Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID,
 		Ingress:   link.Rate{BitsPerSecond: a.Bandwidth.IngressRate, BurstBits: a.Bandwidth.IngressBurst},
 		Egress:    link.Rate{BitsPerSecond: a.Bandwidth.EgressRate, BurstBits: a.Bandwidth.EgressBurst},

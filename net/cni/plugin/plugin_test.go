@@ -10,10 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tinylet/tinylet/net/cni"
-	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
-	"github.com/tinylet/tinylet/net/podnet"
 )
 
 // The configurations of containerd and CRI-O for the same ports and limits.
@@ -295,26 +293,5 @@ func TestCheck(t *testing.T) {
 				t.Errorf("left:\n%s", left)
 			}
 		})
-	}
-}
-
-func TestNetworkConfig(t *testing.T) {
-	range4 := netip.MustParsePrefix("10.88.0.0/24")
-	got := NetworkConfig(cni.Config{
-		CNIVersion: "1.0.0", Name: "pods", Type: cni.Type, Bridge: "pods0", MTU: 1400, Masquerade: true, Hairpin: true, Promiscuous: true,
-		Ranges:   []cni.Range{{Subnet: range4, Gateway: netip.MustParseAddr("10.88.0.9")}},
-		Kept:     []cni.Range{{Subnet: netip.MustParsePrefix("10.7.0.0/24")}},
-		Direct:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		StateDir: "/run/x",
-	})
-	want := podnet.Config{
-		Bridge: "pods0", MTU: 1400, Masquerade: true, Hairpin: true, Promiscuous: true,
-		Ranges:   []ipam.Range{{Prefix: range4, Gateway: netip.MustParseAddr("10.88.0.9")}},
-		Kept:     []ipam.Range{{Prefix: netip.MustParsePrefix("10.7.0.0/24")}},
-		Direct:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		StateDir: "/run/x",
-	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/test/harness/board"
 	"github.com/tinylet/tinylet/test/suites/handover/inventory"
 )
@@ -79,7 +80,7 @@ func (o *labOptions) configFiles(t *testing.T) []board.File {
 func networkFiles(t *testing.T) []board.File {
 	t.Helper()
 	c := cni.Default()
-	c.Masquerade, c.Ranges = true, []cni.Range{{Subnet: netip.MustParsePrefix("10.88.0.0/24")}}
+	c.Masquerade, c.Ranges = true, []ipam.Range{{Prefix: netip.MustParsePrefix("10.88.0.0/24")}}
 	conflist, err := cni.Conflist(c, "tinylet", "")
 	if err != nil {
 		t.Fatal(err)

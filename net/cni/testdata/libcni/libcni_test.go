@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 )
 
 var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
@@ -89,7 +90,7 @@ func (r *runtime) attached(t *testing.T) (ids []string) {
 
 func config() cni.Config {
 	c := cni.Default()
-	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.42.0.0/24")}, {Subnet: netip.MustParsePrefix("fd00::/64")}}
+	c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.0.0/24")}, {Prefix: netip.MustParsePrefix("fd00::/64")}}
 	c.Direct = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}
 	c.MTU, c.Masquerade = 1400, true
 	return c
@@ -208,7 +209,7 @@ func (r *runtime) sees(t *testing.T, version string) {
 	c := config()
 	c.CNIVersion, c.Name = version, "pods"
 	want := cni.Attachment{
-		ContainerID: "c1", Interface: "eth0", NetNS: "/run/netns/c1",
+		ID: cni.ID{ContainerID: "c1", Interface: "eth0"}, NetNS: "/run/netns/c1",
 		Pod:       cni.Pod{Namespace: "default", Name: "web-0", UID: "0123-4567"},
 		Config:    c,
 		Ports:     []cni.Port{{HostPort: 8080, ContainerPort: 80, Protocol: "tcp", HostIP: netip.MustParseAddr("127.0.0.1")}},

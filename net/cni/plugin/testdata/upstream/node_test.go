@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/netns"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
@@ -52,7 +53,7 @@ func newOwn(t testing.TB, version string) *node {
 	return newNode(t, ownFolder(t), func(dir string) []byte {
 		c := cni.Default()
 		c.Bridge, c.Masquerade, c.StateDir = "pods0", true, filepath.Join(dir, "state")
-		c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix(range4)}, {Subnet: netip.MustParsePrefix(range6)}}
+		c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix(range4)}, {Prefix: netip.MustParsePrefix(range6)}}
 		data, err := cni.Conflist(c, "pods", version)
 		if err != nil {
 			t.Fatal(err)

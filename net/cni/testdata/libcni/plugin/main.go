@@ -53,7 +53,7 @@ func name(network string, id cni.ID) string {
 }
 
 func (f *folder) file(a *cni.Attachment) string {
-	return filepath.Join(f.path, name(a.Config.Name, a.ID()))
+	return filepath.Join(f.path, name(a.Config.Name, a.ID))
 }
 
 // result is made of the attachment alone.
