@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,19 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-const (
-	// A watch requests a random timeout between these, as the kubelet's does
-	// (k8s.io/client-go/tools/cache/reflector.go).
-	minWatch = 5 * time.Minute
-	maxWatch = 10 * time.Minute
-	// watchSlack is how much earlier or later than requested a watch may end.
-	watchSlack = 30 * time.Second
-	// steady is how long a watch must last to count as working.
-	steady = 10 * time.Second
-)
+// steady is how long a watch must last to count as working.
+const steady = 10 * time.Second
+
+// watchSlack is how much earlier than requested a watch may end.
+const watchSlack = 30 * time.Second
 
 // Reasons for which a watch ends.
 var (
@@ -38,10 +33,6 @@ var (
 	errBackwards  = errors.New("API server is behind the last known resource version")
 	errSilent     = errors.New("pod watch ended without any event or bookmark")
 )
-
-// causeDecoding is the status cause that client-go sets when an event stream
-// breaks (rest/request.go).
-const causeDecoding = "ClientWatchDecoding"
 
 // podSink receives the pods from a follower. Its methods are called one at a
 // time.
@@ -128,45 +119,32 @@ func (f *follower) options() metav1.ListOptions {
 // watch receives changes from the last known version on until the watch ends.
 // It returns nil if that end was expected.
 func (f *follower) watch(ctx context.Context) error {
-	limit := minWatch + rand.N(maxWatch-minWatch)
-	seconds := int64(limit / time.Second)
-	options := f.options()
-	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = f.version, true, &seconds
-	w, err := f.api.Watch(ctx, apiclient.Pods, metav1.NamespaceAll, options)
-	if err != nil {
-		return fmt.Errorf("watch the node's pods: %w", err)
-	}
-	defer w.Stop()
-	began, silent := time.Now(), true
-	works := time.NewTimer(steady)
-	defer works.Stop()
-	over := time.NewTimer(limit + watchSlack)
-	defer over.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-works.C:
-			f.markWorking()
-		case <-over.C:
-			return errNoEnd
-		case e, open := <-w.ResultChan():
-			switch {
-			case open:
-				word, err := f.handleEvent(e)
-				if err != nil {
-					return err
-				}
-				silent = silent && !word
-			case time.Since(began) < limit-watchSlack:
-				return errEndedEarly
-			case silent:
-				return errSilent
-			default:
-				return nil
-			}
+	var due time.Time
+	open := func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		w, err := f.api.Watch(ctx, apiclient.Pods, metav1.NamespaceAll, options)
+		if err != nil {
+			return nil, fmt.Errorf("watch the node's pods: %w", err)
 		}
+		due = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
+		return w, nil
 	}
+	silent := true
+	err := listwatch.Watch(ctx, f.options(), f.version, steady, open, f.markWorking, func(e watch.Event) error {
+		word, err := f.handleEvent(e)
+		silent = silent && !word
+		return err
+	})
+	switch {
+	case errors.Is(err, listwatch.ErrEnded):
+		return errNoEnd
+	case err != nil:
+		return err
+	case time.Until(due) > watchSlack:
+		return errEndedEarly
+	case silent:
+		return errSilent
+	}
+	return nil
 }
 
 // handleEvent handles one watch event and reports whether it carried a resource
@@ -242,15 +220,15 @@ const (
 func (f *follower) remedy(err error) remedy {
 	var status apierrors.APIStatus
 	switch {
-	case errors.Is(err, errNotPods), errors.Is(err, errSilent), errors.Is(err, errBackwards), expired(err) && !f.watching,
+	case errors.Is(err, errNotPods), errors.Is(err, errSilent), errors.Is(err, errBackwards), listwatch.Expired(err) && !f.watching,
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		return relistLatest
-	case expired(err):
+	case listwatch.Expired(err):
 		// After a restart of the API server every node lists: use its cache.
 		return relist
 	case !errors.As(err, &status):
 		return again
-	case apierrors.HasStatusCause(err, causeDecoding):
+	case listwatch.BrokenStream(err):
 		// A broken connection, or an event that cannot be decoded and that the
 		// next watch would start with again.
 		if f.brokenAt == f.version {
@@ -264,9 +242,4 @@ func (f *follower) remedy(err error) remedy {
 		return relistLatest
 	}
 	return relist
-}
-
-// expired reports whether the API server no longer has the requested version.
-func expired(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }

@@ -126,7 +126,7 @@ func (f *Reflector[T]) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		wait := &f.wait
-		if !errors.Is(err, errWatchEnded) {
+		if !errors.Is(err, ErrEnded) {
 			f.handleError(err)
 			if apierrors.IsForbidden(err) {
 				wait = &f.await
@@ -138,7 +138,7 @@ func (f *Reflector[T]) Run(ctx context.Context) error {
 	}
 }
 
-// round lists if necessary, and watches once. Its error is never nil; errOver means
+// round lists if necessary, and watches once. Its error is never nil; ErrEnded means
 // that nothing failed.
 func (f *Reflector[T]) round(ctx context.Context) error {
 	if f.version == "" {
@@ -147,8 +147,8 @@ func (f *Reflector[T]) round(ctx context.Context) error {
 		}
 	}
 	err := f.watch(ctx)
-	if expired(err) {
-		return errWatchEnded // normal after an outage
+	if Expired(err) {
+		return ErrEnded // normal after an outage
 	}
 	return err
 }

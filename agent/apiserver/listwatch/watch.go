@@ -16,7 +16,8 @@ import (
 
 // Durations of a watch.
 const (
-	// minWatch and maxWatch bound the requested timeout of a watch.
+	// minWatch and maxWatch bound the requested timeout of a watch, as the kubelet's
+	// (k8s.io/client-go/tools/cache/reflector.go).
 	minWatch = 5 * time.Minute
 	maxWatch = 10 * time.Minute
 	// overtime is how long a watch may exceed its timeout. A middlebox may hold a
@@ -26,49 +27,70 @@ const (
 	standing = time.Second
 )
 
+// ErrEnded is the end of a watch that worked, and the error of Watch for a watch that
+// exceeded its timeout.
+var ErrEnded = errors.New("watch ended")
+
 var (
-	errWatchEnded = errors.New("watch ended")
-	errShort      = errors.New("watch ended immediately")
-	errBackwards  = errors.New("resource version went backwards")
+	errShort     = errors.New("watch ended immediately")
+	errBackwards = errors.New("resource version went backwards")
 )
 
-// watch watches the objects from the current resource version until the watch ends.
-// Its error is never nil.
-func (f *Reflector[T]) watch(ctx context.Context) error {
+// Watch opens a watch from a resource version with bookmarks and a random timeout, and
+// calls event with each event until the API server ends the watch. It calls works once
+// the watch has lasted for standing. The error is nil if the API server ended the watch,
+// else that of open or event, the cause of ctx, or ErrEnded.
+func Watch(ctx context.Context, options metav1.ListOptions, version string, standing time.Duration,
+	open func(context.Context, metav1.ListOptions) (watch.Interface, error), works func(), event func(watch.Event) error,
+) error {
 	length := minWatch + rand.N(maxWatch-minWatch)
 	seconds := int64(length / time.Second)
-	options := f.options()
-	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = f.version, true, &seconds
-	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errWatchEnded)
+	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = version, true, &seconds
+	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, ErrEnded)
 	defer cancel()
-	w, err := f.cfg.API.Watch(ctx, f.cfg.Resource, metav1.NamespaceAll, options)
+	w, err := open(ctx, options)
 	if err != nil {
-		f.handleWatchError(err)
 		return err
 	}
 	defer w.Stop()
 	stands := time.NewTimer(standing)
 	defer stands.Stop()
-	end := errShort
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stands.C:
-			f.handleSuccess()
-			end = errWatchEnded
-		case event, open := <-w.ResultChan():
-			if !open {
-				return end
+			works()
+		case e, open := <-w.ResultChan():
+			if ctx.Err() != nil { // a watch ends with its context
+				return context.Cause(ctx)
 			}
-			if err := f.event(event); err != nil {
-				if !f.handleWatchError(err) && errors.Is(end, errWatchEnded) {
-					err = errWatchEnded // a broken watch is no failure if the next one works
-				}
+			if !open {
+				return nil
+			}
+			if err := event(e); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// watch watches the objects from the current resource version until the watch ends.
+// Its error is never nil.
+func (f *Reflector[T]) watch(ctx context.Context) error {
+	open := func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		return f.cfg.API.Watch(ctx, f.cfg.Resource, metav1.NamespaceAll, options)
+	}
+	end := errShort
+	works := func() {
+		f.handleSuccess()
+		end = ErrEnded
+	}
+	err := Watch(ctx, f.options(), f.version, standing, open, works, f.event)
+	if err == nil || !f.handleWatchError(err) && errors.Is(end, ErrEnded) {
+		return end // a broken watch is no failure if the next one works
+	}
+	return err
 }
 
 // event handles one event of the watch.
@@ -124,21 +146,16 @@ func (f *Reflector[T]) apply(event watch.Event) {
 	}
 }
 
-// causeDecoding is client-go's status cause of a broken event stream
-// (rest/request.go).
-const causeDecoding = "ClientWatchDecoding"
-
 // handleWatchError handles a failed watch. It reports whether the watch cannot continue from
 // its resource version, so that a list is next.
 func (f *Reflector[T]) handleWatchError(err error) (stale bool) {
-	if apierrors.HasStatusCause(err, causeDecoding) {
+	if BrokenStream(err) {
 		// Either the connection broke, or an event cannot be decoded. The next watch
 		// would receive such an event again.
 		stale = f.torn == f.version
 		f.torn = f.version
 	} else {
-		stale = expired(err) || errors.Is(err, errBackwards) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
-			apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+		stale = errors.Is(err, errBackwards) || Stale(err)
 	}
 	if stale {
 		f.version, f.torn = "", ""
@@ -146,6 +163,19 @@ func (f *Reflector[T]) handleWatchError(err error) (stale bool) {
 	return stale
 }
 
-// expired reports whether err means that the API server has compacted the resource
+// BrokenStream reports whether err has client-go's status cause of a broken event stream
+// (rest/request.go).
+func BrokenStream(err error) bool { return apierrors.HasStatusCause(err, causeDecoding) }
+
+const causeDecoding = "ClientWatchDecoding"
+
+// Stale reports whether err means that a watch cannot continue from its resource version,
+// so that the objects must be listed.
+func Stale(err error) bool {
+	return Expired(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// Expired reports whether err means that the API server has compacted the resource
 // version.
-func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+func Expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }

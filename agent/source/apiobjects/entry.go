@@ -7,8 +7,6 @@ import (
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
@@ -144,11 +142,4 @@ func same(a, b objects.Object) bool {
 			a.Type == b.Type && maps.EqualFunc(a.Data, b.Data, bytes.Equal))
 	}
 	return a == nil && b == nil
-}
-
-// stale reports whether an error means that the resource version to continue
-// from is unusable, so that the object must be listed again.
-func stale(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

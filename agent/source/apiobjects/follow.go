@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -18,28 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Timing of a watch.
-const (
-	// minWatch and maxWatch bound the requested timeout of a watch.
-	minWatch = 5 * time.Minute
-	maxWatch = 10 * time.Minute
-	// overtime is how much longer than requested a watch may last: a proxy may
-	// hold a dead connection open.
-	overtime = 30 * time.Second
-	// standing is how long a watch without events must last to count as
-	// established: a connection that breaks at once may look like a watch that
-	// starts.
-	standing = time.Second
-)
+// standing is how long a watch without events must last to count as established: a
+// connection that breaks at once may look like a watch that starts.
+const standing = time.Second
 
-var (
-	errOver  = errors.New("watch ended")
-	errShort = errors.New("watch ended immediately")
-)
+var errShort = errors.New("watch ended immediately")
 
 // follower keeps one entry up to date.
 type follower struct {
@@ -71,7 +58,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		switch {
 		case final || ctx.Err() != nil:
 			return
-		case !errors.Is(err, errOver):
+		case !errors.Is(err, listwatch.ErrEnded):
 			f.recordFailure(err)
 		}
 		if !f.backoff.Wait(ctx, again) {
@@ -81,7 +68,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 }
 
 // round lists the object if needed and watches it once. It always returns an
-// error, which is errOver after a normal end.
+// error, which is listwatch.ErrEnded after a normal end.
 func (f *follower) round(ctx context.Context) (final bool, err error) {
 	if f.version == "" {
 		var found objects.Object
@@ -92,14 +79,14 @@ func (f *follower) round(ctx context.Context) (final bool, err error) {
 		}
 		f.healthy()
 		if f.o.onAnswer(f.e, found) {
-			return true, errOver
+			return true, listwatch.ErrEnded
 		}
 		f.version = version
 	}
 	final, err = f.watch(ctx)
-	if stale(err) {
+	if listwatch.Stale(err) {
 		// An expired resource version is normal after an outage.
-		f.version, err = "", errOver
+		f.version, err = "", listwatch.ErrEnded
 	}
 	return final, err
 }
@@ -167,43 +154,29 @@ func (f *follower) own(o metav1.Object) bool {
 
 // watch watches the object from f.version until the watch ends.
 func (f *follower) watch(ctx context.Context) (final bool, err error) {
-	length := minWatch + rand.N(maxWatch-minWatch)
-	seconds := int64(length / time.Second)
-	options := f.options()
-	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = f.version, true, &seconds
-	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errOver)
-	defer cancel()
-	var w watch.Interface
-	onOwnStack(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.Namespace, options) })
-	if err != nil {
-		return false, err
+	open := func(ctx context.Context, options metav1.ListOptions) (w watch.Interface, err error) {
+		onOwnStack(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.Namespace, options) })
+		return w, err
 	}
-	defer w.Stop()
-	stands := time.NewTimer(standing)
-	defer stands.Stop()
 	end := errShort
-	for {
-		select {
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-stands.C:
-			f.established()
-			end = errOver
-		case event, open := <-w.ResultChan():
-			if !open {
-				return false, end
-			}
-			final, err := f.event(event)
-			if err != nil && !stale(err) && errors.Is(end, errOver) {
-				err = errOver // a single broken watch is not a failure
-			}
-			if final || err != nil {
-				return final, err
-			}
-			f.established()
-			end = errOver
-		}
+	works := func() {
+		f.established()
+		end = listwatch.ErrEnded
 	}
+	err = listwatch.Watch(ctx, f.options(), f.version, standing, open, works, func(event watch.Event) (err error) {
+		switch final, err = f.event(event); {
+		case err != nil:
+			return err
+		case final:
+			return listwatch.ErrEnded
+		}
+		works()
+		return nil
+	})
+	if err == nil || !listwatch.Stale(err) && errors.Is(end, listwatch.ErrEnded) {
+		err = end // a single broken watch is not a failure
+	}
+	return final, err
 }
 
 // event handles one event of the watch.
