@@ -22,7 +22,7 @@ func fiveVolumes() (*v1.Pod, Input) {
 	field := v1.DownwardAPIVolumeFile{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}
 	p := podWith("u",
 		named("c1", ofConfigMap(v1.ConfigMapVolumeSource{})),
-		named("c2", ofConfigMap(v1.ConfigMapVolumeSource{DefaultMode: ptr(int32(0o400))})),
+		named("c2", ofConfigMap(v1.ConfigMapVolumeSource{DefaultMode: new(int32(0o400))})),
 		named("s", ofSecret(v1.SecretVolumeSource{})),
 		named("d", ofDownward(field)),
 		named("p", ofProjected(

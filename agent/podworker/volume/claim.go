@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -27,7 +28,7 @@ func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolum
 		return "", err
 	}
 	switch {
-	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock:
+	case ptr.Deref(pv.Spec.VolumeMode, v1.PersistentVolumeFilesystem) == v1.PersistentVolumeBlock:
 		return "", &UnsupportedError{Kind: "persistentVolumeClaim with volumeMode Block"}
 	case pv.Spec.HostPath != nil:
 		s.plugin = pluginHostPath
@@ -55,7 +56,7 @@ func (s *setup) bound(ctx context.Context, claim string) (*v1.PersistentVolume, 
 	}
 	c, err := s.in.Objects.PersistentVolumeClaim(ctx, s.pod.Namespace, claim)
 	if err != nil {
-		return nil, (&collector{setup: s}).missing(err)
+		return nil, s.missing(err)
 	}
 	problem := ""
 	switch {
@@ -160,11 +161,8 @@ func (s *setup) setVolumeGroup(ctx context.Context, pv *v1.PersistentVolume, dir
 	if err != nil || shared {
 		return err
 	}
-	rootMismatch := false
-	if policy := s.pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
-		rootMismatch = *policy == v1.FSGroupChangeOnRootMismatch
-	}
-	if err := setTreeGroup(ctx, dir, group, rootMismatch); err != nil {
+	policy := ptr.Deref(s.pod.Spec.SecurityContext.FSGroupChangePolicy, v1.FSGroupChangeAlways)
+	if err := setTreeGroup(ctx, dir, group, policy == v1.FSGroupChangeOnRootMismatch); err != nil {
 		return fmt.Errorf("set fsGroup %d: %w", group, err)
 	}
 	return nil

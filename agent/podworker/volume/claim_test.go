@@ -106,7 +106,7 @@ func TestClaimErrors(t *testing.T) {
 		}, "is not bound to"},
 		{"not yet the claim's", func(_ *fakeObjects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.UID = "1" }, "is not bound to"},
 		{"block mode", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
-			pv.Spec.VolumeMode = ptr(v1.PersistentVolumeBlock)
+			pv.Spec.VolumeMode = new(v1.PersistentVolumeBlock)
 		}, "volumeMode Block are not supported"},
 		{"another kind", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
@@ -144,7 +144,7 @@ func TestHostPathClaim(t *testing.T) {
 	data := t.TempDir()
 	p, o := claimed("u", "")
 	pv, c := o.volumes["pv"], o.claims["c"]
-	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: data + "/new", Type: ptr(v1.HostPathDirectoryOrCreate)}}
+	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: data + "/new", Type: new(v1.HostPathDirectoryOrCreate)}}
 	c.UID, c.Status.Phase = "1", v1.ClaimBound
 	pv.Spec.ClaimRef = &v1.ObjectReference{Name: "c", Namespace: "ns", UID: "1"}
 	r, err := New(t.TempDir()).Setup(t.Context(), p, Input{Objects: o})
@@ -187,7 +187,7 @@ func TestLocalVolumeOwnership(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(data+"/mount", unix.MNT_DETACH) })
 	p, o := claimed("u", data)
-	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(4321))}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(4321))}
 	setUp(t, root, p, Input{Objects: o})
 	for path, want := range map[string]string{
 		"": "0:4321 2770", "dir": "0:4321 2770", "dir/file": "0:4321 660", "dir/setuid": "0:4321 4771", "out": "0:4321 777",
@@ -202,7 +202,7 @@ func TestLocalVolumeOwnership(t *testing.T) {
 	}
 	// Another pod uses it at the same time: it must not take the files away.
 	q, o := claimed("w", data)
-	q.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(1))}
+	q.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(1))}
 	setUp(t, root, q, Input{Objects: o})
 	if got := ownerOf(t, data+"/dir/file"); got != "0:4321 660" {
 		t.Errorf("taken away: %s", got)
@@ -266,14 +266,14 @@ func TestEmptyDirOwnership(t *testing.T) {
 		want   string
 	}{
 		{"disk", "", nil, nil, "0:0 777"},
-		{"disk, mode", "", ptr(int32(0o1750)), nil, "0:0 1750"},
-		{"disk, mode 0", "", ptr(int32(0)), nil, "0:0 0"},
-		{"disk, group", "", nil, ptr(int64(5)), "0:5 2777"},
-		{"disk, both", "", ptr(int32(0o700)), ptr(int64(5)), "0:5 2770"},
+		{"disk, mode", "", new(int32(0o1750)), nil, "0:0 1750"},
+		{"disk, mode 0", "", new(int32(0)), nil, "0:0 0"},
+		{"disk, group", "", nil, new(int64(5)), "0:5 2777"},
+		{"disk, both", "", new(int32(0o700)), new(int64(5)), "0:5 2770"},
 		{"memory", "Memory", nil, nil, "0:0 1777"},
-		{"memory, mode", "Memory", ptr(int32(0o750)), nil, "0:0 750"},
-		{"memory, group", "Memory", nil, ptr(int64(5)), "0:5 3777"},
-		{"memory, both", "Memory", ptr(int32(0o1700)), ptr(int64(5)), "0:5 3770"},
+		{"memory, mode", "Memory", new(int32(0o750)), nil, "0:0 750"},
+		{"memory, group", "Memory", nil, new(int64(5)), "0:5 3777"},
+		{"memory, both", "Memory", new(int32(0o1700)), new(int64(5)), "0:5 3770"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			volume := empty("a")

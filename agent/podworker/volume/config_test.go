@@ -81,8 +81,6 @@ func some() *fakeObjects {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func ofConfigMap(source v1.ConfigMapVolumeSource) v1.Volume {
 	source.Name = "c"
 	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &source}}
@@ -163,7 +161,7 @@ func TestConfigVolumes(t *testing.T) {
 		return out
 	}
 	field := v1.DownwardAPIVolumeFile{Path: "d/labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}
-	limit := v1.DownwardAPIVolumeFile{Path: "d/cpu", Mode: ptr(int32(0o400)), ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "limits.cpu"}}
+	limit := v1.DownwardAPIVolumeFile{Path: "d/cpu", Mode: new(int32(0o400)), ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "limits.cpu"}}
 	c := func(s v1.ConfigMapProjection) v1.VolumeProjection {
 		s.Name = "c"
 		return v1.VolumeProjection{ConfigMap: &s}
@@ -180,22 +178,22 @@ func TestConfigVolumes(t *testing.T) {
 	}{
 		{"configMap", ofConfigMap(v1.ConfigMapVolumeSource{}), dirConfigMap, map[string]string{"a": "text", "b": "", "bin": "\x00\x01"}},
 		{"modes", ofConfigMap(v1.ConfigMapVolumeSource{
-			DefaultMode: ptr(int32(0o400)),
-			Items:       []v1.KeyToPath{{Key: "a", Path: "x/y/a"}, {Key: "bin", Path: "x/bin", Mode: ptr(int32(0o777))}},
+			DefaultMode: new(int32(0o400)),
+			Items:       []v1.KeyToPath{{Key: "a", Path: "x/y/a"}, {Key: "bin", Path: "x/bin", Mode: new(int32(0o777))}},
 		}), dirConfigMap, map[string]string{"x/y/a": "text 0400", "x/bin": "\x00\x01 0777"}},
-		{"optional key", ofConfigMap(v1.ConfigMapVolumeSource{Items: keys("none", "x", "a", "y"), Optional: ptr(true)}), dirConfigMap, map[string]string{"y": "text"}},
+		{"optional key", ofConfigMap(v1.ConfigMapVolumeSource{Items: keys("none", "x", "a", "y"), Optional: new(true)}), dirConfigMap, map[string]string{"y": "text"}},
 		{"optional configMap", v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
-			LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: ptr(true),
+			LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: new(true),
 		}}}, dirConfigMap, map[string]string{}},
 		{"secret", ofSecret(v1.SecretVolumeSource{Items: keys("user", "u")}), dirSecret, map[string]string{"u": "me"}},
 		{"optional secret", v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{
-			SecretName: "none", Optional: ptr(true), Items: keys("a", "b"),
+			SecretName: "none", Optional: new(true), Items: keys("a", "b"),
 		}}}, dirSecret, map[string]string{}},
 		{"downwardAPI", ofDownward(field, limit), dirDownward, map[string]string{"d/labels": "metadata.labels!", "d/cpu": "limits.cpu? 0400"}},
 		{"projected", ofProjected(
 			c(v1.ConfigMapProjection{Items: keys("a", "both/c")}), s(v1.SecretProjection{Items: keys("user", "both/s")}),
 			v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{field}}},
-			v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "x", ExpirationSeconds: ptr(int64(600))}},
+			v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "x", ExpirationSeconds: new(int64(600))}},
 			v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "ca"}},
 		), dirProjected, map[string]string{
 			"both/c": "text", "both/s": "me", "d/labels": "metadata.labels!", "token": "secret for x, 10m0s", "ca": "PEM",
@@ -395,13 +393,13 @@ func TestConfigOwnership(t *testing.T) {
 		dir         string
 	}{
 		{"plain", token, nil, nil, nil, "token", "0:0 644", "0:0 1777"},
-		{"one user", token, ptr(int64(7)), nil, ptr(int64(7)), "token", "7:0 600", "0:0 1777"},
-		{"two users", token, ptr(int64(7)), nil, ptr(int64(8)), "token", "0:0 644", "0:0 1777"},
-		{"a user and a group", token, ptr(int64(7)), ptr(int64(9)), nil, "token", "7:9 640", "0:9 3777"},
-		{"a group", token, nil, ptr(int64(9)), nil, "token", "0:9 640", "0:9 3777"},
-		{"others in it", token, ptr(int64(7)), ptr(int64(9)), nil, "a", "0:9 644", "0:9 3777"},
-		{"configMap", ofConfigMap(v1.ConfigMapVolumeSource{DefaultMode: ptr(int32(0o400))}), nil, ptr(int64(9)), nil, "a", "0:9 440", "0:9 2777"},
-		{"secret", ofSecret(v1.SecretVolumeSource{DefaultMode: ptr(int32(0o400))}), nil, ptr(int64(9)), nil, "user", "0:9 440", "0:9 3777"},
+		{"one user", token, new(int64(7)), nil, new(int64(7)), "token", "7:0 600", "0:0 1777"},
+		{"two users", token, new(int64(7)), nil, new(int64(8)), "token", "0:0 644", "0:0 1777"},
+		{"a user and a group", token, new(int64(7)), new(int64(9)), nil, "token", "7:9 640", "0:9 3777"},
+		{"a group", token, nil, new(int64(9)), nil, "token", "0:9 640", "0:9 3777"},
+		{"others in it", token, new(int64(7)), new(int64(9)), nil, "a", "0:9 644", "0:9 3777"},
+		{"configMap", ofConfigMap(v1.ConfigMapVolumeSource{DefaultMode: new(int32(0o400))}), nil, new(int64(9)), nil, "a", "0:9 440", "0:9 2777"},
+		{"secret", ofSecret(v1.SecretVolumeSource{DefaultMode: new(int32(0o400))}), nil, new(int64(9)), nil, "user", "0:9 440", "0:9 3777"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := some()

@@ -18,15 +18,12 @@ const maxEnvFile = 64 << 10
 // the pod, for a fileKeyRef. It follows symbolic links as in the container, with
 // the volume as their root. It returns an error if the file is not regular or is
 // larger than 64 KiB. The error of a missing file is fs.ErrNotExist.
-func (v *Manager) ReadEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
-	data, err := v.readEnvFile(p, volume, path)
-	if err != nil {
-		return nil, fmt.Errorf("read file %q of volume %q: %w", path, volume, err)
-	}
-	return data, nil
-}
-
-func (v *Manager) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
+func (v *Manager) ReadEnvFile(p *v1.Pod, volume, path string) (data []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read file %q of volume %q: %w", path, volume, err)
+		}
+	}()
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
@@ -58,9 +55,9 @@ func (v *Manager) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	data, err = io.ReadAll(io.LimitReader(f, maxEnvFile+1))
 	if err == nil && len(data) > maxEnvFile {
-		err = fmt.Errorf("larger than %d bytes", maxEnvFile)
+		return nil, fmt.Errorf("larger than %d bytes", maxEnvFile)
 	}
 	return data, err
 }

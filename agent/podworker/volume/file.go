@@ -20,16 +20,13 @@ const messageMode fs.FileMode = 0o666
 // TerminationMessage creates an empty file for one start of a container, which is
 // mounted at its terminationMessagePath, and returns its path. Each call creates
 // another file. DropMessages and Teardown delete them.
-func (v *Manager) TerminationMessage(uid types.UID, container string) (string, error) {
-	path, err := v.terminationMessage(string(uid), container)
-	if err != nil {
-		return "", fmt.Errorf("create termination message file of container %q: %w", container, v.withRemedy(err))
-	}
-	return path, nil
-}
-
-func (v *Manager) terminationMessage(uid, container string) (string, error) {
-	if err := errors.Join(checkComponent(uid), checkComponent(container)); err != nil {
+func (v *Manager) TerminationMessage(uid types.UID, container string) (path string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("create termination message file of container %q: %w", container, v.withRemedy(err))
+		}
+	}()
+	if err := errors.Join(checkComponent(string(uid)), checkComponent(container)); err != nil {
 		return "", err
 	}
 	pods, err := v.pods()
@@ -37,7 +34,7 @@ func (v *Manager) terminationMessage(uid, container string) (string, error) {
 		return "", err
 	}
 	defer pods.Close()
-	dir := filepath.Join(uid, dirContainers, container)
+	dir := filepath.Join(string(uid), dirContainers, container)
 	if err := pods.MkdirAll(dir, privateDirMode); err != nil {
 		return "", err
 	}
@@ -86,16 +83,13 @@ func (v *Manager) RemoveTerminationMessages(uid types.UID, container string, kee
 // WriteHosts writes the pod's /etc/hosts, which is mounted in its containers, and
 // returns its path. It writes in place, so that running containers see the new
 // content. It does not write if the content is equal.
-func (v *Manager) WriteHosts(uid types.UID, content []byte) (string, error) {
-	path, err := v.writeHosts(string(uid), content)
-	if err != nil {
-		return "", fmt.Errorf("write hosts file: %w", v.withRemedy(err))
-	}
-	return path, nil
-}
-
-func (v *Manager) writeHosts(uid string, content []byte) (string, error) {
-	if err := checkComponent(uid); err != nil {
+func (v *Manager) WriteHosts(uid types.UID, content []byte) (path string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write hosts file: %w", v.withRemedy(err))
+		}
+	}()
+	if err := checkComponent(string(uid)); err != nil {
 		return "", err
 	}
 	pods, err := v.pods()
@@ -103,10 +97,10 @@ func (v *Manager) writeHosts(uid string, content []byte) (string, error) {
 		return "", err
 	}
 	defer pods.Close()
-	if err := pods.MkdirAll(uid, privateDirMode); err != nil {
+	if err := pods.MkdirAll(string(uid), privateDirMode); err != nil {
 		return "", err
 	}
-	rel := filepath.Join(uid, fileHosts)
+	rel := filepath.Join(string(uid), fileHosts)
 	f, err := pods.OpenFile(rel, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return "", err
@@ -117,7 +111,7 @@ func (v *Manager) writeHosts(uid string, content []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(v.root, dirPods, rel)
+	path = filepath.Join(v.root, dirPods, rel)
 	if bytes.Equal(old, content) && len(content) > 0 {
 		return path, nil
 	}

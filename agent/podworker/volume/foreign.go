@@ -84,7 +84,7 @@ func (v *Manager) AllForeign() ([]Foreign, error) { return FindForeign("", v.roo
 // paths in its mount table do not include the prefix.
 func FindForeign(prefix, rootDir, mountinfo string) ([]Foreign, error) {
 	s, err := newForeignScan(prefix, rootDir, mountinfo)
-	if err != nil || s == nil {
+	if err != nil {
 		return nil, err
 	}
 	names, err := s.podNames()
@@ -261,6 +261,9 @@ func newForeignScan(prefix, rootDir, mountinfo string) (*foreignScan, error) {
 // podNames returns the names of the pods' directories; none if there is no parent
 // directory.
 func (s *foreignScan) podNames() ([]string, error) {
+	if s == nil {
+		return nil, nil
+	}
 	entries, err := os.ReadDir(s.podsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list pod directories: %w", err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // hostPath checks that the path has its type, and creates it if the type is one
@@ -20,10 +21,7 @@ func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	if err := checkHostPath(path); err != nil {
 		return "", fmt.Errorf("hostPath.path: %w", err)
 	}
-	want := v1.HostPathUnset
-	if source.Type != nil {
-		want = *source.Type
-	}
+	want := ptr.Deref(source.Type, v1.HostPathUnset)
 	if want == v1.HostPathUnset {
 		return path, nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 )
 
 // defaultMode is the mode of files for which the pod sets none.
@@ -40,17 +41,17 @@ func (s *setup) collect(ctx context.Context, source *v1.VolumeSource) (payload, 
 	switch {
 	case source.ConfigMap != nil:
 		v := source.ConfigMap
-		c.mode = modeOr(v.DefaultMode, defaultMode)
+		c.mode = ptr.Deref(v.DefaultMode, defaultMode)
 		c.add(c.configMap(ctx, v.Name, v.Items, v.Optional))
 	case source.Secret != nil:
 		v := source.Secret
-		c.mode = modeOr(v.DefaultMode, defaultMode)
+		c.mode = ptr.Deref(v.DefaultMode, defaultMode)
 		c.add(c.secret(ctx, v.SecretName, v.Items, v.Optional))
 	case source.DownwardAPI != nil:
-		c.mode = modeOr(source.DownwardAPI.DefaultMode, defaultMode)
+		c.mode = ptr.Deref(source.DownwardAPI.DefaultMode, defaultMode)
 		c.add(c.downward(source.DownwardAPI.Items))
 	case source.Projected != nil:
-		c.mode = modeOr(source.Projected.DefaultMode, defaultMode)
+		c.mode = ptr.Deref(source.Projected.DefaultMode, defaultMode)
 		c.explicit = make(map[string]struct{})
 		for i := range source.Projected.Sources {
 			c.add(c.projection(ctx, &source.Projected.Sources[i]))
@@ -62,15 +63,7 @@ func (s *setup) collect(ctx context.Context, source *v1.VolumeSource) (payload, 
 	return c.files, checkPayload(c.files)
 }
 
-func (c *collector) add(err error) {
-	switch {
-	case err == nil:
-	case c.err == nil:
-		c.err = err
-	default:
-		c.err = fmt.Errorf("%w, %w", c.err, err)
-	}
-}
+func (c *collector) add(err error) { c.err = joinErrors(c.err, ", ", err) }
 
 // projection adds one source of a projected volume. If two sources have the same
 // path, the later one wins. If both name it explicitly, that is an error, as on an
@@ -132,7 +125,7 @@ func object[T any](ctx context.Context, c *collector, get func(o Objects, ctx co
 }
 
 func (c *collector) configMap(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
-	may := optional != nil && *optional
+	may := ptr.Deref(optional, false)
 	m, err := object(ctx, c, Objects.ConfigMap, "configmap", name, may)
 	if err != nil {
 		return err
@@ -155,7 +148,7 @@ func (c *collector) configMap(ctx context.Context, name string, items []v1.KeyTo
 }
 
 func (c *collector) secret(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
-	may := optional != nil && *optional
+	may := ptr.Deref(optional, false)
 	s, err := object(ctx, c, Objects.Secret, "secret", name, may)
 	if err != nil {
 		return err
@@ -194,7 +187,7 @@ func (c *collector) items(items []v1.KeyToPath, optional bool, complaint string,
 		if !ok {
 			return errors.New(complaint + item.Key)
 		}
-		if err := c.put(item.Path, data, modeOr(item.Mode, c.mode)); err != nil {
+		if err := c.put(item.Path, data, ptr.Deref(item.Mode, c.mode)); err != nil {
 			return err
 		}
 	}
@@ -211,7 +204,7 @@ func (c *collector) downward(items []v1.DownwardAPIVolumeFile) error {
 		if err != nil {
 			return fmt.Errorf("file %q: %w", item.Path, err)
 		}
-		if err := c.put(item.Path, []byte(value), modeOr(item.Mode, c.mode)); err != nil {
+		if err := c.put(item.Path, []byte(value), ptr.Deref(item.Mode, c.mode)); err != nil {
 			return err
 		}
 	}
@@ -235,9 +228,9 @@ func (c *collector) downwardValue(item *v1.DownwardAPIVolumeFile) (string, error
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
 // missing adds the pod's namespace to a not found error.
-func (c *collector) missing(err error) error {
+func (s *setup) missing(err error) error {
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%w in namespace %q", err, c.pod.Namespace)
+		return fmt.Errorf("%w in namespace %q", err, s.pod.Namespace)
 	}
 	return err
 }
@@ -246,10 +239,3 @@ func (c *collector) missing(err error) error {
 var errNoObjects = errors.New("cannot be read: no source of objects is configured")
 
 func noObjects(what, name string) error { return fmt.Errorf("%s %q %w", what, name, errNoObjects) }
-
-func modeOr(mode *int32, otherwise int32) int32 {
-	if mode != nil {
-		return *mode
-	}
-	return otherwise
-}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,19 +80,20 @@ func (v *Manager) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, erro
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		err := s.setUpVolume(ctx, &volumes[i])
-		switch {
-		case err == nil:
-		case all == nil:
-			all = err
-		default:
-			all = fmt.Errorf("%w; %w", all, err)
-		}
+		all = joinErrors(all, "; ", s.setUpVolume(ctx, &volumes[i]))
 	}
 	if all != nil {
 		return nil, all
 	}
 	return s.result, nil
+}
+
+// joinErrors is errors.Join of two errors with another separator of their texts.
+func joinErrors(all error, separator string, err error) error {
+	if all == nil || err == nil {
+		return cmp.Or(all, err)
+	}
+	return fmt.Errorf("%w%s%w", all, separator, err)
 }
 
 // setup is one call of Setup.

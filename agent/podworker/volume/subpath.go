@@ -23,16 +23,14 @@ var errEscape = errors.New("path escapes the volume")
 // the kubelet's layout. Symbolic links are followed if they stay in the volume.
 // SubPath is idempotent: if the subPath is another file by now, it replaces the
 // mount. Release and Teardown remove the mount.
-func (v *Manager) SubPath(ctx context.Context, p *v1.Pod, volumeName, volumePath, subPath string, index int, container string, readOnly bool) (string, error) {
-	place, err := v.subPath(ctx, string(p.UID), volumeName, volumePath, subPath, index, container, readOnly)
-	if err != nil {
-		return "", fmt.Errorf("prepare subPath %q for volumeMount %q of container %q: %w", subPath, volumeName, container, v.withRemedy(err))
-	}
-	return place, nil
-}
-
-func (v *Manager) subPath(ctx context.Context, uid, volume, volumePath, subPath string, index int, container string, readOnly bool) (string, error) {
-	if err := errors.Join(checkComponent(uid), checkComponent(volume), checkComponent(container), checkSubPath(subPath)); err != nil {
+func (v *Manager) SubPath(ctx context.Context, p *v1.Pod, volumeName, volumePath, subPath string, index int, container string, readOnly bool) (place string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("prepare subPath %q for volumeMount %q of container %q: %w", subPath, volumeName, container, v.withRemedy(err))
+		}
+	}()
+	uid := string(p.UID)
+	if err := errors.Join(checkComponent(uid), checkComponent(volumeName), checkComponent(container), checkSubPath(subPath)); err != nil {
 		return "", err
 	}
 	if index < 0 {
@@ -48,7 +46,7 @@ func (v *Manager) subPath(ctx context.Context, uid, volume, volumePath, subPath 
 		return "", err
 	}
 	defer unix.Close(found)
-	rel := filepath.Join(uid, dirSubPaths, volume, container, strconv.Itoa(index))
+	rel := filepath.Join(uid, dirSubPaths, volumeName, container, strconv.Itoa(index))
 	if err := v.bindSubPath(found, rel, readOnly); err != nil {
 		return "", err
 	}

@@ -163,7 +163,7 @@ func (v *Manager) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 // AllForeign lists the volumes that remain.
 func (v *Manager) UnmountIdle(wait time.Duration) {
 	s, err := newForeignScan("", v.root, v.mountinfo)
-	if err != nil || s == nil {
+	if err != nil {
 		return // Orphans returns the same error
 	}
 	names, err := s.podNames()

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -17,8 +18,8 @@ const (
 	// secretMode is the mode of a token if the pod has a single user or an
 	// fsGroup.
 	secretMode int32 = 0o600
-	// defaultTokenLife is the API's default lifetime of a token.
-	defaultTokenLife = time.Hour
+	// defaultTokenLife is the API's default lifetime of a token in seconds.
+	defaultTokenLife = 3600
 	// maxTokenAge is the maximum age of a token before it is renewed
 	// (pkg/kubelet/token).
 	maxTokenAge = 24 * time.Hour
@@ -28,10 +29,7 @@ func (c *collector) token(ctx context.Context, source *v1.ServiceAccountTokenPro
 	if c.in.Objects == nil {
 		return fmt.Errorf("service account token %w", errNoObjects)
 	}
-	life := defaultTokenLife
-	if source.ExpirationSeconds != nil {
-		life = time.Duration(min(*source.ExpirationSeconds, 1<<32)) * time.Second // the API's limit
-	}
+	life := time.Duration(min(ptr.Deref(source.ExpirationSeconds, defaultTokenLife), 1<<32)) * time.Second // the API's limit
 	token, expires, err := c.in.Objects.Token(ctx, c.pod, source.Audience, life)
 	if err != nil {
 		return fmt.Errorf("request token of service account %q: %w", c.pod.Spec.ServiceAccountName, err)
@@ -68,7 +66,7 @@ func (c *collector) trustBundle(ctx context.Context, source *v1.ClusterTrustBund
 		return fmt.Errorf("ClusterTrustBundle %w", errNoObjects)
 	}
 	pem, err := c.in.Objects.TrustBundle(ctx, source)
-	if apierrors.IsNotFound(err) && source.Optional != nil && *source.Optional {
+	if apierrors.IsNotFound(err) && ptr.Deref(source.Optional, false) {
 		pem, err = "", nil
 	}
 	if err != nil {

@@ -86,24 +86,18 @@ func New(rootDir string) *Manager {
 // which of them are desired. It omits pods whose directory has nothing left but
 // foreign volumes.
 func (v *Manager) Orphans() ([]types.UID, error) {
-	entries, err := os.ReadDir(filepath.Join(v.root, dirPods))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list pod directories: %w", err)
-	}
 	s, err := newForeignScan("", v.root, v.mountinfo)
 	if err != nil {
 		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
+	names, err := s.podNames()
 	var uids []types.UID
-	for _, e := range entries {
-		if e.IsDir() && checkComponent(e.Name()) == nil && (s == nil || !s.onlyForeignLeft(e.Name())) {
-			uids = append(uids, types.UID(e.Name()))
+	for _, name := range names {
+		if !s.onlyForeignLeft(name) {
+			uids = append(uids, types.UID(name))
 		}
 	}
-	return uids, nil
+	return uids, err
 }
 
 // pods opens the parent of all pods' directories, and creates it if it is

@@ -32,7 +32,7 @@ func ofEachKind(t *testing.T, data string) (*v1.Pod, Input) {
 		named("fields", ofDownward(v1.DownwardAPIVolumeFile{Path: "name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}})),
 		named("token", ofProjected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}})),
 	)
-	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(55))}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(55))}
 	return p, Input{Objects: o, Field: func(path string) (string, error) { return path, nil }}
 }
 
