@@ -2,7 +2,6 @@ package podsync
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -19,7 +18,11 @@ import (
 // something, and nil otherwise.
 func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (seen *container.Observed, retry time.Time, err error) {
 	if a.KillPod {
-		if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).all(ctx, plan.Terminate(p, o)); err != nil {
+		whole := plan.Terminate(p, o)
+		if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).containers(ctx, whole); err != nil {
+			return nil, time.Time{}, err
+		}
+		if err := s.sandboxes(ctx, whole.Sandboxes); err != nil {
 			return nil, time.Time{}, err
 		}
 	}
@@ -57,10 +60,8 @@ func (s *Syncer) stopOldSandboxes(ctx context.Context, f *syncState) error {
 		return err
 	}
 	defer f.slot.release()
-	for _, id := range f.oldSandboxes {
-		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil && !errors.Is(err, container.ErrNotFound) {
-			return err
-		}
+	if err := s.sandboxes(ctx, f.oldSandboxes); err != nil {
+		return err
 	}
 	f.oldSandboxes = nil
 	return nil

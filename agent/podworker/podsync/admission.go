@@ -124,22 +124,14 @@ func (a *admitter) fits(p *v1.Pod, node *nodeinfo.Admission) *admission.Rejectio
 
 // resize stores the allocated version of a pod, if the pod is known.
 func (a *admitter) resize(p *v1.Pod) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if j := a.find(p.UID); j != nil {
-		j.pod = p
-	}
+	a.change(p.UID, func(j *candidate) { j.pod = p })
 }
 
 // result returns the result of a pod's admission; ok is false for a pod that
 // no source has any more.
 func (a *admitter) result(uid types.UID) (unsupported string, rejection *admission.Rejection, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if j := a.find(uid); j != nil {
-		return j.unsupported, j.rejection, true
-	}
-	return "", nil, false
+	a.change(uid, func(j *candidate) { unsupported, rejection, ok = j.unsupported, j.rejection, true })
+	return unsupported, rejection, ok
 }
 
 // retry decides a pod again whose rejection named pods to preempt, once all of
@@ -163,21 +155,13 @@ func (a *admitter) retry(uid types.UID, node *nodeinfo.Admission) (done bool) {
 // admitRunning admits a pod that already runs, whatever was decided before: a pod that
 // another agent, or this one before its restart, has started keeps running.
 func (a *admitter) admitRunning(uid types.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if j := a.find(uid); j != nil {
-		j.rejection = nil
-	}
+	a.change(uid, func(j *candidate) { j.rejection = nil })
 }
 
 // begin records that the pod is alive and counts against the node's resources.
 // An earlier pod of the same UID may have ended after this one was submitted.
 func (a *admitter) begin(uid types.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if j := a.find(uid); j != nil {
-		j.ended = false
-	}
+	a.change(uid, func(j *candidate) { j.ended = false })
 }
 
 // end records that the pod uses no resources any more, and returns the pods
@@ -209,6 +193,15 @@ func (a *admitter) waitingFor(uid types.UID) (waiting []types.UID) {
 		}
 	}
 	return waiting
+}
+
+// change calls how with the entry of a pod under the lock, if there is one.
+func (a *admitter) change(uid types.UID, how func(j *candidate)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if j := a.find(uid); j != nil {
+		how(j)
+	}
 }
 
 // find returns the entry of a pod, or nil. The caller holds the lock.

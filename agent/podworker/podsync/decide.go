@@ -19,7 +19,7 @@ import (
 // room of one of those.
 func (s *Syncer) ResizeUndecided(uid types.UID) bool {
 	s.decideResizes(uid)
-	return s.resizes.isDue(uid)
+	return s.resizes.state(uid).due
 }
 
 // SourcesReady triggers the decision of the resizes that waited for all
@@ -133,7 +133,7 @@ func (s *Syncer) roomFreed(trigger string) {
 // reserved returns the pod with the resources that others have to count for it
 // while it is resized.
 func (s *Syncer) reserved(p *v1.Pod) *v1.Pod {
-	if !s.resizes.resized(p.UID) {
+	if s.resizes.state(p.UID).allocation == nil {
 		return p
 	}
 	_, st, ok := s.Statuses.Get(p.UID)

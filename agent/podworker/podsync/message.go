@@ -25,7 +25,7 @@ const maxMessage = 4096
 // an exited container changes. It omits messages that cannot be read; the next
 // report reads those again that may be readable later.
 func (f *syncState) messagesOf(ctx context.Context, p *v1.Pod, o *container.Observed) map[string]string {
-	var known, out map[string]string
+	known, out := make(map[string]string), make(map[string]string)
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		if c.State != container.StateExited {
@@ -38,21 +38,13 @@ func (f *syncState) messagesOf(ctx context.Context, p *v1.Pod, o *container.Obse
 				continue
 			}
 		}
-		known = with(known, c.ID, text)
+		known[c.ID] = text
 		if text != "" {
-			out = with(out, c.ID, text)
+			out[c.ID] = text
 		}
 	}
 	f.messages = known
 	return out
-}
-
-func with(m map[string]string, id, text string) map[string]string {
-	if m == nil {
-		m = make(map[string]string)
-	}
-	m[id] = text
-	return m
 }
 
 // messageOf reads the termination message of an exited container.

@@ -11,6 +11,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -345,10 +347,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 		if err != nil || !retry.IsZero() {
 			// The plan may also wait for something else, such as another
 			// container's backoff, which may be due before the retry.
-			if due := f.schedule(actions.Next); !due.IsZero() {
-				retry = sooner(retry, due)
-			}
-			return s.reportFailure(ctx, p, f, retry, err)
+			return s.reportFailure(ctx, p, f, sooner(retry, f.schedule(actions.Next)), err)
 		}
 		o = seen
 	}
@@ -364,14 +363,8 @@ func (s *Syncer) finishSync(ctx context.Context, p *v1.Pod, o *container.Observe
 		return podworker.Result{}, resized.err
 	}
 	f.lastObserved = o
-	next = f.schedule(next)
-	if at := s.refresh(ctx, p, o); !at.IsZero() {
-		next = sooner(next, at)
-	}
-	if at := resized.next(s, p.UID); !at.IsZero() {
-		next = sooner(next, at)
-	}
-	return podworker.Result{Next: next}, nil
+	next = sooner(f.schedule(next), s.refresh(ctx, p, o))
+	return podworker.Result{Next: sooner(next, resized.next(s, p.UID))}, nil
 }
 
 // planFor computes the next actions for the pod.
@@ -398,15 +391,9 @@ func (f *syncState) recordPlan(a *plan.Actions) {
 	if a.FailReason != "" {
 		f.failed = &podstatus.Reason{Reason: a.FailReason, Message: a.FailMessage}
 	}
-	starts := make(map[string]bool, len(a.Start))
-	for i := range a.Start {
-		starts[a.Start[i].Container.Name] = true
-	}
-	for name := range f.waiting {
-		if !starts[name] {
-			delete(f.waiting, name)
-		}
-	}
+	maps.DeleteFunc(f.waiting, func(name string, _ podstatus.Reason) bool {
+		return !slices.ContainsFunc(a.Start, func(start plan.Start) bool { return start.Container.Name == name })
+	})
 	for name, w := range a.Waiting {
 		f.wait(name, w.Reason, w.Message)
 	}
@@ -426,7 +413,7 @@ func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f
 		Pod: p, Observed: s.OOM.SetReasons(p, o), Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
 		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: f.messagesOf(ctx, p, o),
 		Probes: s.Probes.Results(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
-		Actual: f.actual, PodActual: s.podActual(p), Resize: s.resizes.conditions(p.UID),
+		Actual: f.actual, PodActual: s.podActual(p), Resize: s.resizes.state(p.UID).conditions,
 	}
 	if _, st, ok := s.Statuses.Get(p.UID); ok {
 		in.Previous = st

@@ -159,17 +159,11 @@ func (r *resizes) allocated(p *v1.Pod) *v1.Pod {
 	return given.Apply(p)
 }
 
-// resized reports whether the pod has ever had a resize request.
-func (r *resizes) resized(uid types.UID) (resized bool) {
-	r.change(uid, func(e *resizable) { resized = e.allocation != nil })
-	return resized
-}
-
-// isStale reports whether the settings outside the comparison may differ
-// from the allocation.
-func (r *resizes) isStale(uid types.UID) (behind bool) {
-	r.change(uid, func(e *resizable) { behind = e.stale })
-	return behind
+// state returns a copy of the state of a pod, zero if the pod is not known. The
+// allocation is nil if the pod never had a resize request.
+func (r *resizes) state(uid types.UID) (state resizable) {
+	r.change(uid, func(e *resizable) { state = *e })
+	return state
 }
 
 // countFailure counts a failed attempt to carry a resize out, and returns the number
@@ -178,12 +172,6 @@ func (r *resizes) countFailure(uid types.UID) (failures int) {
 	failures = 1 // for a pod that is gone
 	r.change(uid, func(e *resizable) { e.failures++; failures = e.failures })
 	return failures
-}
-
-// isDue reports whether a decision for the pod is pending.
-func (r *resizes) isDue(uid types.UID) (due bool) {
-	r.change(uid, func(e *resizable) { due = e.due })
-	return due
 }
 
 // allDue returns the pods with a pending decision, in the order in which they
@@ -224,12 +212,6 @@ func (r *resizes) change(uid types.UID, how func(e *resizable)) {
 	if e := r.pods[uid]; e != nil {
 		how(e)
 	}
-}
-
-// conditions returns the resize conditions for the pod's status.
-func (r *resizes) conditions(uid types.UID) (c resize.Conditions) {
-	r.change(uid, func(e *resizable) { c = e.conditions })
-	return c
 }
 
 // memory returns the memory request of a running container, if it differs from

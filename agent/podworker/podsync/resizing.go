@@ -45,7 +45,7 @@ type resizing struct {
 func (r *resizing) compare(ctx context.Context, s *Syncer, p *v1.Pod, o *container.Observed, f *syncState) (err error) {
 	f.actual, f.restarts, f.resizing = nil, nil, false
 	r.plan, r.runs, r.recheck, r.stale = resize.Plan{}, nil, 0, false
-	if !s.resizes.resized(p.UID) {
+	if s.resizes.state(p.UID).allocation == nil {
 		return nil
 	}
 	ok := false
@@ -56,7 +56,7 @@ func (r *resizing) compare(ctx context.Context, s *Syncer, p *v1.Pod, o *contain
 	}
 	w := s.observeResources(p, o, f, r.node)
 	r.plan, r.runs = resize.PlanOf(p, &w), w.Containers
-	r.stale = s.resizes.isStale(p.UID)
+	r.stale = s.resizes.state(p.UID).stale
 	f.resizing = !r.plan.IsEmpty()
 	for _, c := range r.plan.Restart {
 		if f.restarts == nil {
@@ -100,7 +100,7 @@ func (r *resizing) next(s *Syncer, uid types.UID) time.Time {
 		return s.now().Add(retryResize(failures))
 	case r.recheck > 0:
 		return s.now().Add(r.recheck)
-	case s.resizes.isDue(uid) && (s.Ready == nil || s.Ready()):
+	case s.resizes.state(uid).due && (s.Ready == nil || s.Ready()):
 		return s.now().Add(memoryRecheck)
 	}
 	return time.Time{}

@@ -138,7 +138,7 @@ func retryImage(err *image.Error) time.Duration {
 
 // sooner returns the earlier of two times; zero means never.
 func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a

@@ -48,14 +48,6 @@ func (st *stopper) kill(ctx context.Context, kills []plan.Kill) error {
 	return st.together(ctx, kills, nil)
 }
 
-// all stops a whole pod: first the containers, then the sandboxes.
-func (st *stopper) all(ctx context.Context, t plan.Termination) error {
-	if err := st.containers(ctx, t); err != nil {
-		return err
-	}
-	return st.sandboxes(ctx, t.Sandboxes)
-}
-
 // sandboxes stops sandboxes one after the other.
 func (s *Syncer) sandboxes(ctx context.Context, ids []string) error {
 	for _, id := range ids {
