@@ -37,7 +37,7 @@ func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolum
 		s.plugin = pluginLocal
 		path, err = s.local(ctx, pv, source.ReadOnly)
 	default:
-		return "", &UnsupportedError{Kind: "persistentVolumeClaim bound to " + kindOf(&pv.Spec.PersistentVolumeSource)}
+		return "", &UnsupportedError{Kind: "persistentVolumeClaim bound to " + KindOf(&pv.Spec.PersistentVolumeSource)}
 	}
 	if err != nil {
 		return "", fmt.Errorf("PersistentVolume %q: %w", pv.Name, err)

@@ -81,7 +81,7 @@ func (c *collector) projection(ctx context.Context, source *v1.VolumeProjection)
 	case source.ClusterTrustBundle != nil:
 		return c.trustBundle(ctx, source.ClusterTrustBundle)
 	}
-	return &UnsupportedError{Kind: "projected." + kindOf(source)}
+	return &UnsupportedError{Kind: "projected." + KindOf(source)}
 }
 
 // explicitPath records a path that the pod names explicitly. It returns an error

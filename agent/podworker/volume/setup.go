@@ -157,7 +157,7 @@ func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 	case *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
 		path, err = s.emptyDir(name, &v1.EmptyDirVolumeSource{})
 	default:
-		return &UnsupportedError{Kind: kindOf(source)}
+		return &UnsupportedError{Kind: KindOf(source)}
 	}
 	if err != nil {
 		return err
@@ -176,9 +176,9 @@ func (s *setup) readOnly(name string) {
 	s.result.ReadOnly[name] = true
 }
 
-// kindOf returns the JSON name of the first field that is set in a struct of
-// pointers.
-func kindOf[T any](source *T) string {
+// KindOf returns the JSON name of the first field that is set in a struct of
+// pointers, such as v1.VolumeSource.
+func KindOf[T any](source *T) string {
 	value := reflect.ValueOf(source).Elem()
 	for i := range value.NumField() {
 		if value.Field(i).Kind() == reflect.Pointer && !value.Field(i).IsNil() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/server/local"
@@ -113,9 +114,7 @@ func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	if users := p.Pod.Spec.HostUsers; users != nil && !*users {
 		t.field("User namespace", "yes")
 	}
-	if class := p.Pod.Spec.RuntimeClassName; class != nil {
-		t.field("Runtime class", *class)
-	}
+	t.field("Runtime class", ptr.Deref(p.Pod.Spec.RuntimeClassName, ""))
 	t.field("Service account", p.Pod.Spec.ServiceAccountName)
 	t.field("Memory", memory(p.MemoryBytes))
 	t.field("Labels", pairs(p.Pod.Labels))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -49,9 +50,7 @@ func describeSpec(t *table, p *v1.Pod, c *v1.Container) {
 	if c.Lifecycle != nil {
 		t.nested("PostStart", hook(c.Lifecycle.PostStart))
 		t.nested("PreStop", hook(c.Lifecycle.PreStop))
-		if c.Lifecycle.StopSignal != nil {
-			t.nested("Stop signal", string(*c.Lifecycle.StopSignal))
-		}
+		t.nested("Stop signal", string(ptr.Deref(c.Lifecycle.StopSignal, "")))
 	}
 	t.list("Environment", environment(c))
 	t.list("Mounts", mounts(c))

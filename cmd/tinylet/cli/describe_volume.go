@@ -2,10 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	volumes "github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
 func describeVolumes(t *table, p *v1.Pod) {
@@ -33,7 +34,7 @@ func volume(v *v1.VolumeSource) []string {
 		}
 		return lines
 	}
-	text := kindOf(v)
+	text := volumes.KindOf(v)
 	switch {
 	case v.HostPath != nil:
 		text += " " + v.HostPath.Path
@@ -69,7 +70,7 @@ func volume(v *v1.VolumeSource) []string {
 }
 
 func projection(p *v1.VolumeProjection) string {
-	text := kindOf(p)
+	text := volumes.KindOf(p)
 	switch {
 	case p.ConfigMap != nil:
 		return text + " " + p.ConfigMap.Name + items(p.ConfigMap.Items) + optional(p.ConfigMap.Optional)
@@ -123,17 +124,4 @@ func downward(files []v1.DownwardAPIVolumeFile) string {
 		return ""
 	}
 	return ": " + strings.Join(out, ", ")
-}
-
-// kindOf returns the JSON name of the one pointer that is set in a struct of
-// sources, so that it covers every kind.
-func kindOf(source any) string {
-	v := reflect.ValueOf(source).Elem()
-	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			return name
-		}
-	}
-	return "unknown"
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/server/remotecommand"
 )
@@ -114,7 +115,7 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		}
 	}
 	code, err := remotecommand.Run(ctx, session)
-	return execError(cmd.Context(), code, err, fmt.Sprintf("exec in container %q of %s", c.Name, podName{p.Pod.Namespace, p.Pod.Name}))
+	return execError(cmd.Context(), code, err, fmt.Sprintf("exec in container %q of %s", c.Name, pod.RefOf(p.Pod)))
 }
 
 // execError returns the error of the command for the result of a session, with the

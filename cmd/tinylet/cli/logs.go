@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tinylet/tinylet/agent/container/podlogs"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
@@ -171,9 +172,9 @@ func (s *system) logPathFromFiles(notes io.Writer, arg string, f *logFlags) (str
 		return "", err
 	}
 	slices.SortStableFunc(logs, func(a, b podlogs.Log) int { return b.Modified.Compare(a.Modified) })
-	var pods []podName
+	var pods []pod.Ref
 	for _, l := range logs {
-		pods = append(pods, podName{l.Namespace, l.Pod})
+		pods = append(pods, pod.Ref{Namespace: l.Namespace, Name: l.Pod})
 	}
 	i, err := pick(pods, arg)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/server/local"
@@ -34,8 +35,9 @@ type PodDocument struct {
 	Total       int        `json:"total"`
 	Restarts    int        `json:"restarts"`
 	LastRestart *time.Time `json:"lastRestart,omitempty"`
-	StartTime   *time.Time `json:"startTime,omitempty"`
-	PodIP       string     `json:"podIP,omitempty"`
+	// StartTime is that of the pod's status, or else the creation time.
+	StartTime *time.Time `json:"startTime,omitempty"`
+	PodIP     string     `json:"podIP,omitempty"`
 	// MemoryBytes is the working set; 0 is unknown.
 	MemoryBytes uint64              `json:"memoryBytes"`
 	Containers  []ContainerDocument `json:"containers"`
@@ -89,18 +91,9 @@ func podDocument(p *local.Pod) PodDocument {
 	return PodDocument{
 		Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: string(p.Pod.UID),
 		Phase: string(p.Pod.Status.Phase), Status: s.Status, Ready: s.Ready, Total: s.Total,
-		Restarts: s.Restarts, LastRestart: timePointer(s.LastRestart), StartTime: timePointer(startTime(p.Pod)),
+		Restarts: s.Restarts, LastRestart: timePointer(s.LastRestart), StartTime: timePointer(ptr.Deref(p.Pod.Status.StartTime, p.Pod.CreationTimestamp).Time),
 		PodIP: p.Pod.Status.PodIP, MemoryBytes: p.MemoryBytes, Containers: containerDocuments(p),
 	}
-}
-
-// startTime returns the start time of the pod's status, or else the creation
-// time.
-func startTime(p *v1.Pod) time.Time {
-	if p.Status.StartTime != nil {
-		return p.Status.StartTime.Time
-	}
-	return p.CreationTimestamp.Time
 }
 
 // containerDocuments returns the containers in their start order.
@@ -162,9 +155,9 @@ func choosePod(ctx context.Context, client *local.Client, arg string) (*local.Po
 		return nil, err
 	}
 	slices.SortStableFunc(pods, func(a, b local.Pod) int { return terminating(a) - terminating(b) })
-	var names []podName
+	var names []pod.Ref
 	for i := range pods {
-		names = append(names, podName{pods[i].Pod.Namespace, pods[i].Pod.Name})
+		names = append(names, pod.Ref{Namespace: pods[i].Pod.Namespace, Name: pods[i].Pod.Name})
 	}
 	i, err := pick(names, arg)
 	if err != nil {
@@ -181,22 +174,14 @@ func terminating(p local.Pod) int {
 	return 0
 }
 
-// podName is the name of a pod.
-type podName struct {
-	namespace, name string
-}
-
-func (n podName) String() string { return n.namespace + "/" + n.name }
-
 // pick returns the index of the pod in names that arg selects: by its exact name
 // or namespace/name, or else by a prefix of either that only one pod has. If
-// several entries have the selected name, it returns the first.
-func pick(names []podName, arg string) (int, error) {
-	exact := distinct(names, func(n podName) bool { return n.name == arg || n.String() == arg })
-	found := exact
+// several entries have the selected name, it returns the first. The names have no UIDs.
+func pick(names []pod.Ref, arg string) (int, error) {
+	found := distinct(names, func(n pod.Ref) bool { return n.Name == arg || n.String() == arg })
 	if len(found) == 0 && arg != "" {
-		found = distinct(names, func(n podName) bool {
-			return strings.HasPrefix(n.name, arg) || strings.HasPrefix(n.String(), arg)
+		found = distinct(names, func(n pod.Ref) bool {
+			return strings.HasPrefix(n.Name, arg) || strings.HasPrefix(n.String(), arg)
 		})
 	}
 	switch len(found) {
@@ -214,9 +199,9 @@ func pick(names []podName, arg string) (int, error) {
 }
 
 // distinct returns the first index of each name that matches.
-func distinct(names []podName, matches func(podName) bool) []int {
+func distinct(names []pod.Ref, matches func(pod.Ref) bool) []int {
 	var out []int
-	seen := map[podName]bool{}
+	seen := map[pod.Ref]bool{}
 	for i, n := range names {
 		if matches(n) && !seen[n] {
 			seen[n] = true

@@ -4,10 +4,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 func TestPick(t *testing.T) {
-	names := []podName{{"default", "web"}, {"default", "web-2"}, {"kube-system", "dns"}, {"kube-system", "web"}, {"default", "db-1"}, {"default", "db-1"}}
+	var names []pod.Ref
+	for _, name := range []string{"default/web", "default/web-2", "kube-system/dns", "kube-system/web", "default/db-1", "default/db-1"} {
+		namespace, name, _ := strings.Cut(name, "/")
+		names = append(names, pod.Ref{Namespace: namespace, Name: name})
+	}
 	tests := []struct {
 		arg  string
 		want int
