@@ -42,14 +42,12 @@ func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) e
 	if err != nil {
 		return st.failed(ctx, c.Name, reasonConfigError, configError(err))
 	}
+	in.SubPaths = make(map[int]string, len(paths))
 	for i, path := range paths {
 		m := &c.VolumeMounts[i]
 		resolved, err := st.Volumes.SubPath(ctx, st.pod, m.Name, st.volumes.Paths[m.Name], path, i, c.Name, m.ReadOnly || st.volumes.ReadOnly[m.Name])
 		if err != nil {
 			return st.failed(ctx, c.Name, reasonConfigError, inContainer(c.Name, err))
-		}
-		if in.SubPaths == nil {
-			in.SubPaths = make(map[int]string, len(paths))
 		}
 		in.SubPaths[i] = resolved
 	}
@@ -58,7 +56,7 @@ func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) e
 
 // imageVolumes pulls the images that the container mounts as volumes.
 func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string]*runtimeapi.ImageSpec, error) {
-	var out map[string]*runtimeapi.ImageSpec
+	out := make(map[string]*runtimeapi.ImageSpec, len(st.volumes.Images))
 	for i := range c.VolumeMounts {
 		name := c.VolumeMounts[i].Name
 		source := st.volumes.Images[name]
@@ -68,9 +66,6 @@ func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[strin
 		ref, _, err := st.pull(ctx, c.Name, &v1.Container{Name: name, Image: source.Reference, ImagePullPolicy: source.PullPolicy})
 		if err != nil {
 			return nil, err
-		}
-		if out == nil {
-			out = make(map[string]*runtimeapi.ImageSpec)
 		}
 		out[name] = &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: source.Reference}
 	}

@@ -56,9 +56,6 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 		if err != nil {
 			return fmt.Errorf("cgroup of all pods of a class: %w", err)
 		}
-		if s.groups.written == nil {
-			s.groups.written = map[string]writtenCgroup{}
-		}
 		s.groups.written[g.Path] = writtenCgroup{id, r}
 	}
 	return nil

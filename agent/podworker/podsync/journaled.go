@@ -24,15 +24,14 @@ type Journaled struct {
 	// reportable is called for a pod whose final status the API server may now receive.
 	reportable func(types.UID)
 
-	mu       sync.Mutex
-	unstored map[types.UID]bool // terminal pods whose status could not be stored
+	unstored sync.Map // UIDs of terminal pods whose status could not be stored
 }
 
 var _ podworker.Syncer = (*Journaled)(nil)
 
 // NewJournaled returns a Journaled. reportable must not block.
 func NewJournaled(s *Syncer, store *offline.Store, reportable func(types.UID)) *Journaled {
-	return &Journaled{Syncer: s, store: store, reportable: reportable, unstored: make(map[types.UID]bool)}
+	return &Journaled{Syncer: s, store: store, reportable: reportable}
 }
 
 // Sync implements podworker.Syncer. A pod for which the journal has no room runs
@@ -83,9 +82,7 @@ func (j *Journaled) storeEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error 
 	err := j.store.Finish(ctx, ref.UID, s)
 	if err != nil && ctx.Err() == nil {
 		// A Job must complete even if the disk is full.
-		j.mu.Lock()
-		j.unstored[ref.UID] = true
-		j.mu.Unlock()
+		j.unstored.Store(ref.UID, nil)
 	}
 	if !was && j.MayReport(p, s) {
 		j.reportable(ref.UID)
@@ -104,9 +101,8 @@ func (j *Journaled) MayReport(p *v1.Pod, s *v1.PodStatus) bool {
 	if pod.IsStatic(p) || !pod.IsTerminal(s.Phase) || shutdown.Terminated(s) || j.store.IsTerminal(p.UID) {
 		return true
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.unstored[p.UID]
+	_, unstored := j.unstored.Load(p.UID)
+	return unstored
 }
 
 // Forget implements podworker.Syncer.
@@ -114,9 +110,7 @@ func (j *Journaled) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := j.Syncer.Forget(ctx, ref); err != nil {
 		return err
 	}
-	j.mu.Lock()
-	delete(j.unstored, ref.UID)
-	j.mu.Unlock()
+	j.unstored.Delete(ref.UID)
 	err := j.store.Forget(ctx, ref.UID)
 	if errors.Is(err, offline.ErrFull) {
 		return nil // the next write deletes it

@@ -160,11 +160,8 @@ func (l logs) dirs() []string {
 // unlink removes the links that point to a log, or into a pod's log directory.
 func (l logs) unlink(path string) error {
 	entries, err := os.ReadDir(l.links)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return absent(err)
 	}
 	var errs []error
 	for _, e := range entries {

@@ -142,7 +142,7 @@ type Syncer struct {
 
 // syncState is the per-pod sync state: what is known of a pod in addition to its
 // spec and the runtime's state. Once it is created, only the pod's worker
-// accesses it, except for the fields with a lock.
+// accesses it, except for the last two fields.
 type syncState struct {
 	// waiting has by container name the reason why the container could not be
 	// started.
@@ -199,15 +199,15 @@ type syncState struct {
 	// evicted is why the node makes the pod fail. The Syncer's lock guards it.
 	evicted *Eviction
 
-	mu sync.Mutex
-	// preStopRun are the IDs of the containers whose preStop hook was run.
-	preStopRun map[string]struct{}
+	// preStopRun has the IDs of the containers whose preStop hook was run.
+	preStopRun sync.Map
 }
 
 // New returns a Syncer. It starts nothing.
 func New(cfg Config) *Syncer {
 	s := &Syncer{
 		Config: cfg, admission: admitter{pressure: cfg.Pressure}, now: time.Now, states: make(map[types.UID]*syncState), startLimiter: newStartLimiter(),
+		groups:  parentCgroups{written: make(map[string]writtenCgroup)},
 		counted: counted{started: metrics.NewTiming(startBounds), resized: metrics.NewTimingVec(resizeBounds)},
 	}
 	s.resizes.record = cfg.Allocations

@@ -58,10 +58,8 @@ func (r *resizing) compare(ctx context.Context, s *Syncer, p *v1.Pod, o *contain
 	r.plan, r.runs = resize.PlanOf(p, &w), w.Containers
 	r.stale = s.resizes.state(p.UID).stale
 	f.resizing = !r.plan.IsEmpty()
+	f.restarts = make(map[string]string, len(r.plan.Restart))
 	for _, c := range r.plan.Restart {
-		if f.restarts == nil {
-			f.restarts = make(map[string]string, len(r.plan.Restart))
-		}
 		f.restarts[c.ID] = c.Message
 	}
 	f.resizeCompleted = s.recordProgress(p, !f.resizing) || f.resizeCompleted

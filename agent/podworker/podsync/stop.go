@@ -148,7 +148,10 @@ func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duratio
 // only once. A termination that is called again, because its grace period
 // shrank or the runtime failed, does not run the hook again.
 func (st *stopper) preStop(ctx context.Context, c plan.Kill, grace time.Duration) {
-	if c.PreStop == nil || !st.state.hookOnce(c.ID) {
+	if c.PreStop == nil {
+		return
+	}
+	if _, run := st.state.preStopRun.LoadOrStore(c.ID, nil); run {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, max(0, grace-st.now().Sub(st.begun)))
@@ -157,32 +160,10 @@ func (st *stopper) preStop(ctx context.Context, c plan.Kill, grace time.Duration
 	var bad *hook.Error
 	switch {
 	case ctx.Err() != nil:
-		st.state.hookAgain(c.ID)
+		st.state.preStopRun.Delete(c.ID) // it was interrupted
 	case errors.As(err, &bad):
 		st.Events.Warning(st.ref, bad.Reason, bad.Message)
 	}
-}
-
-// hookOnce reports whether a container's preStop hook is still to be run, and
-// records that it is.
-func (f *syncState) hookOnce(id string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, done := f.preStopRun[id]; done {
-		return false
-	}
-	if f.preStopRun == nil {
-		f.preStopRun = make(map[string]struct{})
-	}
-	f.preStopRun[id] = struct{}{}
-	return true
-}
-
-// hookAgain reverts hookOnce for a hook that was interrupted.
-func (f *syncState) hookAgain(id string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.preStopRun, id)
 }
 
 // specOf returns the container's spec, or one with only the name if it is not
