@@ -34,23 +34,17 @@ type Eviction struct {
 // its worker terminates it, and it does not start again. It does not block. A
 // pod that already fails is left as it is.
 func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
-	s.EvictWith(uid, &Eviction{
-		Reason:     why,
-		Disruption: &podstatus.Reason{Reason: v1.PodReasonTerminationByKubelet, Message: disruptionMessage(&why)},
-	})
+	disruption := podstatus.Reason{Reason: v1.PodReasonTerminationByKubelet, Message: why.Message}
+	if why.Reason == admission.ReasonPreempted {
+		disruption.Message = admission.PreemptedConditionMessage
+	}
+	s.EvictWith(uid, &Eviction{Reason: why, Disruption: &disruption})
 }
 
 // EvictWith is Evict with all details of the report. It reports whether the pod
 // was not failing already. The Syncer keeps e.
 func (s *Syncer) EvictWith(uid types.UID, e *Eviction) (first bool) {
-	f := s.stateOf(uid)
-	s.mu.Lock()
-	first = f.evicted == nil
-	if first {
-		f.evicted = e
-	}
-	s.mu.Unlock()
-	if !first {
+	if !s.stateOf(uid).evicted.CompareAndSwap(nil, e) {
 		return false
 	}
 	if e.Signal != "" {
@@ -75,20 +69,10 @@ func (s *Syncer) KillProcesses(uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// disruptionMessage returns the message of the condition DisruptionTarget.
-func disruptionMessage(why *podstatus.Reason) string {
-	if why.Reason == admission.ReasonPreempted {
-		return admission.PreemptedConditionMessage
-	}
-	return why.Message
-}
-
 // evicted reports whether the pod is to fail for a reason of the node. The
 // first time it records the failure and emits the event.
 func (s *Syncer) evicted(p *v1.Pod, f *syncState) bool {
-	s.mu.Lock()
-	e := f.evicted
-	s.mu.Unlock()
+	e := f.evicted.Load()
 	if e == nil {
 		return false
 	}

@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,11 +44,7 @@ func (s *Syncer) ListOrphans() ([]types.UID, error) {
 
 // orphanedLogs finds the pods' log directories, named namespace_name_uid.
 func orphanedLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
-	dir := n.PodLogsDir
-	if dir == "" {
-		dir = criconfig.DefaultPodLogsDir
-	}
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(cmp.Or(n.PodLogsDir, criconfig.DefaultPodLogsDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -196,9 +197,8 @@ type syncState struct {
 	// messages are the termination messages of exited containers, by ID.
 	messages map[string]string
 
-	// evicted is why the node makes the pod fail. The Syncer's lock guards it.
-	evicted *Eviction
-
+	// evicted is why the node makes the pod fail.
+	evicted atomic.Pointer[Eviction]
 	// preStopRun has the IDs of the containers whose preStop hook was run.
 	preStopRun sync.Map
 }
