@@ -96,12 +96,7 @@ func (f *eventFlags) filter(args []string) (func(*event.Event) bool, error) {
 var eventTypes = []string{v1.EventTypeNormal, v1.EventTypeWarning}
 
 func (s *system) listEvents(cmd *cobra.Command, all []event.Event, match func(*event.Event) bool, form output) error {
-	doc := EventsDocument{Events: []EventDocument{}}
-	for i := range all {
-		if match(&all[i]) {
-			doc.Events = append(doc.Events, eventDocument(&all[i]))
-		}
-	}
+	doc := EventsDocument{Events: eventDocuments(all, match)}
 	if form == outputJSON {
 		return printJSON(cmd.OutOrStdout(), doc)
 	}
@@ -202,11 +197,17 @@ func seen(e *EventDocument, now time.Time, up time.Duration) string {
 // eventsOf returns the events of pod p: those with its UID, and those with its
 // namespace and name that have no UID.
 func eventsOf(all []event.Event, p *local.Pod) []EventDocument {
+	return eventDocuments(all, func(e *event.Event) bool {
+		return cmp.Or(e.Pod.UID, p.Pod.UID) == p.Pod.UID && e.Pod.Namespace == p.Pod.Namespace && e.Pod.Name == p.Pod.Name
+	})
+}
+
+// eventDocuments returns the documents of the events that match, never nil.
+func eventDocuments(all []event.Event, match func(*event.Event) bool) []EventDocument {
 	out := []EventDocument{}
 	for i := range all {
-		e := &all[i]
-		if cmp.Or(e.Pod.UID, p.Pod.UID) == p.Pod.UID && e.Pod.Namespace == p.Pod.Namespace && e.Pod.Name == p.Pod.Name {
-			out = append(out, eventDocument(e))
+		if match(&all[i]) {
+			out = append(out, eventDocument(&all[i]))
 		}
 	}
 	return out
