@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -93,10 +94,7 @@ func makeFile(path string, mode fs.FileMode) error {
 
 // fileTypeName returns the name of a file's type for messages.
 func fileTypeName(mode fs.FileMode) string {
-	if name, ok := kinds[mode.Type()]; ok {
-		return name
-	}
-	return "special file"
+	return cmp.Or(kinds[mode.Type()], "special file")
 }
 
 var kinds = map[fs.FileMode]string{

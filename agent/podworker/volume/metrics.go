@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,6 +43,9 @@ func Plugin(source *v1.VolumeSource) string {
 	}
 	return pluginNone
 }
+
+// pluginDir returns the name of a plugin's directory in a pod's, such as dirSecret.
+func pluginDir(source *v1.VolumeSource) string { return strings.Replace(Plugin(source), "/", "~", 1) }
 
 // observe records the duration and result of the setup or update of a volume.
 func (v *Manager) observe(plugin string, took time.Duration, err error) {

@@ -37,12 +37,8 @@ func (v *Manager) UsagePaths(p *v1.Pod, bound func(claim string) (volume string)
 			volume.Ephemeral = !volume.Mounted
 		case source.ConfigMap != nil:
 			plugin, volume.Ephemeral = dirConfigMap, true
-		case source.Secret != nil:
-			plugin, volume.Mounted = dirSecret, true
-		case source.DownwardAPI != nil:
-			plugin, volume.Mounted = dirDownward, true
-		case source.Projected != nil:
-			plugin, volume.Mounted = dirProjected, true
+		case source.Secret != nil, source.DownwardAPI != nil, source.Projected != nil:
+			plugin, volume.Mounted = pluginDir(source), true
 		case source.PersistentVolumeClaim != nil:
 			volume.Claim = source.PersistentVolumeClaim.ClaimName
 			plugin, name, volume.Mounted = dirLocal, claims.volume(volume.Claim, bound), true

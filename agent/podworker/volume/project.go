@@ -46,7 +46,7 @@ func (s *setup) config(ctx context.Context, volume *v1.Volume) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	plugin := strings.Replace(Plugin(&volume.VolumeSource), "/", "~", 1)
+	plugin := pluginDir(&volume.VolumeSource)
 	rel, err := s.dir(plugin, volume.Name)
 	if err != nil {
 		return "", err

@@ -162,14 +162,8 @@ func (v *Manager) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 // foreign volumes. It waits at most wait for each volume. It returns no error:
 // AllForeign lists the volumes that remain.
 func (v *Manager) UnmountIdle(wait time.Duration) {
-	s, err := newForeignScan("", v.root, v.mountinfo)
-	if err != nil {
-		return // Orphans returns the same error
-	}
-	names, err := s.podNames()
-	if err != nil {
-		return // as above
-	}
+	s, _ := newForeignScan("", v.root, v.mountinfo)
+	names, _ := s.podNames() // Orphans returns the same errors
 	for _, name := range names {
 		if !s.onlyForeignLeft(name) {
 			continue
