@@ -73,6 +73,20 @@ func IsSupportedPodLevelResource(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || IsHugePages(name)
 }
 
+// PodLevelResources returns the pod-level resources (KEP-2837), or nil if none applies.
+func PodLevelResources(p *v1.Pod) *v1.ResourceRequirements {
+	if own := p.Spec.Resources; own != nil {
+		for _, list := range [...]v1.ResourceList{own.Requests, own.Limits} {
+			for name := range list {
+				if IsSupportedPodLevelResource(name) {
+					return own
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // IsHugePages reports whether a resource is a size of huge pages.
 func IsHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Config holds the thresholds of a KubeletConfiguration as text, by the name of
@@ -144,5 +146,5 @@ func parseAmount(text string) (Value, error) {
 	if q.Sign() < 0 {
 		return Value{}, errors.New("negative")
 	}
-	return Value{Amount: roundUp(q), Text: q.String()}, nil
+	return Value{Amount: pod.Value(q), Text: q.String()}, nil
 }

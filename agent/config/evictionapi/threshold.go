@@ -70,12 +70,3 @@ func (t Threshold) Met(o Observation, held bool) bool {
 	}
 	return available < t.Value.ForCapacity(o.Capacity)
 }
-
-// roundUp returns a quantity rounded up, at most math.MaxInt64. Quantity.Value
-// returns arbitrary numbers above that.
-func roundUp(q resource.Quantity) int64 {
-	if q.CmpInt64(math.MaxInt64) >= 0 {
-		return math.MaxInt64
-	}
-	return q.Value()
-}

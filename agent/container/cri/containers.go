@@ -2,11 +2,11 @@ package cri
 
 import (
 	"context"
-	"math"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
@@ -30,7 +30,7 @@ func (d *Driver) StartContainer(ctx context.Context, containerID string) error {
 // kills at once.
 func (d *Driver) StopContainer(ctx context.Context, containerID string, grace time.Duration) error {
 	grace = max(grace, 0)
-	limited, cancel := context.WithTimeout(ctx, addSaturating(d.timeout, grace))
+	limited, cancel := context.WithTimeout(ctx, pod.AddSaturating(grace, d.timeout))
 	defer cancel()
 	_, err := d.runtime.StopContainer(limited, &runtimeapi.StopContainerRequest{
 		ContainerId: containerID,
@@ -67,14 +67,6 @@ func (d *Driver) awaitExit(ctx context.Context, containerID string) error {
 		}
 		wait.Pause(limited, pause)
 	}
-}
-
-// addSaturating returns limit + more, saturating at math.MaxInt64.
-func addSaturating(limit, more time.Duration) time.Duration {
-	if more >= math.MaxInt64-limit {
-		return math.MaxInt64
-	}
-	return limit + more
 }
 
 // wholeSeconds returns d in seconds, rounded up; d must not be negative.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // ExecSync implements container.Containers. The runtime enforces timeout. The
@@ -13,7 +15,7 @@ func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string,
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	timeout = max(timeout, 0)
 	if timeout > 0 {
-		limited, cancel = context.WithTimeout(ctx, addSaturating(d.timeout, timeout))
+		limited, cancel = context.WithTimeout(ctx, pod.AddSaturating(timeout, d.timeout))
 	}
 	defer cancel()
 	r := new(runtimeapi.ExecSyncResponse)

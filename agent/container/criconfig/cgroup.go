@@ -74,19 +74,19 @@ func (n *Node) cgroup(parts ...string) string {
 // the pod-level limits. The pod's overhead is included (ResourceConfigForPod in
 // pkg/kubelet/cm/helpers_linux.go).
 func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
-	r := cgroups.Resources{CPUWeight: cpuWeight(minShares)}
+	r := cgroups.Resources{CPUWeight: cpuWeight(pod.MinShares)}
 	if pod.QOSClass(p) != v1.PodQOSBestEffort {
 		limits := pod.Limits(p)
-		r.CPUWeight = cpuWeight(shares(milli(pod.Requests(p)[v1.ResourceCPU])))
+		r.CPUWeight = cpuWeight(pod.CPUShares(pod.MilliValue(pod.Requests(p)[v1.ResourceCPU])))
 		if pod.HasLimit(p, v1.ResourceCPU) {
 			period := n.quotaPeriod()
 			r.CPUMax = cgroups.CPUMax{Quota: cgroups.Unlimited, Period: uint64(period)}
 			if n.CPUCFSQuota {
-				r.CPUMax.Quota = quota(milli(limits[v1.ResourceCPU]), period)
+				r.CPUMax.Quota = pod.CPUQuota(pod.MilliValue(limits[v1.ResourceCPU]), period)
 			}
 		}
 		if pod.HasLimit(p, v1.ResourceMemory) {
-			r.MemoryMax = whole(limits[v1.ResourceMemory])
+			r.MemoryMax = pod.Value(limits[v1.ResourceMemory])
 		}
 	}
 	if n.PodPidsLimit > 0 {
@@ -106,13 +106,13 @@ func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 // formula of the kubelet (KEP-2254), which runtimes used as well: 1024 shares
 // are 39.
 func cpuWeight(shares int64) uint64 {
-	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
+	return uint64(1 + (min(max(shares, pod.MinShares), pod.MaxShares)-pod.MinShares)*9999/(pod.MaxShares-pod.MinShares))
 }
 
 // SharesOfWeight returns approximately the CPU shares that cpuWeight converts to
 // weight.
 func SharesOfWeight(weight uint64) int64 {
-	return minShares + (min(max(int64(min(weight, 10000)), 1), 10000)-1)*(maxShares-minShares)/9999
+	return pod.MinShares + (min(max(int64(min(weight, 10000)), 1), 10000)-1)*(pod.MaxShares-pod.MinShares)/9999
 }
 
 // CurvedCPUWeight converts CPU shares to a weight with the curve that runc
@@ -122,9 +122,9 @@ func SharesOfWeight(weight uint64) int64 {
 // weights between siblings only.
 func CurvedCPUWeight(shares int64) uint64 {
 	switch {
-	case shares <= minShares:
+	case shares <= pod.MinShares:
 		return 1
-	case shares >= maxShares:
+	case shares >= pod.MaxShares:
 		return 10000
 	}
 	l := math.Log2(float64(shares))

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // hugePageLimits returns a limit for each page size in the kernel. It is 0
@@ -14,7 +16,7 @@ import (
 // (GetHugepageLimitsFromResources in pkg/kubelet/kuberuntime).
 func hugePageLimits(p *v1.Pod, c *v1.Container, n *Node) []*runtimeapi.HugepageLimit {
 	bySize := map[string]uint64{}
-	if own := podLevel(p); own != nil {
+	if own := pod.PodLevelResources(p); own != nil {
 		addHugePageLimits(bySize, own.Limits)
 	}
 	addHugePageLimits(bySize, c.Resources.Limits)
@@ -56,7 +58,7 @@ func addHugePageLimits(bySize map[string]uint64, limits v1.ResourceList) {
 		}
 		// Package admit rejects an invalid size; here it sets no limit.
 		if size, err := resource.ParseQuantity(suffix); err == nil {
-			bySize[pageSize(whole(size))] = uint64(whole(q))
+			bySize[pageSize(pod.Value(size))] = uint64(pod.Value(q))
 		}
 	}
 }

@@ -35,7 +35,7 @@ func protectPod(files map[string]string, p *v1.Pod, n *Node) {
 	if n.MemoryAccounting {
 		files[fileMemoryMin], files[fileMemoryLow] = "0", "0"
 	}
-	if asked := whole(pod.Requests(p)[v1.ResourceMemory]); n.MemoryQoS && asked > 0 {
+	if asked := pod.Value(pod.Requests(p)[v1.ResourceMemory]); n.MemoryQoS && asked > 0 {
 		files[protectionFile(pod.QOSClass(p))] = strconv.FormatInt(asked, 10)
 	}
 }
@@ -51,7 +51,7 @@ func setMemoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) 
 	if !n.MemoryQoS && n.MemoryThrottling == 0 {
 		return
 	}
-	request, limit := whole(c.Resources.Requests[v1.ResourceMemory]), whole(c.Resources.Limits[v1.ResourceMemory])
+	request, limit := pod.Value(c.Resources.Requests[v1.ResourceMemory]), pod.Value(c.Resources.Limits[v1.ResourceMemory])
 	if n.MemoryQoS && request > 0 {
 		files[protectionFile(pod.QOSClass(p))] = strconv.FormatInt(request, 10)
 	}
@@ -94,7 +94,7 @@ func memoryHigh(request, limit int64, factor float64) int64 {
 // capacity that its request has of the memory capacity (KEP-2400, LimitedSwap).
 // Swap in memory, such as zram, counts like any other.
 func swapLimit(p *v1.Pod, c *v1.Container, n *Node) int64 {
-	request, limit := whole(c.Resources.Requests[v1.ResourceMemory]), whole(c.Resources.Limits[v1.ResourceMemory])
+	request, limit := pod.Value(c.Resources.Requests[v1.ResourceMemory]), pod.Value(c.Resources.Limits[v1.ResourceMemory])
 	if !n.LimitedSwap || pod.IsCritical(p) || pod.QOSClass(p) != v1.PodQOSBurstable || request == limit {
 		return 0
 	}
@@ -102,12 +102,4 @@ func swapLimit(p *v1.Pod, c *v1.Container, n *Node) int64 {
 		return 0
 	}
 	return int64(float64(request) / float64(n.MemoryCapacity) * float64(n.SwapCapacity))
-}
-
-// addSaturating adds amounts that are not negative, saturating at math.MaxInt64.
-func addSaturating(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

@@ -61,14 +61,14 @@ func effectiveMemoryRequest(p *v1.Pod, c *v1.Container) int64 {
 		}
 		asked = max(asked, least)
 	}
-	return addSaturating(asked, podLevelShare(p))
+	return pod.AddSaturating(asked, podLevelShare(p))
 }
 
 // podLevelShare returns the pod-level memory request beyond those of the
 // containers, divided by the number of containers.
 func podLevelShare(p *v1.Pod) int64 {
 	n := int64(len(p.Spec.Containers) + len(p.Spec.InitContainers))
-	if podLevel(p) == nil || n == 0 {
+	if pod.PodLevelResources(p) == nil || n == 0 {
 		return 0
 	}
 	rest := memoryBytes(p.Spec.Resources.Requests) - memoryBytes(pod.Requests(containersOnly(p)))
@@ -76,7 +76,7 @@ func podLevelShare(p *v1.Pod) int64 {
 }
 
 func memoryBytes(list v1.ResourceList) int64 {
-	return whole(list[v1.ResourceMemory])
+	return pod.Value(list[v1.ResourceMemory])
 }
 
 func isSidecar(p *v1.Pod, c *v1.Container) bool {

@@ -16,16 +16,16 @@ import (
 func ReservedResources(reserved v1.ResourceList, weightAlone bool, n *Node) cgroups.Resources {
 	var r cgroups.Resources
 	if cpu, ok := reserved[v1.ResourceCPU]; ok {
-		r.CPUWeight = cpuWeight(shares(milli(cpu)))
+		r.CPUWeight = cpuWeight(pod.CPUShares(pod.MilliValue(cpu)))
 	}
 	if weightAlone {
 		return r
 	}
 	if pids, ok := reserved[resourcePIDs]; ok {
-		r.PidsMax = whole(pids)
+		r.PidsMax = pod.Value(pids)
 	}
 	if memory, ok := reserved[v1.ResourceMemory]; ok {
-		r.MemoryMax = whole(memory)
+		r.MemoryMax = pod.Value(memory)
 		if n.MemoryQoS {
 			r.Unified = map[string]string{fileMemoryMin: strconv.FormatInt(r.MemoryMax, 10)}
 		}
@@ -57,8 +57,8 @@ func ParentCgroups(pods []*v1.Pod, n *Node) []Cgroup {
 	bestEffort := Cgroup{Path: QoSCgroup(v1.PodQOSBestEffort, n)}
 
 	cpu, guaranteedMemory, burstableMemory := sumRequests(pods)
-	burstable.Resources.CPUWeight = cpuWeight(shares(cpu))
-	bestEffort.Resources.CPUWeight = cpuWeight(minShares)
+	burstable.Resources.CPUWeight = cpuWeight(pod.CPUShares(cpu))
+	bestEffort.Resources.CPUWeight = cpuWeight(pod.MinShares)
 	if !n.MemoryQoS {
 		guaranteedMemory, burstableMemory = 0, 0 // resets an earlier protection
 	}
@@ -67,7 +67,7 @@ func ParentCgroups(pods []*v1.Pod, n *Node) []Cgroup {
 		limitHugePages(g.Resources.Unified, nil, hugePagesUnbounded, n)
 	}
 	if n.MemoryAccounting {
-		all.Resources.Unified[fileMemoryMin] = strconv.FormatInt(addSaturating(guaranteedMemory, burstableMemory), 10)
+		all.Resources.Unified[fileMemoryMin] = strconv.FormatInt(pod.AddSaturating(guaranteedMemory, burstableMemory), 10)
 		burstable.Resources.Unified[fileMemoryLow] = strconv.FormatInt(burstableMemory, 10)
 	}
 	return []Cgroup{all, burstable, bestEffort}
@@ -79,10 +79,10 @@ func sumRequests(pods []*v1.Pod) (cpu, guaranteedMemory, burstableMemory int64) 
 	for _, p := range pods {
 		switch requests := pod.Requests(p); pod.QOSClass(p) {
 		case v1.PodQOSBurstable:
-			cpu = min(cpu+milli(requests[v1.ResourceCPU]), maxMilli)
-			burstableMemory = addSaturating(burstableMemory, whole(requests[v1.ResourceMemory]))
+			cpu = min(cpu+pod.MilliValue(requests[v1.ResourceCPU]), pod.MaxMilli)
+			burstableMemory = pod.AddSaturating(burstableMemory, pod.Value(requests[v1.ResourceMemory]))
 		case v1.PodQOSGuaranteed:
-			guaranteedMemory = addSaturating(guaranteedMemory, whole(requests[v1.ResourceMemory]))
+			guaranteedMemory = pod.AddSaturating(guaranteedMemory, pod.Value(requests[v1.ResourceMemory]))
 		case v1.PodQOSBestEffort:
 		}
 	}
@@ -94,13 +94,13 @@ func sumRequests(pods []*v1.Pod) (cpu, guaranteedMemory, burstableMemory int64) 
 func nodeResources(n *Node) cgroups.Resources {
 	var r cgroups.Resources
 	if cpu, ok := n.EnforcedAllocatable[v1.ResourceCPU]; ok {
-		r.CPUWeight = cpuWeight(shares(milli(cpu)))
+		r.CPUWeight = cpuWeight(pod.CPUShares(pod.MilliValue(cpu)))
 	}
 	if memory, ok := n.EnforcedAllocatable[v1.ResourceMemory]; ok && n.MemoryAccounting && memory.Sign() > 0 {
-		r.MemoryMax = whole(memory)
+		r.MemoryMax = pod.Value(memory)
 	}
 	if pids, ok := n.EnforcedAllocatable[resourcePIDs]; ok && pids.Sign() > 0 {
-		r.PidsMax = whole(pids)
+		r.PidsMax = pod.Value(pids)
 	}
 	return r
 }

@@ -35,10 +35,10 @@ func ResourceValue(p *v1.Pod, containerName string, ref *v1.ResourceFieldSelecto
 // (defaultPodLimitsForDownwardAPI in pkg/kubelet/kubelet_resources.go).
 func envResourceValue(in *ContainerInput, ref *v1.ResourceFieldSelector) (string, error) {
 	defaults := in.Node.Allocatable
-	if own := podLevel(in.Pod); own != nil && anyPodLevel(own.Limits) {
+	if own := pod.PodLevelResources(in.Pod); own != nil {
 		defaults = defaults.DeepCopy()
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			if _, ok := defaults[name]; ok && positive(own.Limits, name) {
+			if _, ok := defaults[name]; ok && pod.Value(own.Limits[name]) > 0 {
 				defaults[name] = own.Limits[name]
 			}
 		}
@@ -64,7 +64,7 @@ func resourceValue(c *v1.Container, ref *v1.ResourceFieldSelector, defaults v1.R
 	q := c.Resources.Requests[name]
 	if limit {
 		// Huge pages have no default limit.
-		if q = c.Resources.Limits[name]; q.IsZero() && !isHugePages(name) {
+		if q = c.Resources.Limits[name]; q.IsZero() && !pod.IsHugePages(name) {
 			q = defaults[name]
 		}
 	}
@@ -74,7 +74,7 @@ func resourceValue(c *v1.Container, ref *v1.ResourceFieldSelector, defaults v1.R
 func resourceOf(path string) (limit bool, name v1.ResourceName, ok bool) {
 	kind, rest, found := strings.Cut(path, ".")
 	name = v1.ResourceName(rest)
-	known := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugePages(name)
+	known := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || pod.IsHugePages(name)
 	limit = kind == "limits"
 	return limit, name, found && known && (limit || kind == "requests")
 }
@@ -86,9 +86,9 @@ func divideRoundingUp(q, divisor resource.Quantity, name v1.ResourceName) string
 	if divisor.IsZero() {
 		divisor = *resource.NewQuantity(1, resource.DecimalSI)
 	}
-	a, b := whole(q), whole(divisor)
+	a, b := pod.Value(q), pod.Value(divisor)
 	if name == v1.ResourceCPU {
-		a, b = milli(q), milli(divisor)
+		a, b = pod.MilliValue(q), pod.MilliValue(divisor)
 	}
 	b = max(b, 1)
 	if a%b > 0 {

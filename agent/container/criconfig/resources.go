@@ -2,88 +2,35 @@ package criconfig
 
 import (
 	"cmp"
-	"math"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Bounds and scales of CPU shares and quotas (pkg/kubelet/cm/helpers_linux.go).
-const (
-	minShares     = 2
-	maxShares     = 262144
-	sharesPerCPU  = 1024
-	minQuota      = 1000   // microseconds
-	defaultPeriod = 100000 // microseconds
-
-	// maxMilli bounds a hostile quantity so that no arithmetic overflows: a
-	// billion CPUs.
-	maxMilli = 1_000_000_000_000
-)
-
-// milli returns q in thousandths, at least 0 and at most maxMilli. A quantity
-// may exceed int64: the comparison is exact, the conversion is not.
-func milli(q resource.Quantity) int64 {
-	switch {
-	case q.Sign() <= 0:
-		return 0
-	case q.CmpInt64(maxMilli/1000) >= 0:
-		return maxMilli
-	}
-	return q.MilliValue()
-}
-
-// whole returns q in whole units, such as bytes, at least 0 and at most
-// math.MaxInt64.
-func whole(q resource.Quantity) int64 {
-	switch {
-	case q.Sign() <= 0:
-		return 0
-	case q.CmpInt64(math.MaxInt64) >= 0:
-		return math.MaxInt64
-	}
-	return q.Value()
-}
-
-// shares converts thousandths of CPUs to cgroup v1's CPU shares, CRI's unit.
-func shares(milli int64) int64 {
-	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
-}
-
-// quota converts thousandths of CPUs to microseconds for each period, the unit
-// of CRI and of the kernel. 0 means no quota.
-func quota(milli, period int64) int64 {
-	if milli == 0 {
-		return 0
-	}
-	return max(milli*period/1000, minQuota)
-}
-
 func (n *Node) quotaPeriod() int64 {
-	return cmp.Or(int64(n.CPUCFSQuotaPeriod/time.Microsecond), defaultPeriod)
+	return cmp.Or(int64(n.CPUCFSQuotaPeriod/time.Microsecond), pod.DefaultPeriod)
 }
 
 // linuxResources returns the resources of one sandbox or container
 // (calculateLinuxResources in pkg/kubelet/kuberuntime). Without a CPU request
 // the CPU limit is the request.
 func linuxResources(requests, limits v1.ResourceList, n *Node) *runtimeapi.LinuxContainerResources {
-	cpuLimit := milli(limits[v1.ResourceCPU])
+	cpuLimit := pod.MilliValue(limits[v1.ResourceCPU])
 	cpuRequest := cpuLimit
 	if q, ok := requests[v1.ResourceCPU]; ok {
-		cpuRequest = milli(q)
+		cpuRequest = pod.MilliValue(q)
 	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          shares(cpuRequest),
-		MemoryLimitInBytes: whole(limits[v1.ResourceMemory]),
+		CpuShares:          pod.CPUShares(cpuRequest),
+		MemoryLimitInBytes: pod.Value(limits[v1.ResourceMemory]),
 	}
 	if n.CPUCFSQuota {
 		r.CpuPeriod = n.quotaPeriod()
-		r.CpuQuota = quota(cpuLimit, r.CpuPeriod)
+		r.CpuQuota = pod.CPUQuota(cpuLimit, r.CpuPeriod)
 	}
 	if !n.SingleProcessOOMKill {
 		r.Unified = map[string]string{"memory.oom.group": "1"}
@@ -96,6 +43,18 @@ func linuxResources(requests, limits v1.ResourceList, n *Node) *runtimeapi.Linux
 func sandboxResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
 	bare := withoutOverhead(p)
 	return linuxResources(pod.Requests(bare), pod.Limits(bare), n)
+}
+
+// containersOnly returns the pod without pod-level resources and overhead,
+// overheadLess the pod without overhead. Callers must not modify them.
+func containersOnly(p *v1.Pod) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{InitContainers: p.Spec.InitContainers, Containers: p.Spec.Containers}}
+}
+
+func withoutOverhead(p *v1.Pod) *v1.Pod {
+	bare := containersOnly(p)
+	bare.Spec.Resources = p.Spec.Resources
+	return bare
 }
 
 // overheadResources returns the pod's overhead, as both request and limit.
@@ -136,14 +95,14 @@ func UpdateResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxConta
 // effectiveLimits returns the container's limits of CPU and memory. The pod-level
 // limits replace those that it does not set.
 func effectiveLimits(p *v1.Pod, c *v1.Container) v1.ResourceList {
-	own := podLevel(p)
+	own := pod.PodLevelResources(p)
 	if own == nil {
 		return c.Resources.Limits
 	}
 	out := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		out[name] = own.Limits[name]
-		if positive(c.Resources.Limits, name) {
+		if pod.Value(c.Resources.Limits[name]) > 0 {
 			out[name] = c.Resources.Limits[name]
 		}
 	}

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -46,7 +45,7 @@ func insufficientResources(p *v1.Pod, node *nodeinfo.Admission, others []*v1.Pod
 		if len(names) > 0 {
 			list := pod.Requests(other)
 			for i, name := range names {
-				used[i] = sum(used[i], amount(list, name))
+				used[i] = pod.AddSaturating(used[i], amount(list, name))
 			}
 		}
 	}
@@ -56,7 +55,7 @@ func insufficientResources(p *v1.Pod, node *nodeinfo.Admission, others []*v1.Pod
 	}
 	for i, name := range names {
 		requested, capacity := amount(requests, name), amount(node.Allocatable, name)
-		if _, known := node.Allocatable[name]; requested == 0 || (isExtended(name) && !pod.IsStatic(p) && !known) {
+		if _, known := node.Allocatable[name]; requested == 0 || (pod.IsExtendedResource(name) && !pod.IsStatic(p) && !known) {
 			continue
 		}
 		if requested > capacity-used[i] {
@@ -98,23 +97,8 @@ func resourceOrder(name v1.ResourceName) int {
 // isAccounted reports whether nodes account for a resource: cpu, memory, ephemeral
 // storage, huge pages, and all with a domain in their names.
 func isAccounted(name v1.ResourceName) bool {
-	return resourceOrder(name) < 3 || isHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
-		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || isExtended(name)
-}
-
-func isHugePages(name v1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
-}
-
-// isExtended reports whether a resource is an extended resource
-// (IsExtendedResourceName in pkg/apis/core/v1/helper).
-func isExtended(name v1.ResourceName) bool {
-	text := string(name)
-	if !strings.Contains(text, "/") || strings.Contains(text, v1.ResourceDefaultNamespacePrefix) ||
-		strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix) {
-		return false
-	}
-	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+text)) == 0
+	return resourceOrder(name) < 3 || pod.IsHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || pod.IsExtendedResource(name)
 }
 
 // amount returns a quantity in the unit in which it is compared: CPU in
@@ -137,12 +121,4 @@ func scaled(q *resource.Quantity, scale resource.Scale) int64 {
 		return math.MaxInt64 / 1000
 	}
 	return q.ScaledValue(scale)
-}
-
-// sum adds two amounts that are not negative, and saturates.
-func sum(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

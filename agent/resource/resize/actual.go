@@ -3,6 +3,8 @@ package resize
 import (
 	"cmp"
 	"math"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Amount is a number that may be unknown.
@@ -31,15 +33,8 @@ type Actual struct {
 	MemoryRequest Amount
 }
 
-// Bounds and scales of CPU shares and quotas (pkg/kubelet/cm/helpers_linux.go).
-const (
-	minShares     = 2
-	maxShares     = 262144
-	sharesPerCPU  = 1024
-	minQuota      = 1000   // microseconds
-	defaultPeriod = 100000 // microseconds
-	minMilliLimit = 10     // the limit that corresponds to minQuota
-)
+// minMilliLimit is the CPU limit that corresponds to pod.MinQuota.
+const minMilliLimit = 10
 
 // Observed returns the Actual for the fields of CRI's LinuxContainerResources in a
 // ContainerStatus. The runtime omits what was never set: shares and a period of 0 are
@@ -60,18 +55,18 @@ func Observed(shares, quota, period, memory int64) Actual {
 // values.
 func Recorded(v Values) Actual {
 	return Actual{
-		CPUShares: Known(sharesOf(v.CPURequest)), CPUQuota: Known(quotaOf(v.CPULimit, defaultPeriod)), CPUPeriod: defaultPeriod,
+		CPUShares: Known(pod.CPUShares(v.CPURequest)), CPUQuota: Known(pod.CPUQuota(v.CPULimit, pod.DefaultPeriod)), CPUPeriod: pod.DefaultPeriod,
 		MemoryLimit: Known(v.MemoryLimit), MemoryRequest: Known(v.MemoryRequest),
 	}
 }
 
 // cpuRequest and cpuLimit return millicores; 0 means none or unknown.
 func (a Actual) cpuRequest() int64 {
-	if !a.CPUShares.Known || a.CPUShares.Value < minShares {
+	if !a.CPUShares.Known || a.CPUShares.Value < pod.MinShares {
 		return 0
 	}
-	shares := min(a.CPUShares.Value, maxShares)
-	return (shares*1000 + sharesPerCPU - 1) / sharesPerCPU
+	shares := min(a.CPUShares.Value, pod.MaxShares)
+	return (shares*1000 + pod.SharesPerCPU - 1) / pod.SharesPerCPU
 }
 
 func (a Actual) cpuLimit() int64 {
@@ -79,7 +74,7 @@ func (a Actual) cpuLimit() int64 {
 		return 0
 	}
 	if a.CPUQuota.Value > math.MaxInt64/1000 {
-		return maxMilli
+		return pod.MaxMilli
 	}
 	return a.CPUQuota.Value * 1000 / a.CPUPeriod
 }
@@ -91,16 +86,16 @@ func (a Actual) cpuChange(v Values, noQuota bool) int {
 	if !noQuota {
 		period := a.CPUPeriod
 		if period <= 0 {
-			period = defaultPeriod
+			period = pod.DefaultPeriod
 		}
-		if d := limitChange(a.CPUQuota, quotaOf(v.CPULimit, period)); d != 0 {
+		if d := limitChange(a.CPUQuota, pod.CPUQuota(v.CPULimit, period)); d != 0 {
 			return d
 		}
 	}
 	if !a.CPUShares.Known {
 		return 0
 	}
-	return cmp.Compare(sharesOf(v.CPURequest), a.CPUShares.Value)
+	return cmp.Compare(pod.CPUShares(v.CPURequest), a.CPUShares.Value)
 }
 
 // memoryChange is cpuChange for memory. The request counts although no cgroup has it,
@@ -125,18 +120,4 @@ func limitChange(has Amount, desired int64) int {
 		return -1
 	}
 	return cmp.Compare(desired, has.Value)
-}
-
-func sharesOf(milli int64) int64 {
-	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
-}
-
-func quotaOf(milli, period int64) int64 {
-	if milli <= 0 {
-		return 0
-	}
-	if milli > math.MaxInt64/period {
-		return math.MaxInt64
-	}
-	return max(milli*period/1000, minQuota)
 }

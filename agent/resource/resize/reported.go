@@ -53,7 +53,7 @@ func sameInPages(name v1.ResourceName, asked, has resource.Quantity) bool {
 	if name != v1.ResourceMemory {
 		return asked.Cmp(has) == 0
 	}
-	less := whole(asked) - whole(has)
+	less := pod.Value(asked) - pod.Value(has)
 	return less >= 0 && less < 64<<10
 }
 

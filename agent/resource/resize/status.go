@@ -35,8 +35,8 @@ func ContainerResources(c *v1.Container, actual *Actual, old *v1.ContainerStatus
 	}
 	if out.Requests != nil {
 		given := out.Requests[v1.ResourceCPU]
-		if has := actual.CPUShares; !has.Known || sharesOf(milli(given)) != has.Value {
-			showCPU(out.Requests, was.Requests, actual.cpuRequest(), minShares)
+		if has := actual.CPUShares; !has.Known || pod.CPUShares(pod.MilliValue(given)) != has.Value {
+			showCPU(out.Requests, was.Requests, actual.cpuRequest(), pod.MinShares)
 		}
 		showMemory(out.Requests, was.Requests, valueOrZero(actual.MemoryRequest))
 	}
@@ -76,7 +76,7 @@ func PodResources(p *v1.Pod, actual *PodActual, old *v1.PodStatus) (*v1.Resource
 	if old != nil && old.Phase == v1.PodRunning && old.Resources != nil {
 		was = *old.Resources
 	}
-	showCPU(out.Requests, was.Requests, actual.CPURequest, minShares)
+	showCPU(out.Requests, was.Requests, actual.CPURequest, pod.MinShares)
 	showCPU(out.Limits, was.Limits, actual.CPULimit, minMilliLimit)
 	showMemory(out.Limits, was.Limits, actual.MemoryLimit)
 	if _, own := out.Requests[v1.ResourceMemory]; !own {
@@ -94,7 +94,7 @@ func showCPU(list, was v1.ResourceList, has, least int64) {
 	switch given := list[v1.ResourceCPU]; {
 	case has <= 0:
 		keep(list, was, v1.ResourceCPU)
-	case has > least || milli(given) > least:
+	case has > least || pod.MilliValue(given) > least:
 		show(list, v1.ResourceCPU, resource.NewMilliQuantity(has, resource.DecimalSI))
 	}
 }

@@ -1,10 +1,10 @@
 package resize
 
 import (
-	"math"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Values are the resizable resources of a container: cpu in millicores, memory in
@@ -20,13 +20,13 @@ type Values struct {
 // of the container.
 func DesiredValues(p *v1.Pod, c *v1.Container) Values {
 	v := Values{
-		CPULimit:      milli(limit(p, c, v1.ResourceCPU)),
-		MemoryRequest: whole(c.Resources.Requests[v1.ResourceMemory]),
-		MemoryLimit:   whole(limit(p, c, v1.ResourceMemory)),
+		CPULimit:      pod.MilliValue(limit(p, c, v1.ResourceCPU)),
+		MemoryRequest: pod.Value(c.Resources.Requests[v1.ResourceMemory]),
+		MemoryLimit:   pod.Value(limit(p, c, v1.ResourceMemory)),
 	}
 	v.CPURequest = v.CPULimit
 	if q, ok := c.Resources.Requests[v1.ResourceCPU]; ok {
-		v.CPURequest = milli(q)
+		v.CPURequest = pod.MilliValue(q)
 	}
 	return v
 }
@@ -63,27 +63,4 @@ func setLimit(list v1.ResourceList, name v1.ResourceName, q *resource.Quantity) 
 		return
 	}
 	list[name] = *q
-}
-
-// maxMilli avoids overflows with hostile quantities: a billion CPUs.
-const maxMilli = 1_000_000_000_000
-
-func milli(q resource.Quantity) int64 {
-	switch {
-	case q.Sign() <= 0:
-		return 0
-	case q.CmpInt64(maxMilli/1000) >= 0:
-		return maxMilli
-	}
-	return q.MilliValue()
-}
-
-func whole(q resource.Quantity) int64 {
-	switch {
-	case q.Sign() <= 0:
-		return 0
-	case q.CmpInt64(math.MaxInt64) >= 0:
-		return math.MaxInt64
-	}
-	return q.Value()
 }

@@ -98,7 +98,7 @@ func grace(p *v1.Pod, t evictionapi.Threshold, longest time.Duration) time.Durat
 // describePod describes the memory usage and request of a pod with pod-level resources,
 // whether the usage exceeds the request or not.
 func describePod(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
-	if starved != v1.ResourceMemory || !hasPodLevelResources(p.Pod) || !p.Memory.Known {
+	if starved != v1.ResourceMemory || pod.PodLevelResources(p.Pod) == nil || !p.Memory.Known {
 		return
 	}
 	asked, ok := p.Pod.Spec.Resources.Requests[starved]
@@ -141,7 +141,7 @@ func (c *Container) use(starved v1.ResourceName) Measurement {
 		return c.Memory
 	case v1.ResourceEphemeralStorage:
 		if c.Rootfs.Bytes.Known && c.Logs.Bytes.Known {
-			return Measured(saturatingAdd(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
+			return Measured(pod.AddSaturating(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
 		}
 	}
 	return Measurement{}

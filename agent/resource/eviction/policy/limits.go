@@ -116,7 +116,7 @@ func overContainer(p *Pod, l Layout) (signal, message string) {
 		}
 		used := c.Logs.Bytes.value()
 		if l == OneFs {
-			used = saturatingAdd(used, max(c.Rootfs.Bytes.value(), 0))
+			used = pod.AddSaturating(used, max(c.Rootfs.Bytes.value(), 0))
 		}
 		if over(Measured(used), limit) {
 			return signalContainer, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())

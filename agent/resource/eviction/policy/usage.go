@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // storageParts selects which parts of a pod's storage count for a file system.
@@ -35,7 +36,7 @@ func diskUsage(p *Pod, in storageParts, inodes bool) (sum int64) {
 		if inodes {
 			f = d.Inodes
 		}
-		sum = saturatingAdd(sum, max(f.value(), 0))
+		sum = pod.AddSaturating(sum, max(f.value(), 0))
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
