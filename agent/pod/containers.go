@@ -94,6 +94,16 @@ func FindContainerStatus(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
+// FindCondition returns the condition of a type, or nil if there is none.
+func FindCondition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
 // IsRestartableInit reports whether an init container is a sidecar.
 func IsRestartableInit(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways

@@ -150,10 +150,6 @@ func later(a, b time.Time) time.Time {
 }
 
 func conditionTrue(p *v1.Pod, kind v1.PodConditionType) bool {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == kind {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
+	c := FindCondition(p.Status.Conditions, kind)
+	return c != nil && c.Status == v1.ConditionTrue
 }

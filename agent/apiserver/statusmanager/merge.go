@@ -86,10 +86,10 @@ func owned(t v1.PodConditionType) bool {
 func mergeConditions(base, ours []v1.PodCondition, turning bool) []v1.PodCondition {
 	out := make([]v1.PodCondition, 0, len(base)+len(ours))
 	for i := range base {
-		was, is := &base[i], condition(ours, base[i].Type)
+		was, is := &base[i], pod.FindCondition(ours, base[i].Type)
 		switch {
 		case owned(was.Type):
-			if is != nil && condition(out, was.Type) == nil {
+			if is != nil && pod.FindCondition(out, was.Type) == nil {
 				out = append(out, successor(was, is))
 			}
 		case disrupts(is) && turning && was.Status != v1.ConditionTrue:
@@ -100,7 +100,7 @@ func mergeConditions(base, ours []v1.PodCondition, turning bool) []v1.PodConditi
 	}
 	for i := range ours {
 		is := &ours[i]
-		if (owned(is.Type) || disrupts(is) && turning) && condition(out, is.Type) == nil {
+		if (owned(is.Type) || disrupts(is) && turning) && pod.FindCondition(out, is.Type) == nil {
 			out = append(out, *is)
 		}
 	}
@@ -127,15 +127,6 @@ func successor(was, is *v1.PodCondition) v1.PodCondition {
 	return c
 }
 
-func condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
-	for i := range list {
-		if list[i].Type == t {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
 // unready clears the readiness conditions of a terminated pod.
 func unready(list, base []v1.PodCondition, phase v1.PodPhase, now time.Time) {
 	for i := range list {
@@ -148,7 +139,7 @@ func unready(list, base []v1.PodCondition, phase v1.PodPhase, now time.Time) {
 			c.Reason = reasonFailed
 		}
 		c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
-		if was := condition(base, c.Type); was != nil && was.Status == v1.ConditionFalse {
+		if was := pod.FindCondition(base, c.Type); was != nil && was.Status == v1.ConditionFalse {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 	}
@@ -186,7 +177,7 @@ func urgent(base, merged *v1.PodStatus) bool {
 		return true
 	}
 	for _, t := range [...]v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
-		was, is := condition(base.Conditions, t), condition(merged.Conditions, t)
+		was, is := pod.FindCondition(base.Conditions, t), pod.FindCondition(merged.Conditions, t)
 		if (was == nil) != (is == nil) || was != nil && was.Status != is.Status {
 			return true
 		}

@@ -59,7 +59,7 @@ func drop[T any](a, b *[]T) {
 
 func diffStatus(before, after map[string]any) map[string]any {
 	patch := make(map[string]any)
-	if list := diffConditions(strategicpatch.Take(before, "conditions"), strategicpatch.Take(after, "conditions")); len(list) > 0 {
+	if list, _ := strategicpatch.DiffConditions(strategicpatch.Take(before, "conditions"), strategicpatch.Take(after, "conditions"), false); len(list) > 0 {
 		patch["conditions"] = list
 	}
 	for _, key := range []string{"hostIPs", "podIPs"} {
@@ -71,41 +71,4 @@ func diffStatus(before, after map[string]any) map[string]any {
 		patch[key] = value
 	}
 	return patch
-}
-
-// diffConditions returns the patch from one set of conditions to another.
-func diffConditions(before, after []any) []any {
-	old, unique := strategicpatch.ByType(before)
-	fresh, freshUnique := strategicpatch.ByType(after)
-	if !unique || !freshUnique {
-		// A type that occurs twice does not identify a condition.
-		if reflect.DeepEqual(before, after) {
-			return nil
-		}
-		return strategicpatch.ReplaceList(after)
-	}
-	var list []any
-	for _, c := range before {
-		if _, ok := fresh[strategicpatch.TypeOf(c)]; !ok {
-			list = append(list, map[string]any{"type": strategicpatch.TypeOf(c), strategicpatch.Directive: "delete"})
-		}
-	}
-	for _, c := range after {
-		kind := strategicpatch.TypeOf(c)
-		was, ok := old[kind]
-		d := strategicpatch.Diff(was, fresh[kind])
-		if !ok {
-			// A time that is not set is null, which is redundant in a new condition.
-			for key, value := range d {
-				if value == nil {
-					delete(d, key)
-				}
-			}
-		}
-		if len(d) > 0 {
-			d["type"] = kind
-			list = append(list, d)
-		}
-	}
-	return list
 }

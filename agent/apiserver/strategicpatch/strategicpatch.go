@@ -11,6 +11,7 @@ package strategicpatch
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 )
 
@@ -93,4 +94,37 @@ func Diff(before, after map[string]any) map[string]any {
 		}
 	}
 	return patch
+}
+
+// DiffConditions returns the patch from one set of conditions to another. The patch
+// replaces the set, and byType is false, if a type occurs twice: then it does not
+// identify a condition. nulls means that a new condition keeps the null of a time that
+// is not set, which is redundant.
+func DiffConditions(before, after []any, nulls bool) (list []any, byType bool) {
+	old, unique := ByType(before)
+	fresh, freshUnique := ByType(after)
+	if !unique || !freshUnique {
+		if reflect.DeepEqual(before, after) {
+			return nil, false
+		}
+		return ReplaceList(after), false
+	}
+	for _, c := range before {
+		if _, ok := fresh[TypeOf(c)]; !ok {
+			list = append(list, map[string]any{"type": TypeOf(c), Directive: "delete"})
+		}
+	}
+	for _, c := range after {
+		kind := TypeOf(c)
+		was, ok := old[kind]
+		d := Diff(was, fresh[kind])
+		if !ok && !nulls {
+			maps.DeleteFunc(d, func(_ string, value any) bool { return value == nil })
+		}
+		if len(d) > 0 {
+			d["type"] = kind
+			list = append(list, d)
+		}
+	}
+	return list, true
 }

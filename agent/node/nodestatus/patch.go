@@ -91,40 +91,22 @@ func diffStatus(before, after *v1.NodeStatus) (map[string]any, error) {
 // mergeConditions adds to patch the difference between two lists of conditions.
 func mergeConditions(patch map[string]any, before, after []any) {
 	const key = "conditions"
-	old, unique := strategicpatch.ByType(before)
-	fresh, freshUnique := strategicpatch.ByType(after)
-	if !unique || !freshUnique {
-		// With a duplicate type the conditions cannot be merged by type.
-		if !reflect.DeepEqual(before, after) {
-			patch[key] = strategicpatch.ReplaceList(after)
-		}
-		return
-	}
-	var list, order, stay []any
-	for _, c := range before {
-		kind := map[string]any{"type": strategicpatch.TypeOf(c)}
-		if _, ok := fresh[strategicpatch.TypeOf(c)]; ok {
-			stay = append(stay, kind)
-			continue
-		}
-		kind[strategicpatch.Directive] = "delete"
-		list = append(list, kind)
-	}
-	for _, c := range after {
-		kind := strategicpatch.TypeOf(c)
-		order = append(order, map[string]any{"type": kind})
-		was, ok := old[kind]
-		if !ok {
-			list = append(list, c)
-			continue
-		}
-		if d := strategicpatch.Diff(was, fresh[kind]); len(d) > 0 {
-			d["type"] = kind
-			list = append(list, d)
-		}
-	}
+	list, byType := strategicpatch.DiffConditions(before, after, true)
 	if len(list) > 0 {
 		patch[key] = list
+	}
+	if !byType {
+		return
+	}
+	var order, stay []any
+	for _, c := range after {
+		order = append(order, map[string]any{"type": strategicpatch.TypeOf(c)})
+	}
+	fresh, _ := strategicpatch.ByType(after)
+	for _, c := range before {
+		if _, ok := fresh[strategicpatch.TypeOf(c)]; ok {
+			stay = append(stay, map[string]any{"type": strategicpatch.TypeOf(c)})
+		}
 	}
 	// The server keeps the order of existing conditions without an order directive.
 	if !reflect.DeepEqual(order, stay) {

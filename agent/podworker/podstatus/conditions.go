@@ -60,7 +60,7 @@ func (g *generator) conditions(s *v1.PodStatus) {
 	for _, c := range all {
 		c.ObservedGeneration = s.ObservedGeneration
 		c.LastTransitionTime = timeOf(g.Now)
-		if was := condition(g.old.Conditions, c.Type); was != nil && was.Status == c.Status {
+		if was := pod.FindCondition(g.old.Conditions, c.Type); was != nil && was.Status == c.Status {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 		s.Conditions = append(s.Conditions, c)
@@ -71,7 +71,7 @@ func (g *generator) conditions(s *v1.PodStatus) {
 // the node ended the pod for a reason of its own and the pod has ended, or nil.
 // A controller that sees it need not wait any more.
 func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
-	c := condition(g.old.Conditions, v1.DisruptionTarget)
+	c := pod.FindCondition(g.old.Conditions, v1.DisruptionTarget)
 	if g.Disruption == nil || g.suppressed || !pod.IsTerminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
 		return c
 	}
@@ -80,15 +80,6 @@ func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
 		Reason: g.Disruption.Reason, Message: g.Disruption.Message,
 		ObservedGeneration: s.ObservedGeneration, LastTransitionTime: timeOf(g.Now),
 	}
-}
-
-func condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
-	for i := range list {
-		if list[i].Type == t {
-			return &list[i]
-		}
-	}
-	return nil
 }
 
 func truth(b bool) v1.ConditionStatus {
@@ -139,7 +130,7 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 func (g *generator) readinessGates(conditions []v1.PodCondition, ready *v1.PodCondition) {
 	var closed []string
 	for _, gate := range g.Pod.Spec.ReadinessGates {
-		c := condition(conditions, gate.ConditionType)
+		c := pod.FindCondition(conditions, gate.ConditionType)
 		switch {
 		case c == nil:
 			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
@@ -176,7 +167,7 @@ func (g *generator) podInitialized(s *v1.PodStatus) v1.PodCondition {
 			incomplete = append(incomplete, spec.Name)
 		}
 	}
-	was := condition(g.old.Conditions, v1.PodInitialized)
+	was := pod.FindCondition(g.old.Conditions, v1.PodInitialized)
 	if len(incomplete) > 0 && (was == nil || was.Status != v1.ConditionTrue) {
 		c.Status, c.Reason = v1.ConditionFalse, reasonNotInitialized
 		c.Message = fmt.Sprintf("containers with incomplete status: %s", incomplete)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
@@ -75,11 +76,11 @@ func TestConditionsOfResizes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			st := Generate(Input{Pod: p, Now: at(9), Observed: observed(sandbox(0, true), row.c), Resize: resize.Conditions{Pending: pending}})
-			got := condition(st.Conditions, v1.PodResizePending)
+			got := pod.FindCondition(st.Conditions, v1.PodResizePending)
 			if (got == nil) != (row.want == nil) || got != nil && *got != *row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
-			if c := condition(st.Conditions, v1.PodResizeInProgress); c != nil {
+			if c := pod.FindCondition(st.Conditions, v1.PodResizeInProgress); c != nil {
 				t.Errorf("the API server's %+v came back", c)
 			}
 		})

@@ -26,7 +26,7 @@ func (g *generator) restartAll() {
 	if !pod.HasRestartAllRule(&g.Pod.Spec) || g.isStopping() || pod.IsTerminal(g.old.Phase) || pod.IsTerminal(g.api.Phase) {
 		return
 	}
-	c := condition(g.old.Conditions, v1.AllContainersRestarting)
+	c := pod.FindCondition(g.old.Conditions, v1.AllContainersRestarting)
 	g.restarting = g.triggersRestartAll()
 	g.removing = g.restarting || c != nil && c.Status == v1.ConditionTrue
 }
