@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 )
 
 // Annotations with which the kubelet marks a pod's config source
@@ -79,6 +80,17 @@ func IsCritical(p *v1.Pod) bool {
 		return true
 	}
 	return p.Spec.Priority != nil && *p.Spec.Priority >= SystemCriticalPriority
+}
+
+// Tolerates reports whether one of the pod's tolerations matches a taint. The numeric
+// operators Lt and Gt are alpha in 1.36 and match no taint.
+func Tolerates(p *v1.Pod, taint *v1.Taint) bool {
+	for i := range p.Spec.Tolerations {
+		if p.Spec.Tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
+			return true
+		}
+	}
+	return false
 }
 
 // TerminationGracePeriod returns the termination grace period of the pod's containers: the

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // matchesNode reports whether the node matches the pod's nodeSelector and its
@@ -116,30 +117,9 @@ func matchesField(r *v1.NodeSelectorRequirement, node *nodeinfo.Admission) bool 
 // again: like the kubelet, it checks only the effect NoExecute.
 func toleratesNode(p *v1.Pod, node *nodeinfo.Admission) bool {
 	for i := range node.Taints {
-		if t := &node.Taints[i]; t.Effect == v1.TaintEffectNoExecute && !tolerates(p.Spec.Tolerations, t) {
+		if t := &node.Taints[i]; t.Effect == v1.TaintEffectNoExecute && !pod.Tolerates(p, t) {
 			return false
 		}
 	}
 	return true
-}
-
-// tolerates reports whether one of the tolerations matches a taint. The numeric
-// operators Lt and Gt are alpha in 1.36 and match no taint.
-func tolerates(tolerations []v1.Toleration, taint *v1.Taint) bool {
-	for i := range tolerations {
-		t := &tolerations[i]
-		if (t.Effect != "" && t.Effect != taint.Effect) || (t.Key != "" && t.Key != taint.Key) {
-			continue
-		}
-		switch t.Operator {
-		case v1.TolerationOpExists:
-			return true
-		case "", v1.TolerationOpEqual:
-			if t.Value == taint.Value {
-				return true
-			}
-		default:
-		}
-	}
-	return false
 }

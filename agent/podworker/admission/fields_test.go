@@ -34,7 +34,7 @@ var honoured = map[reflect.Type]map[string]string{
 		"dnsPolicy": "criconfig", "nodeSelector": "admission", "serviceAccountName": "objects criconfig", "serviceAccount": "manifest",
 		"nodeName": "admission", "hostNetwork": "criconfig", "hostPID": "criconfig", "hostIPC": "criconfig",
 		"shareProcessNamespace": "criconfig", "securityContext": "criconfig", "imagePullSecrets": "image podsync",
-		"hostname": "criconfig", "subdomain": "criconfig", "affinity": "admission", "tolerations": "admission", "hostAliases": "criconfig",
+		"hostname": "criconfig", "subdomain": "criconfig", "affinity": "admission", "tolerations": "pod admission", "hostAliases": "criconfig",
 		"priority": "pod admission", "priorityClassName": "criconfig", "dnsConfig": "criconfig", "readinessGates": "podstatus", "runtimeClassName": "apiobjects",
 		"overhead": "pod criconfig", "setHostnameAsFQDN": "criconfig", "os": "admission", "hostUsers": "userns criconfig",
 		"resources": "pod criconfig", "hostnameOverride": "criconfig", "enableServiceLinks": "criconfig",
