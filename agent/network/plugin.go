@@ -54,7 +54,7 @@ func linkPlugin(dir, binary string) error {
 	}
 	path := filepath.Join(dir, Plugin)
 	tmp := path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Remove(tmp); err != nil {
 		return pluginFault(dir, Plugin, err)
 	}
 	if err := os.Symlink(binary, tmp); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -248,7 +248,7 @@ func (m *Manager) closeLock(lock io.Closer) {
 
 // RemoveFlag removes the flag of an earlier shutdown. It logs an error.
 func (m *Manager) RemoveFlag() {
-	if err := os.Remove(m.cfg.FlagFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Remove(m.cfg.FlagFile); err != nil {
 		m.cfg.Log.Warn("cannot remove shutdown flag", "path", m.cfg.FlagFile, "effect", "pods are terminated when the agent stops", "error", err)
 	}
 }
