@@ -76,19 +76,13 @@ func (a *appender) record(h head, value []byte) (at int64, err error) {
 	a.buf = slices.Grow(a.buf, size)
 	start := len(a.buf)
 	a.buf = binary.LittleEndian.AppendUint16(a.buf, uint16(headSize+len(h.name)+a.seal.overhead()))
-	if a.seal == nil {
-		a.buf = h.append(a.buf)
-		at = a.end()
-		a.buf = append(a.buf, value...)
-	} else {
-		a.plain = h.append(a.plain[:0])
-		a.scratch = headData(a.scratch[:0], a.raw[:], a.number)
-		a.buf = a.seal.seal(a.buf, a.plain, a.scratch)
-		at = a.end()
-		if h.kind == kindPut {
-			a.scratch = valueData(a.scratch[:0], a.head.file, a.head.seq, h.name)
-			a.buf = a.seal.seal(a.buf, value, a.scratch)
-		}
+	a.plain = h.append(a.plain[:0])
+	a.scratch = headData(a.scratch[:0], a.raw[:], a.number)
+	a.buf = a.seal.seal(a.buf, a.plain, a.scratch)
+	at = a.end()
+	if h.kind == kindPut {
+		a.scratch = valueData(a.scratch[:0], a.head.file, a.head.seq, h.name)
+		a.buf = a.seal.seal(a.buf, value, a.scratch)
 	}
 	a.number++
 	a.head.sum = crc32.Update(a.head.sum, castagnoli, a.buf[start:])

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/health"
 )
 
 const (
@@ -276,6 +279,13 @@ func (j *Journal) Newest() time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, j.newest)
+}
+
+// Unlocked returns health.ErrHeld if a Write blocks Reads until ctx ends. A
+// Write blocks them only while its changes take effect. While it waits for the
+// disk, for however long, Unlocked returns nil.
+func (j *Journal) Unlocked(ctx context.Context) error {
+	return health.CheckLock(ctx, j.mu.TryRLock, j.mu.RUnlock)
 }
 
 // Close closes the journal and releases its lock. Acknowledged changes are on

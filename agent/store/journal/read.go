@@ -51,10 +51,7 @@ func (c *openFile) readValue(b []byte, name string, e *entry) ([]byte, error) {
 		}
 		return nil, err
 	}
-	value, ok := b, true
-	if c.seal != nil {
-		value, ok = c.seal.open(b, valueData(nil, c.id, e.seq, name))
-	}
+	value, ok := c.seal.open(b, valueData(nil, c.id, e.seq, name))
 	if !ok || hashOf(value) != e.sum {
 		return nil, ErrDamaged
 	}

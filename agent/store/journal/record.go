@@ -37,6 +37,13 @@ type head struct {
 	name string
 }
 
+// record is one record of a batch.
+type record struct {
+	head
+	value  []byte
+	offset int64 // of the stored value in the file
+}
+
 // append appends the plain form of the head to b.
 func (h *head) append(b []byte) []byte {
 	b = append(b, h.kind)

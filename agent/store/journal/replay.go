@@ -28,14 +28,8 @@ type replayer struct {
 	seal    *sealer
 	trust   bool // accept a plain file although there is a key
 	log     *slog.Logger
-	pending []pendingRecord
+	pending []record // of a batch that is not yet known to be intact; without values
 	scratch []byte
-}
-
-// pendingRecord is a record of a batch that is not yet known to be intact.
-type pendingRecord struct {
-	head
-	offset int64 // offset of the stored value
 }
 
 // replay reads a file. It fails if the file cannot be read, or with ErrKey,
@@ -210,39 +204,39 @@ func (r *replayer) batch(h header, off, end int64) (bool, error) {
 // record reads the record at an offset and returns the offset of the next one,
 // which may be beyond the batch's end. The offset is below 0 if there is no valid
 // record.
-func (r *replayer) record(raw []byte, number uint32, at, end int64) (pendingRecord, int64, error) {
+func (r *replayer) record(raw []byte, number uint32, at, end int64) (record, int64, error) {
 	if at+lengthSize > end {
-		return pendingRecord{}, -1, nil
+		return record{}, -1, nil
 	}
 	b, err := r.w.at(at, lengthSize)
 	if err != nil {
-		return pendingRecord{}, 0, err
+		return record{}, 0, err
 	}
 	at += lengthSize
 	size := int64(binary.LittleEndian.Uint16(b))
 	if at+size > end || size > int64(headSize+MaxKey+r.fileSealer().overhead()) {
-		return pendingRecord{}, -1, nil
+		return record{}, -1, nil
 	}
 	b, err = r.w.at(at, int(size))
 	if err != nil {
-		return pendingRecord{}, 0, err
+		return record{}, 0, err
 	}
 	at += size
 	// Decryption in place would change the window.
 	r.scratch = append(r.scratch[:0], b...)
 	plain, ok := r.fileSealer().open(r.scratch, headData(nil, raw, number))
 	if !ok {
-		return pendingRecord{}, -1, nil
+		return record{}, -1, nil
 	}
 	h, ok := parseHead(plain)
 	if !ok {
-		return pendingRecord{}, -1, nil
+		return record{}, -1, nil
 	}
 	next := at
 	if h.kind == kindPut {
 		next += int64(h.size) + int64(r.fileSealer().overhead())
 	}
-	return pendingRecord{h, at}, next, nil
+	return record{head: h, offset: at}, next, nil
 }
 
 // fileSealer returns the sealer of the file, nil if the file is plain.

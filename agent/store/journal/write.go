@@ -20,12 +20,6 @@ type Change struct {
 	Value []byte
 }
 
-// record is a change that differs from the stored state.
-type record struct {
-	head
-	value []byte
-}
-
 // Write makes the changes, all or none of them even across a power cut, and
 // returns when they are on the disk. If several changes have one key, the last
 // one counts. Changes that equal the stored state are not written. If none is
@@ -58,12 +52,9 @@ func (j *Journal) Write(changes ...Change) error {
 
 // changed returns the changes that differ from the stored state.
 func (j *Journal) changed(changes []Change) ([]record, error) {
-	var last map[string]int // by key
-	if len(changes) > 1 {
-		last = make(map[string]int, len(changes))
-		for i := range changes {
-			last[changes[i].Key] = i
-		}
+	last := make(map[string]int, len(changes)) // by key
+	for i := range changes {
+		last[changes[i].Key] = i
 	}
 	var batch []record
 	var size int64
@@ -78,7 +69,7 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 		if len(c.Value) > MaxBatch {
 			return nil, fmt.Errorf("value of %q has %d bytes, more than %d", c.Key, len(c.Value), MaxBatch)
 		}
-		if last != nil && last[c.Key] != i {
+		if last[c.Key] != i {
 			continue
 		}
 		h := head{kind: kindDelete, name: c.Key}
@@ -91,7 +82,7 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 		if size += h.stored(j.seal); size > MaxBatch {
 			return nil, fmt.Errorf("changes have more than %d bytes", MaxBatch)
 		}
-		batch = append(batch, record{h, c.Value})
+		batch = append(batch, record{head: h, value: c.Value})
 	}
 	return batch, nil
 }
@@ -140,8 +131,7 @@ func (j *Journal) append(batch []record) error {
 		h.length += uint32(batch[i].stored(c.seal))
 	}
 	a := appender{f: c.file, seal: c.seal, off: c.size}
-	placed := make([]int64, len(batch))
-	if err := a.batch(h, batch, placed); err != nil {
+	if err := a.batch(h, batch); err != nil {
 		if undo := c.file.Truncate(c.size); undo != nil {
 			j.mustRewrite = true
 			err = errors.Join(err, undo)
@@ -165,7 +155,7 @@ func (j *Journal) append(batch []record) error {
 			delete(j.entries, r.name)
 		}
 		if r.kind == kindPut {
-			e := &entry{sum: r.sum, offset: placed[i], seq: h.seq, size: r.size}
+			e := &entry{sum: r.sum, offset: r.offset, seq: h.seq, size: r.size}
 			j.live += e.stored(r.name, c.seal)
 			j.entries[r.name] = e
 		}
@@ -173,18 +163,17 @@ func (j *Journal) append(batch []record) error {
 	return nil
 }
 
-// batch writes one batch and flushes it. It stores the offsets of the values in
-// placed.
-func (a *appender) batch(h header, batch []record, placed []int64) error {
+// batch writes one batch and flushes it. It sets the offsets of the records.
+func (a *appender) batch(h header, batch []record) error {
 	if err := a.begin(h); err != nil {
 		return err
 	}
 	for i := range batch {
-		at, err := a.record(batch[i].head, batch[i].value)
-		if err != nil {
+		r := &batch[i]
+		var err error
+		if r.offset, err = a.record(r.head, r.value); err != nil {
 			return err
 		}
-		placed[i] = at
 	}
 	if err := a.finish(); err != nil {
 		return err
