@@ -127,19 +127,15 @@ func (s *Store) collectGarbage(st *batch, while time.Duration) {
 	}
 }
 
-// needed reports whether a pod that is to run references an object after the
+// needed reports whether a pod that is to run may reference an object after the
 // batch is applied.
 func (s *Store) needed(k key, st *batch) bool {
-	if len(s.unread) > 0 {
-		return true // the references of those pods are unknown
-	}
-	return s.used(k, st)
+	return len(s.unread) > 0 || s.isReferenced(k, st) // the references of unread pods are unknown
 }
 
-// isReferenced reports whether a pod that is to run references an object.
-func (s *Store) isReferenced(k key) bool { return s.used(k, &batch{}) }
-
-func (s *Store) used(k key, st *batch) bool {
+// isReferenced reports whether a pod that is to run references an object after
+// the batch is applied.
+func (s *Store) isReferenced(k key, st *batch) bool {
 	return s.referred(k, st) && (k.kind != objects.KindVolume || s.isClaimed(k.name, st))
 }
 

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
 
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
@@ -56,20 +53,13 @@ func (s *anchorState) encode() []byte {
 
 // parseAnchor parses the output of encode and rejects anything else.
 func parseAnchor(text []byte) (s anchorState, ok bool) {
-	lines := strings.Split(string(text), "\n")
-	if len(lines) != 5 {
-		return s, false
-	}
-	id, err := hex.DecodeString(strings.TrimPrefix(lines[1], "id "))
+	var id []byte
+	var word string
+	_, err := fmt.Sscanf(string(text), anchorMagic+"\nid %x\n%s %d\n", &id, &word, &s.generation)
 	if err != nil || len(id) != len(s.id) {
 		return s, false
 	}
-	copy(s.id[:], id)
-	word, number, _ := strings.Cut(lines[2], " ")
-	s.bound = word == "bound"
-	if s.generation, err = strconv.ParseUint(number, 10, 64); err != nil {
-		return s, false
-	}
+	s.id, s.bound = [16]byte(id), word == "bound"
 	return s, bytes.Equal(s.encode(), text)
 }
 

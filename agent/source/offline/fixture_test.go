@@ -277,5 +277,5 @@ func (s *server) Services(ctx context.Context, namespace string) ([]*v1.Service,
 var (
 	_ objects.Reader = (*server)(nil)
 	_ objects.Reader = (*objects.Folder)(nil)
-	_ serviceLister  = (*server)(nil)
+	_ APIReader      = (*server)(nil)
 )

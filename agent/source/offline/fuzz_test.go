@@ -2,6 +2,7 @@ package offline
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"maps"
 	"regexp"
@@ -97,6 +98,8 @@ func (m memory) Write(changes ...journal.Change) error {
 }
 
 func (memory) Newest() time.Time { return time.Time{} }
+
+func (memory) Unlocked(context.Context) error { return nil }
 
 func (memory) Close() error { return nil }
 

@@ -3,7 +3,6 @@ package offline
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,8 +13,9 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// serviceLister is an optional interface of an objects.Reader.
-type serviceLister interface {
+// APIReader reads objects and Services from the API server.
+type APIReader interface {
+	objects.Reader
 	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
 }
 
@@ -34,15 +34,15 @@ type Reader struct {
 	objects.Getter
 
 	store *Store
-	next  objects.Reader
+	next  APIReader
 }
 
 var _ objects.Reader = (*Reader)(nil)
 
-// Reader returns a Reader on top of another one, which must read from the API
+// Reader returns a Reader on top of a source, which must read from the API
 // server only: local files need no copy, and a successful read of a file does
 // not mean that the API server is reachable.
-func (s *Store) Reader(next objects.Reader) *Reader {
+func (s *Store) Reader(next APIReader) *Reader {
 	r := &Reader{store: s, next: next}
 	r.Getter = r.get
 	return r
@@ -97,18 +97,13 @@ func (r *Reader) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleP
 	return bundle.Data[bundleData], nil
 }
 
-// Services returns the services of a namespace, if the underlying reader
-// supports that. Services from the journal are sorted by name and contain only
+// Services returns the services of a namespace. Services from the journal are sorted by name and contain only
 // the fields from which environment variables are derived.
 func (r *Reader) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
-	next, ok := r.next.(serviceLister)
-	if !ok {
-		return nil, fmt.Errorf("a list of services %w", objects.ErrNoServer)
-	}
 	var answered []*v1.Service
 	list, err := readThrough(ctx, r.store, key{kindServices, namespace, ""}, func(ctx context.Context) (*v1.ServiceList, error) {
 		var err error
-		if answered, err = next.Services(ctx, namespace); err != nil {
+		if answered, err = r.next.Services(ctx, namespace); err != nil {
 			return nil, err
 		}
 		return listOf(answered), nil

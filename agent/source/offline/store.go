@@ -62,6 +62,7 @@ type disk interface {
 	Read(key string) ([]byte, bool, error)
 	Write(changes ...journal.Change) error
 	Newest() time.Time
+	Unlocked(ctx context.Context) error
 	Close() error
 }
 
@@ -262,10 +263,5 @@ func (s *Store) Unlocked(ctx context.Context) error {
 	if err := health.CheckLock(ctx, s.mu.TryLock, s.mu.Unlock); err != nil {
 		return err
 	}
-	if j, ok := s.journal.(interface {
-		Unlocked(ctx context.Context) error
-	}); ok {
-		return j.Unlocked(ctx)
-	}
-	return nil
+	return s.journal.Unlocked(ctx)
 }

@@ -57,17 +57,12 @@ func (s *Store) knows(k key) bool {
 // journal has the object.
 func (s *Store) limit(ctx context.Context, k key) (context.Context, context.CancelFunc, bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	e := s.objects[k]
-	known := e != nil && !e.notFound
-	var wait time.Duration
-	if known {
-		wait = s.readTimeout(e)
-	}
-	s.mu.Unlock()
-	if !known {
+	if e == nil || e.notFound {
 		return ctx, func() {}, false
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, wait, errTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, s.readTimeout(e), errTimeout)
 	return limited, cancel, true
 }
 
@@ -117,7 +112,7 @@ func (s *Store) storeAnswer(ctx context.Context, k key, m message) {
 		}
 	}
 	r := &read{message: essential(m), version: version, at: now}
-	if !s.isReferenced(k) {
+	if !s.isReferenced(k, &batch{}) {
 		s.recentReads.add(k, r)
 		s.mu.Unlock()
 		return

@@ -2,7 +2,6 @@ package offline
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -22,8 +21,7 @@ var errFormat = errors.New("unknown value format")
 
 // message is implemented by every type of k8s.io/api.
 type message interface {
-	Size() int
-	MarshalToSizedBuffer([]byte) (int, error)
+	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
@@ -50,16 +48,11 @@ func newMessage(kind string) message {
 
 // encode returns the value of a message. It is deterministic.
 func encode(m message) ([]byte, error) {
-	value := make([]byte, 1+m.Size())
-	value[0] = format
-	n, err := m.MarshalToSizedBuffer(value[1:])
+	data, err := m.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	if n != len(value)-1 {
-		return nil, fmt.Errorf("encoded %d bytes instead of %d", n, len(value)-1)
-	}
-	return value, nil
+	return slices.Concat([]byte{format}, data), nil
 }
 
 // decode decodes a value into an empty message.
