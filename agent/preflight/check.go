@@ -86,19 +86,12 @@ func Failed(findings []Finding) bool {
 }
 
 func (o *Options) setDefaults() {
-	for _, d := range []struct {
-		field *string
-		value string
-	}{
-		{&o.Root, "/"},
-		{&o.Endpoint, DefaultEndpoint},
-		{&o.RootDir, "/var/lib/kubelet"},
-		{&o.LogDir, "/var/log/pods"},
-		{&o.RunDir, "/run/tinylet"},
-		{&o.Network.Bridge, config.DefaultBridge},
-	} {
-		*d.field = cmp.Or(*d.field, d.value)
-	}
+	o.Root = cmp.Or(o.Root, "/")
+	o.Endpoint = cmp.Or(o.Endpoint, DefaultEndpoint)
+	o.RootDir = cmp.Or(o.RootDir, "/var/lib/kubelet")
+	o.LogDir = cmp.Or(o.LogDir, "/var/log/pods")
+	o.RunDir = cmp.Or(o.RunDir, "/run/tinylet")
+	o.Network.Bridge = cmp.Or(o.Network.Bridge, config.DefaultBridge)
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}

@@ -109,10 +109,7 @@ func (t tree) readGzip(name string) ([]byte, error) {
 // lines returns the lines of a file, each split into words. It returns none if the
 // file cannot be read.
 func (t tree) lines(name string) [][]string {
-	b, err := t.read(name)
-	if err != nil {
-		return nil
-	}
+	b, _ := t.read(name) // nil on an error
 	var out [][]string
 	for line := range strings.Lines(string(b)) {
 		if words := strings.Fields(line); len(words) > 0 {
@@ -125,10 +122,7 @@ func (t tree) lines(name string) [][]string {
 // word returns the content of a file without surrounding space, or "" if it cannot
 // be read.
 func (t tree) word(name string) string {
-	b, err := t.read(name)
-	if err != nil {
-		return ""
-	}
+	b, _ := t.read(name) // nil on an error
 	return string(bytes.TrimSpace(b))
 }
 

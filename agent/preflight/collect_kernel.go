@@ -65,16 +65,14 @@ func (t tree) kernel() Kernel {
 // kernelConfig reads the running kernel's configuration. It returns nil if there is
 // none.
 func (t tree) kernelConfig(release string) map[string]string {
-	if b, err := t.readGzip("proc/config.gz"); err == nil {
-		return parseKernelConfig(b)
+	b, err := t.readGzip("proc/config.gz")
+	if err != nil && release == path.Base(release) {
+		b, err = t.read("boot/config-" + release)
 	}
-	if release == "" || release != path.Base(release) {
+	if err != nil {
 		return nil
 	}
-	if b, err := t.read("boot/config-" + release); err == nil {
-		return parseKernelConfig(b)
-	}
-	return nil
+	return parseKernelConfig(b)
 }
 
 // parseKernelConfig returns the options that are checked. An option that is not set
@@ -100,7 +98,7 @@ func parseKernelConfig(b []byte) map[string]string {
 // moduleFiles returns the names of the modules that are built in or installed; nil
 // if no list can be read.
 func (t tree) moduleFiles(release string) map[string]bool {
-	if release == "" || release != path.Base(release) {
+	if release != path.Base(release) {
 		return nil
 	}
 	var out map[string]bool
@@ -137,10 +135,8 @@ func (t tree) module(f feature, config map[string]string, files map[string]bool)
 	switch {
 	case t.exists("sys/module/" + f.module), files[f.module], config[f.option] == "y":
 		return Yes
-	case config[f.option] == "n", files != nil:
+	case config[f.option] == "n", config[f.option] == "m", files != nil: // its file does not exist
 		return No
-	case config[f.option] == "m":
-		return No // its file does not exist
 	}
 	return Unknown
 }

@@ -4,19 +4,15 @@ import (
 	"bufio"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // runtimePackages are the names of the distribution's packages that run containers.
 var runtimePackages = []string{"containerd", "crun", "runc"}
 
 // cvePattern matches the name of a vulnerability in a changelog.
-var cvePattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\bCVE-\d{4}-\d{4,7}\b`)
-})
+var cvePattern = pattern(`\bCVE-\d{4}-\d{4,7}\b`)
 
 // packages reads the installed packages from dpkg. It returns none on a system
 // without dpkg.
@@ -87,10 +83,7 @@ func (t tree) changelog(name string) (found bool, cves []string) {
 // plugin that restarts containers by their labels. Imported files are not read: a
 // plugin that they disable counts as enabled.
 func (t tree) restartMonitorOff() bool {
-	b, err := t.read("etc/containerd/config.toml")
-	if err != nil {
-		return false
-	}
+	b, _ := t.read(containerdConfig) // nil on an error
 	inside := false
 	for line := range strings.Lines(string(b)) {
 		line, _, _ = strings.Cut(line, "#")

@@ -52,8 +52,8 @@ func (t tree) sandboxImage(name, version string) string {
 	if image != "" {
 		return image
 	}
-	v, err := containerdVersion(version)
-	if err != nil {
+	v, ok := majorMinor(strings.TrimPrefix(version, "v"))
+	if !ok {
 		return ""
 	}
 	for _, d := range defaultSandboxes {
@@ -94,12 +94,6 @@ func (s *SandboxImage) query(ctx context.Context, c runtimeapi.ImageServiceClien
 	if err != nil {
 		return err
 	}
-	s.Present, s.Pinned = No, No
-	if image := r.GetImage(); image != nil {
-		s.Present = Yes
-		if image.GetPinned() {
-			s.Pinned = Yes
-		}
-	}
+	s.Present, s.Pinned = tristate(r.GetImage() != nil), tristate(r.GetImage().GetPinned())
 	return nil
 }

@@ -18,8 +18,8 @@ var (
 
 func checkKernel(f *Facts) []Finding {
 	const id = "kernel"
-	var v [2]int
-	if n, err := fmt.Sscanf(f.Kernel.Release, "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
+	v, parsed := majorMinor(f.Kernel.Release)
+	if !parsed {
 		return []Finding{warn(id, fmt.Sprintf("cannot parse kernel version %q", f.Kernel.Release),
 			"make sure that uname -r is 5.8 or later, and that /proc is mounted")}
 	}

@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -174,7 +173,9 @@ func checkOverlap(n *Network) Finding {
 			} else if u.Network.Bits() < pods.Bits() {
 				bad = Warn
 			}
-			level = worse(level, bad)
+			if bad == Fail || level == OK {
+				level = bad
+			}
 			found = append(found, fmt.Sprintf("pod network %s and %s (%s on %s)", pods, u.Network, how, u.Interface))
 		}
 	}
@@ -185,13 +186,6 @@ func checkOverlap(n *Network) Finding {
 		ID: id, Level: level, What: "networks overlap, and some of their addresses cannot be reached: " + strings.Join(found, "; "),
 		Remedy: "choose another pod network: network.podCIDRs, or in a cluster --cluster-cidr of kube-controller-manager",
 	}
-}
-
-func worse(a, b Level) Level {
-	if a == Fail || b == Fail {
-		return Fail
-	}
-	return cmp.Or(b, a)
 }
 
 // checkSecondBridge checks for bridges that an earlier network plugin has left.

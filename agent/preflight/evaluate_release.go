@@ -11,20 +11,17 @@ import (
 func checkReleases(f *Facts) []Finding {
 	var out []Finding
 	if f.Runtime.Kind == Answered && f.Runtime.Name == "containerd" {
-		found := containerdVulnerabilities
+		found := vulnerabilities[f.Runtime.Name]
 		if f.Runtime.RestartMonitorOff {
 			found = slices.DeleteFunc(slices.Clone(found), func(h vulnerability) bool { return h.restartMonitor })
 		}
-		out = append(out, checkRelease("containerd", f.Runtime.Version, found, f.Packages)...)
+		out = append(out, checkRelease(f.Runtime.Name, f.Runtime.Version, found, f.Packages)...)
 	}
 	// The version of the OCI runtime is known only from a package: neither CRI nor
 	// the binary reports it.
 	for _, p := range f.Packages {
-		switch p.Name {
-		case "crun":
-			out = append(out, checkRelease(p.Name, p.Version, crunVulnerabilities, f.Packages)...)
-		case "runc":
-			out = append(out, checkRelease(p.Name, p.Version, runcVulnerabilities, f.Packages)...)
+		if p.Name == "crun" || p.Name == "runc" {
+			out = append(out, checkRelease(p.Name, p.Version, vulnerabilities[p.Name], f.Packages)...)
 		}
 	}
 	return out

@@ -41,21 +41,13 @@ func checkRuntime(f *Facts) []Finding {
 	}, checkSandboxImage(&r.Sandbox)...)
 }
 
-// containerdVersion parses the major and minor number of a version of containerd.
-func containerdVersion(version string) (v [2]int, err error) {
-	if n, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
-		return v, fmt.Errorf("parse containerd version %q", version)
-	}
-	return v, nil
-}
-
 func checkRuntimeVersion(r *Runtime) Finding {
 	const id = "runtime"
 	if r.Name != "containerd" {
 		return ok(id, "%s %s answers at %s", cmp.Or(r.Name, "a container runtime"), r.Version, r.Endpoint)
 	}
-	v, err := containerdVersion(r.Version)
-	if err != nil {
+	v, parsed := majorMinor(strings.TrimPrefix(r.Version, "v"))
+	if !parsed {
 		return warn(id, fmt.Sprintf("cannot parse containerd version %q", r.Version), "use containerd 1.7 or later")
 	}
 	if slices.Compare(v[:], minContainerd[:]) < 0 {

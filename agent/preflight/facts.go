@@ -43,6 +43,14 @@ const (
 	Yes
 )
 
+// tristate returns Yes for true and No for false.
+func tristate(b bool) Tristate {
+	if b {
+		return Yes
+	}
+	return No
+}
+
 // Kernel are the features of the kernel.
 type Kernel struct {
 	Release string

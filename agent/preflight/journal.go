@@ -24,12 +24,9 @@ func (t tree) journal(j Journal) Journal {
 	if j.Dir == "" {
 		return j
 	}
-	switch sealed, err := journal.Sealed(t.path(j.Dir)); {
-	case err != nil: // there is none, or it has a later version
-	case sealed:
-		j.Sealed = Yes
-	default:
-		j.Sealed = No
+	// On an error there is none, or it has a later version.
+	if sealed, err := journal.Sealed(t.path(j.Dir)); err == nil {
+		j.Sealed = tristate(sealed)
 	}
 	return j
 }

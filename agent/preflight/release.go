@@ -32,23 +32,20 @@ const (
 // The patterns are compiled at their first use: neither the start of the agent nor
 // its CNI plugin needs them.
 var (
-	releasePattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(.*)$`)
-	})
-	preReleasePattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[-~](alpha|beta|rc)[.\d]*$`)
-	})
+	releasePattern    = pattern(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(.*)$`)
+	preReleasePattern = pattern(`^[-~](alpha|beta|rc)[.\d]*$`)
 	// packagedPattern matches Debian's repacked sources, then a revision:
 	// +ds1-2+b4, ~ds1-6+deb13u1, -0ubuntu1~24.04.1, -1.el9.
-	packagedPattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^([~+](ds|dfsg|git)[.\da-f]*)?-\d[-+~.\w]*$`)
-	})
+	packagedPattern = pattern(`^([~+](ds|dfsg|git)[.\da-f]*)?-\d[-+~.\w]*$`)
 	// describedPattern matches the suffix of git describe for commits after a
 	// release.
-	describedPattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^-\d+-g[0-9a-f]{4,40}([-.+](m|dirty))?$`)
-	})
+	describedPattern = pattern(`^-\d+-g[0-9a-f]{4,40}([-.+](m|dirty))?$`)
 )
+
+// pattern returns a function that compiles the expression at its first call.
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // parseRelease returns false if text does not begin with a version.
 func parseRelease(text string) (release, bool) {
@@ -98,9 +95,10 @@ type vulnerability struct {
 	restartMonitor bool
 }
 
-// As published until November 2026. Add a new vulnerability as one entry.
-var (
-	containerdVulnerabilities = []vulnerability{
+// vulnerabilities are those of each program, as published until November 2026. Add a
+// new vulnerability as one entry.
+var vulnerabilities = map[string][]vulnerability{
+	"containerd": {
 		{
 			cve: "CVE-2024-25621", effect: "users of the node read and change files of containerd",
 			fixed: []releaseNumber{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}},
@@ -113,16 +111,16 @@ var (
 			cve: "CVE-2026-53495", effect: "a probe's command take containerd's memory",
 			fixed: []releaseNumber{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}},
 		},
-	}
-	runcVulnerabilities = []vulnerability{{
+	},
+	"runc": {{
 		cve: "CVE-2025-31133", effect: "a container write to the node's files",
 		fixed: []releaseNumber{{1, 2, 8}, {1, 3, 3}, {1, 4, 0}},
-	}}
-	crunVulnerabilities = []vulnerability{{
+	}},
+	"crun": {{
 		cve: "CVE-2026-30892", effect: "kubectl exec run a command as another user than asked for",
 		fixed: []releaseNumber{{1, 27, 0}},
-	}}
-)
+	}},
+}
 
 // in reports whether r has the vulnerability, by its number alone.
 func (h *vulnerability) in(r release) bool {

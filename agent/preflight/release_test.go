@@ -51,7 +51,7 @@ func FuzzParseRelease(f *testing.F) {
 		if r.major < 0 || r.minor < 0 || r.patch < 0 || !ok && r != (release{}) {
 			t.Errorf("parseRelease(%q) = %+v, %v", text, r, ok)
 		}
-		for _, finding := range checkRelease("containerd", text, containerdVulnerabilities, nil) {
+		for _, finding := range checkRelease("containerd", text, vulnerabilities["containerd"], nil) {
 			if finding.Level != Warn || finding.Remedy == "" {
 				t.Errorf("version %q: %+v, want a warning with a remedy", text, finding)
 			}
