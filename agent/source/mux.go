@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,12 +77,7 @@ func (m *Mux) Seen(source string) {
 func (m *Mux) Ready() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, source := range m.expected {
-		if !m.seen[source] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.expected, func(source string) bool { return !m.seen[source] })
 }
 
 // Set replaces the full desired set of a source. It blocks until the consumer

@@ -38,24 +38,14 @@ const (
 	RESTORE
 )
 
+var opNames = [...]string{ADD: "ADD", UPDATE: "UPDATE", REMOVE: "REMOVE", RECONCILE: "RECONCILE", DELETE: "DELETE", RESTORE: "RESTORE"}
+
 // String returns the name of the operation.
 func (op Op) String() string {
-	switch op {
-	case ADD:
-		return "ADD"
-	case UPDATE:
-		return "UPDATE"
-	case REMOVE:
-		return "REMOVE"
-	case RECONCILE:
-		return "RECONCILE"
-	case DELETE:
-		return "DELETE"
-	case RESTORE:
-		return "RESTORE"
-	default:
+	if op == 0 || int(op) >= len(opNames) {
 		return fmt.Sprintf("Op(%d)", uint8(op))
 	}
+	return opNames[op]
 }
 
 // Update is one change of the desired pods. Its pods are shared and must not be
