@@ -136,13 +136,11 @@ func describeContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, ann
 
 // use returns the container's usage of a resource that can be requested.
 func (c *Container) use(starved v1.ResourceName) Measurement {
-	switch starved {
-	case v1.ResourceMemory:
+	switch {
+	case starved == v1.ResourceMemory:
 		return c.Memory
-	case v1.ResourceEphemeralStorage:
-		if c.Rootfs.Bytes.Known && c.Logs.Bytes.Known {
-			return Measured(pod.AddSaturating(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
-		}
+	case starved == v1.ResourceEphemeralStorage && c.Rootfs.Bytes.Known && c.Logs.Bytes.Known:
+		return Measured(pod.AddSaturating(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
 	}
 	return Measurement{}
 }
