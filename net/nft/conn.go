@@ -15,8 +15,9 @@ import (
 const answerTimeout = 10 * time.Second
 
 // dumpTries bounds how often a listing is repeated because the objects changed
-// during it (NLM_F_DUMP_INTR).
-const dumpTries = 8
+// meanwhile. Every transaction in the namespace counts, that of each other pod as well:
+// while forty pods start on two processors, two of five listings are interrupted.
+const dumpTries = 64
 
 // receiveLen is the size of the largest datagram of a listing (netlink_dump in
 // net/netlink/af_netlink.c).
