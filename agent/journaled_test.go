@@ -140,7 +140,7 @@ func TestNothingIsToldBeforeTheRuntimeAnswers(t *testing.T) {
 }
 
 // TestJournalWithoutItsKey is a board whose TPM is broken, or whose key was
-// not put into the keyring: pods run, somebody is told, and the journal stays
+// not put into the keyring: pods run, an event is recorded, and the journal stays
 // on the disk as it is.
 func TestJournalWithoutItsKey(t *testing.T) {
 	for _, row := range []struct {
@@ -178,11 +178,11 @@ func TestJournalWithoutItsKey(t *testing.T) {
 				if l.agent.cluster.journal != nil {
 					t.Error("there is a journal")
 				}
-				told := false
+				reported := false
 				for _, e := range l.agent.events.Recent() {
-					told = told || e.Reason == offline.ReasonNotJournaled && strings.Contains(e.Message, row.want)
+					reported = reported || e.Reason == offline.ReasonNotJournaled && strings.Contains(e.Message, row.want)
 				}
-				if !told {
+				if !reported {
 					t.Errorf("events %+v", l.agent.events.Recent())
 				}
 				l.agent.syncer.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
@@ -255,9 +255,9 @@ func TestJournalSettings(t *testing.T) {
 				}
 				row.set(&l.cfg.Tinylet, dir)
 				l.join(dir)
-				told := l.agent.cluster.state.State()
-				if told.Journal.State != row.state || (row.todo == "") != (told.Problem == "") || !strings.Contains(told.Problem, row.todo) {
-					t.Errorf("the journal is %+v, to do: %q", told.Journal, told.Problem)
+				state := l.agent.cluster.state.State()
+				if state.Journal.State != row.state || (row.todo == "") != (state.Problem == "") || !strings.Contains(state.Problem, row.todo) {
+					t.Errorf("the journal is %+v, to do: %q", state.Journal, state.Problem)
 				}
 				event := slices.ContainsFunc(l.agent.events.Recent(), func(e event.Event) bool { return e.Reason == offline.ReasonNotJournaled })
 				if event != row.event {

@@ -57,8 +57,8 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	}))
 	defer s.Close()
 	c := everything(t, true).cluster
-	if told := c.state.State(); told.Sent != 0 || !told.Metered {
-		t.Errorf("before anything was sent: %+v", told)
+	if state := c.state.State(); state.Sent != 0 || !state.Metered {
+		t.Errorf("before anything was sent: %+v", state)
 	}
 	client, err := apiclient.New(apiclient.Config{Server: s.URL, Meter: &c.meter})
 	if err != nil {
@@ -71,7 +71,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err := client.Create(t.Context(), apiclient.CoreEvents, "default", "", "", &v1.Event{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	samples, told := scraped(t, c), c.state.State()
+	samples, state := scraped(t, c), c.state.State()
 	var names []string
 	sums := make(map[string]uint64)
 	for _, direction := range []string{"sent", "received"} {
@@ -83,7 +83,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if len(samples) != len(names) {
 		t.Errorf("samples %v, want %q", samples, names)
 	}
-	if diff := cmp.Diff(map[string]uint64{"sent": told.Sent, "received": told.Received}, sums); diff != "" {
+	if diff := cmp.Diff(map[string]uint64{"sent": state.Sent, "received": state.Received}, sums); diff != "" {
 		t.Errorf("sums (-status +metric):\n%s", diff)
 	}
 	if samples["received get pods"] != 56 || samples["sent create events"] < 20 || samples["sent connection connection"] < 200 {

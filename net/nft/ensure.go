@@ -13,7 +13,7 @@ import (
 // and rules that are those of another Base or of another version of this package,
 // or that were flushed. Elements of the maps stay. If nothing has changed Ensure
 // only reads the rules of one chain: it does not notice what was edited by hand
-// (see Verify and Mend). A kernel that lacks a module gives *Unsupported.
+// (see Verify and Repair). A kernel that lacks a module gives *Unsupported.
 //
 // Ports returns the host ports that have to exist, and may be nil. Ensure calls it
 // only when it writes rules, once or more often, and adds those that are missing
@@ -40,12 +40,12 @@ func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err 
 	return changed, nil
 }
 
-// Mend creates the contents of the table again, whatever they are. Host ports
+// Repair creates the contents of the table again, whatever they are. Host ports
 // stay, missing ones are added as by Ensure, and what SyncServices made stays,
-// since a caller of Mend need not know the services. All else is deleted. Services
+// since a caller of Repair need not know the services. All else is deleted. Services
 // are lost, until the next SyncServices, only where foreign objects in the table
 // refer to what has to be deleted.
-func (t *Table) Mend(b Base, ports func() ([]Port, error)) error {
+func (t *Table) Repair(b Base, ports func() ([]Port, error)) error {
 	b, err := b.checked()
 	if err == nil {
 		err = t.rebuild(b.layout(), ports)

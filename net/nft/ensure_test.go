@@ -175,7 +175,7 @@ func TestVerifyMend(t *testing.T) {
 				t.Errorf("not seen: %v", err)
 			}
 			t.Log(err)
-			if err := table.Mend(both, nil); err != nil {
+			if err := table.Repair(both, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := table.Verify(both); err != nil {
@@ -244,7 +244,7 @@ func TestForeignTables(t *testing.T) {
 		t.Error(err)
 	}
 	add(t, table, somePorts(t)...)
-	if err := table.Mend(both, nil); err != nil {
+	if err := table.Repair(both, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := table.RemovePorts(somePorts(t)); err != nil {
@@ -273,8 +273,8 @@ func TestBadBase(t *testing.T) {
 		if _, err := table.Ensure(b, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		if err := table.Mend(b, nil); err == nil {
-			t.Errorf("%s: no error of Mend", name)
+		if err := table.Repair(b, nil); err == nil {
+			t.Errorf("%s: no error of Repair", name)
 		}
 		if err := table.Verify(b); err == nil || errors.Is(err, ErrNoTable) {
 			t.Errorf("%s: %v of Verify", name, err)

@@ -189,7 +189,7 @@ func TestManyPorts(t *testing.T) {
 		all[i].Owner = KeptOwner(all[i].Owner)
 	}
 	same(t, listed(t, table), all)
-	if err := table.Mend(both, nil); err != nil {
+	if err := table.Repair(both, nil); err != nil {
 		t.Fatal(err)
 	}
 	same(t, listed(t, table), all)
@@ -267,7 +267,7 @@ func TestConcurrently(t *testing.T) {
 			if _, err := mender.Ensure(b, nil); err != nil {
 				t.Error(err)
 			}
-			if err := mender.Mend(b, nil); err != nil {
+			if err := mender.Repair(b, nil); err != nil {
 				t.Error(err)
 			}
 		}

@@ -24,7 +24,7 @@ func TestRestore(t *testing.T) {
 			}
 			return err
 		},
-		"Mend": func(table *Table, ports func() ([]Port, error)) error { return table.Mend(both, ports) },
+		"Repair": func(table *Table, ports func() ([]Port, error)) error { return table.Repair(both, ports) },
 	}
 	for _, edit := range []string{
 		"delete table inet tinylet",
@@ -131,7 +131,7 @@ func TestRestoreUnknown(t *testing.T) {
 	if changed, err := table.Ensure(both, func() ([]Port, error) { return nil, unknown }); changed || !errors.Is(err, unknown) {
 		t.Errorf("changed %v, %v", changed, err)
 	}
-	if err := table.Mend(both, func() ([]Port, error) { return nil, unknown }); !errors.Is(err, unknown) {
+	if err := table.Repair(both, func() ([]Port, error) { return nil, unknown }); !errors.Is(err, unknown) {
 		t.Error(err)
 	}
 	if err := table.Verify(both); !errors.Is(err, ErrNoTable) {
@@ -193,7 +193,7 @@ func TestRestoreStale(t *testing.T) {
 	p := port(t, "", UDP, 8080, "10.244.1.2:80", "a")
 	for name, write := range map[string]func() error{
 		"Ensure": func() error { _, err := table.Ensure(both, wanting(p)); return err },
-		"Mend":   func() error { return table.Mend(both, wanting(p)) },
+		"Repair": func() error { return table.Repair(both, wanting(p)) },
 	} {
 		if err := table.Delete(); err != nil {
 			t.Fatal(err)

@@ -110,7 +110,7 @@ func TestMendBesideServices(t *testing.T) {
 			syncs(t, table, someServices()...)
 			before := sorted(list(t, ns))
 			run(t, ns, "nft", c.edit)
-			if err := other.Mend(both, nil); err != nil {
+			if err := other.Repair(both, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := other.Verify(both); err != nil {
@@ -282,7 +282,7 @@ func TestServicesConverge(t *testing.T) {
 		}
 		syncs(t, table, base...)
 	}
-	if err := table.Mend(both, nil); err != nil {
+	if err := table.Repair(both, nil); err != nil {
 		t.Fatal(err)
 	}
 	syncs(t, table, base...)

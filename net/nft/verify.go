@@ -11,7 +11,7 @@ import (
 )
 
 // Edited means that the table is not what Ensure makes of a Base: another process
-// has changed it. Mend repairs it.
+// has changed it. Repair restores it.
 type Edited struct {
 	// What is different, such as "chain guard".
 	What string
@@ -22,7 +22,7 @@ func (e *Edited) Error() string {
 	return fmt.Sprintf("nftables table inet %s was changed by somebody else: %s", tableName, e.What)
 }
 
-// Differs reports whether an error is *Edited or ErrNoTable: Mend or Sync repairs it.
+// Differs reports whether an error is *Edited or ErrNoTable, which Repair or Sync restores.
 func Differs(err error) bool { return errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) }
 
 // Verify compares what the kernel has with what Ensure makes of a Base: the table,

@@ -76,7 +76,7 @@ func (n *Network) ensureTable(table *nft.Table) error {
 	base := n.cfg.base()
 	err := table.Verify(base)
 	if nft.Differs(err) {
-		err = n.withPorts(table, func(ports func() ([]nft.Port, error)) error { return table.Mend(base, ports) })
+		err = n.withPorts(table, func(ports func() ([]nft.Port, error)) error { return table.Repair(base, ports) })
 	}
 	if err != nil {
 		return err

@@ -270,7 +270,7 @@ func TestOnTheKernel(t *testing.T) {
 		}
 		p.TableCreated()
 		eventually(t, ns, "10.96.0.1 . tcp . 80", "tcp . 30080", "dnat ip to 10.1.0.2:8080")
-		if err := shared.Mend(base, nil); err != nil { // which knows of no services
+		if err := shared.Repair(base, nil); err != nil { // which knows of no services
 			t.Fatal(err)
 		}
 		p.TableCreated()

@@ -99,7 +99,7 @@ var stories = []struct {
 		steps: []step{
 			{name: "the sidecar runs", in: Input{Now: at(3), Observed: observed(sandbox(0, true), running("s", 0, 3)), Probes: map[string]pod.ProbeResult{"s-0": {}}}},
 			{name: "it has started", in: Input{Now: at(5), Observed: observed(sandbox(0, true), running("s", 0, 3), created("a", 0)), Probes: map[string]pod.ProbeResult{"s-0": {Started: true}}}},
-			{name: "all is ready, and somebody looks inside", in: Input{Now: at(6), Observed: observed(sandbox(0, true), running("s", 0, 3), running("a", 0, 5), running("e", 0, 6)), Probes: map[string]pod.ProbeResult{"s-0": {Started: true, Ready: true}}}},
+			{name: "all is ready, and an ephemeral container runs", in: Input{Now: at(6), Observed: observed(sandbox(0, true), running("s", 0, 3), running("a", 0, 5), running("e", 0, 6)), Probes: map[string]pod.ProbeResult{"s-0": {Started: true, Ready: true}}}},
 			{name: "the agent starts again", forget: true, in: Input{Now: at(7), Observed: observed(sandbox(0, true), running("s", 0, 3), running("a", 0, 5), exited("e", 0, 6, 7, 1, "Error"))}},
 			{name: "the work is done", in: Input{Now: at(20), Observed: observed(sandbox(0, true), running("s", 0, 3), exited("a", 0, 5, 20, 0, "Completed"), exited("e", 0, 6, 7, 1, "Error")), Probes: map[string]pod.ProbeResult{"s-0": {Started: true, Ready: true}}}},
 			{name: "the sidecar was stopped", in: Input{Now: at(21), Terminating: true, Observed: observed(sandbox(0, true), exited("s", 0, 3, 21, 137, "Error"), exited("a", 0, 5, 20, 0, "Completed"), exited("e", 0, 6, 7, 1, "Error"))}},

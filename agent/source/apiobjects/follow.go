@@ -22,8 +22,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// standing is how long a watch without events must last to count as established: a
-// connection that breaks at once may look like a watch that starts.
+// standing is how long a watch without events must last to count as established: the
+// client also returns a watch when the connection breaks at once.
 const standing = time.Second
 
 var errShort = errors.New("watch ended immediately")

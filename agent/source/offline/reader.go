@@ -97,8 +97,8 @@ func (r *Reader) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleP
 	return bundle.Data[bundleData], nil
 }
 
-// Services returns the services of a namespace. Services from the journal are sorted by name and contain only
-// the fields from which environment variables are derived.
+// Services returns the services of a namespace. Services from the journal are sorted by
+// name and contain only the fields from which environment variables are derived.
 func (r *Reader) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	var answered []*v1.Service
 	list, err := readThrough(ctx, r.store, key{kindServices, namespace, ""}, func(ctx context.Context) (*v1.ServiceList, error) {
