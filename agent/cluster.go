@@ -108,7 +108,7 @@ func (a *agent) assembleCluster() (err error) {
 	c.services = services
 	c.inputs = registration.NewCollector(registration.CollectorConfig{
 		Config: cfg, Runtime: rt, Node: node, RuntimeHealthy: a.pleg.Healthy, RecordResponse: a.pleg.RecordResponse,
-		OnAddressesChanged: func() { a.addressesChanged(c) }, Problem: c.identity.Problem, Pressures: a.eviction.Conditions,
+		OnAddressesChanged: func() { a.addressesChanged(c) }, OnNetworkReady: a.wakeAll, Problem: c.identity.Problem, Pressures: a.eviction.Conditions,
 		ShuttingDown: func() bool { return a.shutdown.InProgress() },
 	})
 	c.registrar = registration.New(registration.Config{

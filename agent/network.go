@@ -39,6 +39,7 @@ func (a *agent) assembleNetwork() error {
 	}
 	if a.cluster != nil {
 		c.Refresh, c.OnAddressesChanged = a.cluster.registrar.Refresh, a.cluster.uplinkChanged
+		c.Fallback, c.ServerAddresses, c.OnConfigured = config.FallbackPodCIDRs(), a.cluster.serverAddresses, a.cluster.inputs.Trigger
 	}
 	if err := a.assembleRoutes(&c); err != nil {
 		return err
@@ -164,12 +165,7 @@ func afterwards(first, second func()) func() {
 }
 
 // serverAddresses returns the known addresses of the API server.
-func (c *cluster) serverAddresses() []netip.Addr {
-	if client := c.identity.Current(); client != nil {
-		return client.Addresses()
-	}
-	return nil
-}
+func (c *cluster) serverAddresses() []netip.Addr { return c.identity.ServerAddresses() }
 
 // uplinkChanged is called when the node's addresses may have changed.
 func (c *cluster) uplinkChanged() {

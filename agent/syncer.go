@@ -77,6 +77,7 @@ func (a *agent) newSyncer() *podsync.Syncer {
 	}
 	if a.cluster != nil {
 		c.Services, c.ConfirmNode = a.cluster.services, a.cluster.registrar.Refresh
+		c.NetworkProblem = a.cluster.inputs.NetworkProblem
 	}
 	return podsync.New(c)
 }

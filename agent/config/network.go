@@ -78,13 +78,24 @@ func setNetworkDefaults(n *Network) {
 // PodCIDRs returns the configured networks of the node's pods. Nil means that
 // the API server assigns them. cfg must be valid.
 func (cfg *Config) PodCIDRs() []netip.Prefix {
-	texts := cfg.Tinylet.Network.PodCIDRs
-	if len(texts) == 0 && cfg.Kubeconfig == "" {
-		texts = []string{DefaultPodCIDR}
-		if cfg.Kubelet.PodCIDR != "" {
-			texts = strings.Split(cfg.Kubelet.PodCIDR, ",")
-		}
+	if texts := cfg.Tinylet.Network.PodCIDRs; len(texts) > 0 {
+		return parsePrefixes(texts)
 	}
+	if cfg.Kubeconfig != "" {
+		return nil
+	}
+	if cfg.Kubelet.PodCIDR != "" {
+		return parsePrefixes(strings.Split(cfg.Kubelet.PodCIDR, ","))
+	}
+	return FallbackPodCIDRs()
+}
+
+// FallbackPodCIDRs returns the networks of a node's pods where neither the configuration nor
+// the API server gives any.
+func FallbackPodCIDRs() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(DefaultPodCIDR)} }
+
+// parsePrefixes returns the valid prefixes of a list, without their host bits.
+func parsePrefixes(texts []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {
 		if prefix, err := netip.ParsePrefix(text); err == nil {

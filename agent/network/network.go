@@ -47,6 +47,12 @@ type Config struct {
 	// Networks are the configured pod networks of the node; nil takes those that
 	// the API server assigns.
 	Networks []netip.Prefix
+	// Fallback are the pod networks of a node that the API server has never assigned any,
+	// once the server has not answered for a minute. nil means none.
+	Fallback []netip.Prefix
+	// ServerAddresses returns the known addresses of the API server. Pod networks must not
+	// contain them. It must not block and may be nil.
+	ServerAddresses func() []netip.Addr
 	// UplinkAddresses returns the node's addresses on its uplinks, and those of its routers.
 	// Pod networks must not contain them. It may be nil.
 	UplinkAddresses func() ([]netip.Addr, error)
@@ -79,6 +85,9 @@ type Config struct {
 	// OnReady is called after each reconcile that has created or verified the
 	// shared network, in modes that have one. It may be nil and must not block.
 	OnReady func()
+	// OnConfigured is called after the network configuration was written. It may be nil and
+	// must not block.
+	OnConfigured func()
 	// Problems return further reasons why pods have no network, "" for none.
 	Problems []func() string
 	Events   *event.Recorder
@@ -96,8 +105,11 @@ type Network struct {
 	assigned     []netip.Prefix // podCIDRs from the API server
 	podCIDRError error          // why the podCIDRs are unusable
 	direct       []netip.Prefix
-	directed     bool   // Direct was called
-	problem      string // why pods have no network; "" if they have
+	directed     bool // Direct was called
+	answered     bool // the API server has returned the Node
+	// restartBackoff means that podCIDRs are due, so that the backoff starts again.
+	restartBackoff bool
+	problem        string // why pods have no network; "" if they have
 
 	// Only for Run.
 	folder            folder // of network configurations
@@ -109,6 +121,7 @@ type Network struct {
 	said              string    // the logged mode
 	wrong             string    // the logged problem
 	waitingSince      time.Time // since when podCIDRs or the runtime are missing
+	unansweredSince   time.Time // since when Refresh has failed
 	uplinkAddresses   []netip.Addr
 	formerModeRemoved bool // the network of an earlier mode is removed
 	backoff           wait.Backoff
@@ -411,6 +424,9 @@ func (n *Network) write(data []byte, c cni.Config) error {
 	if changed {
 		n.cfg.Log.Info("wrote network configuration", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))
 		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", configured(c))
+		if n.cfg.OnConfigured != nil {
+			n.cfg.OnConfigured()
+		}
 	}
 	if err == nil {
 		n.last = c

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
@@ -24,11 +25,22 @@ type invalidNetworks struct{ error }
 
 func (d invalidNetworks) Unwrap() error { return d.error }
 
+// fallbackDelay is how long the API server may not answer before a node that never had
+// podCIDRs uses Config.Fallback.
+const fallbackDelay = time.Minute
+
 // Assigned sets the networks that the API server has assigned to this node's pods
-// (podCIDRs of the Node). An empty list changes nothing. An unusable list changes
-// only Problem.
+// (podCIDRs of the Node). An empty list changes no network; the first one shows that the
+// node is registered, so that podCIDRs are due. An unusable list changes only Problem.
 func (n *Network) Assigned(texts []string) {
 	if len(texts) == 0 {
+		n.mu.Lock()
+		first := !n.answered
+		n.answered, n.restartBackoff = true, n.restartBackoff || first
+		n.mu.Unlock()
+		if first {
+			n.Trigger()
+		}
 		return
 	}
 	networks, err := parsePodCIDRs(texts)
@@ -68,8 +80,8 @@ func parsePodCIDRs(texts []string) (networks []netip.Prefix, err error) {
 
 // networks returns the pod networks of the node: the configured ones, those of the
 // API server, or, until it has assigned some, those of the last configuration. If
-// the networks are unusable, it returns a doubt and the networks of the last
-// configuration.
+// the networks are unusable or unknown, it returns an error and the networks of the
+// last configuration, or those of Fallback.
 func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	networks, err := n.chosenNetworks(ctx, was)
 	if len(networks) > 0 {
@@ -86,7 +98,8 @@ func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix,
 	return networks, err
 }
 
-// chosenNetworks returns the chosen networks, without a check against World.
+// chosenNetworks returns the chosen networks, which may contain addresses that they must
+// not contain.
 func (n *Network) chosenNetworks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	if n.cfg.Networks != nil {
 		return n.cfg.Networks, nil
@@ -94,15 +107,24 @@ func (n *Network) chosenNetworks(ctx context.Context, was cni.Config) ([]netip.P
 	if assigned, doubt := n.assignedNetworks(); len(assigned) > 0 || doubt != nil {
 		return assigned, doubt
 	}
-	if len(was.Ranges) > 0 {
+	if len(was.Ranges) > 0 && !n.isFallback(was) {
 		return subnets(was.Ranges), nil
 	}
 	// A controller assigns them shortly after the node was created. The node is not
 	// watched, so it has to be read again.
 	if n.cfg.Refresh != nil {
+		began := time.Now()
 		if err := n.cfg.Refresh(ctx); err != nil {
-			return nil, fmt.Errorf("%w: %w", errUnanswered, err)
+			err = fmt.Errorf("%w: %w", errUnanswered, err)
+			if n.unansweredSince.IsZero() {
+				n.unansweredSince = began
+			}
+			if n.isFallback(was) || len(n.cfg.Fallback) > 0 && n.untilFallback() <= 0 {
+				return n.cfg.Fallback, fmt.Errorf("%w; until then pods get addresses of %v", err, n.cfg.Fallback)
+			}
+			return nil, err
 		}
+		n.unansweredSince = time.Time{}
 	}
 	assigned, doubt := n.assignedNetworks()
 	if len(assigned) == 0 && doubt == nil {
@@ -111,15 +133,24 @@ func (n *Network) chosenNetworks(ctx context.Context, was cni.Config) ([]netip.P
 	return assigned, doubt
 }
 
+// untilFallback returns how long the API server may still not answer before Fallback is used.
+func (n *Network) untilFallback() time.Duration { return fallbackDelay - time.Since(n.unansweredSince) }
+
 func (n *Network) assignedNetworks() ([]netip.Prefix, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.assigned, n.podCIDRError
 }
 
+// isFallback reports whether a configuration has the networks of Fallback, which the API
+// server has not assigned, or not yet.
+func (n *Network) isFallback(c cni.Config) bool {
+	return len(n.cfg.Fallback) > 0 && slices.Equal(subnets(c.Ranges), n.cfg.Fallback)
+}
+
 // checkUplinkOverlap returns an error if a pod network contains an address by which the node
-// reaches its uplinks. With such a network on the bridge, the node would be cut
-// off.
+// reaches its uplinks or the API server. With such a network on the bridge, the node would
+// be cut off.
 func (n *Network) checkUplinkOverlap(networks []netip.Prefix) error {
 	if n.cfg.UplinkAddresses == nil {
 		return nil
@@ -131,9 +162,13 @@ func (n *Network) checkUplinkOverlap(networks []netip.Prefix) error {
 	if len(world) > 0 { // without any, the link may be back soon
 		n.uplinkAddresses = world
 	}
+	reached := n.uplinkAddresses
+	if n.cfg.ServerAddresses != nil {
+		reached = slices.Concat(reached, n.cfg.ServerAddresses())
+	}
 	for _, p := range networks {
-		if i := slices.IndexFunc(n.uplinkAddresses, p.Contains); i >= 0 {
-			return fmt.Errorf("pod network %v contains %v, an address of the node or of its router: choose another pod network (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, n.uplinkAddresses[i])
+		if i := slices.IndexFunc(reached, p.Contains); i >= 0 {
+			return fmt.Errorf("pod network %v contains %v, an address of the node, of its router or of the API server: choose another pod network (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, reached[i])
 		}
 	}
 	return nil

@@ -191,3 +191,91 @@ func TestBegin(t *testing.T) {
 		})
 	})
 }
+
+// TestFallback has a node that the API server never answers use the fallback, also after a
+// restart, until podCIDRs are assigned. Pods keep their addresses.
+func TestFallback(t *testing.T) {
+	fallback := netip.MustParsePrefix("10.88.0.0/24")
+	synctest.Test(t, func(t *testing.T) {
+		var l *lab
+		asked, answers := 0, false
+		set := func(c *Config) {
+			c.Fallback = []netip.Prefix{fallback}
+			c.Refresh = func(context.Context) error {
+				if asked++; !answers {
+					return errors.New("no credentials")
+				}
+				l.Assigned(nil)
+				return nil
+			}
+		}
+		l = newLab(t, set)
+		l.run(t, func() {
+			time.Sleep(fallbackDelay - time.Second)
+			synctest.Wait()
+			if got := l.written(t); got != "" {
+				t.Errorf("before the delay: configuration %q", got)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if got := l.written(t); got != "pods0 10.88.0.0/24" || !strings.Contains(l.Problem(), "no credentials") || !strings.Contains(l.Problem(), "until then pods get addresses of [10.88.0.0/24]") {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+		})
+		folder := l.folder
+		l = newLab(t, func(c *Config) { set(c); c.Settings.ConfigFolder = folder })
+		l.folder = folder
+		l.run(t, func() {
+			asked = 0
+			l.shelf.hold(entry("alive", "10.88.0.9", time.Hour))
+			time.Sleep(3 * time.Hour)
+			synctest.Wait()
+			if got := l.written(t); got != "pods0 10.88.0.0/24" || asked < 15 || asked > 60 {
+				t.Errorf("after a restart: configuration %q, asked %d times", got, asked)
+			}
+			// The node is registered. Its podCIDR comes a second later.
+			asked, answers = 0, true
+			l.Assigned(nil)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := l.written(t); got != "pods0 10.88.0.0/24" || !strings.Contains(l.Problem(), "--allocate-node-cidrs") || asked < 3 || asked > 12 {
+				t.Errorf("registered: configuration %q, problem %q, asked %d times", got, l.Problem(), asked)
+			}
+			l.Assigned([]string{"10.244.1.0/24"})
+			l.look()
+			if got := l.written(t); got != "pods0 10.244.1.0/24 kept 10.88.0.0/24" || l.Problem() != "" {
+				t.Errorf("assigned: configuration %q, problem %q", got, l.Problem())
+			}
+		})
+	})
+}
+
+// TestServerInPodNetwork: no pod network may hide the API server, the fallback included.
+func TestServerInPodNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := netip.MustParseAddr("10.88.0.5")
+		l := newLab(t, func(c *Config) {
+			c.Fallback = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
+			c.UplinkAddresses = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, nil }
+			c.ServerAddresses = func() []netip.Addr { return []netip.Addr{server} }
+			c.Refresh = func(context.Context) error { return errors.New("no route") }
+		})
+		l.run(t, func() {
+			time.Sleep(2 * fallbackDelay)
+			synctest.Wait()
+			if got := l.written(t); got != "" || !strings.Contains(l.Problem(), "10.88.0.0/24 contains 10.88.0.5, an address of the node, of its router or of the API server") {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+			l.Assigned([]string{"10.88.0.0/16"})
+			l.look()
+			if got := l.written(t); got != "" || !strings.Contains(l.Problem(), "10.88.0.0/16 contains 10.88.0.5") {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+			l.Assigned([]string{"10.244.1.0/24"})
+			l.look()
+			if got := l.written(t); got != "pods0 10.244.1.0/24" || l.Problem() != "" {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+		})
+	})
+}

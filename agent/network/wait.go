@@ -25,9 +25,19 @@ const minSyncInterval = 500 * time.Millisecond
 
 // wait returns how long to wait for an event before the next reconcile.
 func (n *Network) wait(err error, first bool) time.Duration {
+	n.mu.Lock()
+	restart := n.restartBackoff
+	n.restartBackoff = false
+	n.mu.Unlock()
+	if restart {
+		n.backoff.Reset()
+	}
 	if err != nil {
 		wait := n.backoff.Next()
 		if errors.As(err, new(invalidNetworks)) {
+			if left := n.untilFallback(); left > 0 && len(n.cfg.Fallback) > 0 && errors.Is(err, errUnanswered) {
+				wait = min(wait, left)
+			}
 			return wait
 		}
 		return min(wait, retryLimit)

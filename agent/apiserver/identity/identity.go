@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,18 +92,19 @@ type Identity struct {
 	connect func(apiclient.Config) (server, *apiclient.Client, error)
 	watch   func(context.Context, filewatch.Following)
 
-	pair    atomic.Pointer[tls.Certificate]
-	again   chan struct{} // one slot: read the files again
-	moved   chan struct{} // one slot: the set of watched files changed
-	ready   chan struct{} // closed when main is set
-	fails   atomic.Uint64
-	mu      sync.Mutex
-	problem string // of the files
-	trouble string // of the last attempt, if an operator can fix it
-	main    server
-	given   *apiclient.Client
-	in      *Kubeconfig // from which main was created
-	extra   []string    // files that the kubeconfig refers to
+	pair      atomic.Pointer[tls.Certificate]
+	again     chan struct{} // one slot: read the files again
+	moved     chan struct{} // one slot: the set of watched files changed
+	ready     chan struct{} // closed when main is set
+	fails     atomic.Uint64
+	mu        sync.Mutex
+	problem   string // of the files
+	trouble   string // of the last attempt, if an operator can fix it
+	main      server
+	given     *apiclient.Client
+	enrolling *apiclient.Client // of the last request with other credentials
+	in        *Kubeconfig       // from which main was created
+	extra     []string          // files that the kubeconfig refers to
 }
 
 // New validates the configuration and returns an Identity. It reads no files and
@@ -166,6 +169,18 @@ func (id *Identity) Current() *apiclient.Client {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.given
+}
+
+// ServerAddresses returns the known addresses of the API server. Until there are credentials,
+// they are those of the server that issues them. It does not block.
+func (id *Identity) ServerAddresses() []netip.Addr {
+	id.mu.Lock()
+	client := cmp.Or(id.given, id.enrolling)
+	id.mu.Unlock()
+	if client == nil {
+		return nil
+	}
+	return client.Addresses()
 }
 
 // server returns the client of the API server, nil while there is none.

@@ -175,10 +175,13 @@ func (id *Identity) renew(ctx context.Context, f *credentialFiles) error {
 // those that it refers to. The key is removed last, so that an agent that crashes
 // before finds its request again.
 func (id *Identity) enrol(ctx context.Context, with *Kubeconfig) error {
-	api, _, err := id.open(with.Connection())
+	api, client, err := id.open(with.Connection())
 	if err != nil {
 		return &kubeconfigError{"for enrolment", err}
 	}
+	id.mu.Lock()
+	id.enrolling = client
+	id.mu.Unlock()
 	defer api.Reconnect() // closes the connection
 	pair, err := id.issuer.obtain(ctx, api, clientTemplate(id.config.NodeName), true, id.again)
 	if err != nil {

@@ -30,19 +30,42 @@ func RuntimeProblems(status *runtimeapi.RuntimeStatus) []string {
 	var problems []string
 	for _, needed := range []struct{ kind, problem string }{
 		{runtimeapi.RuntimeReady, "container runtime not ready: "},
-		{runtimeapi.NetworkReady, "container runtime network not ready: "},
+		{runtimeapi.NetworkReady, networkProblem},
 	} {
-		list := status.GetConditions()
-		at := slices.IndexFunc(list, func(c *runtimeapi.RuntimeCondition) bool { return c.GetType() == needed.kind })
-		switch {
-		case at < 0:
+		switch c := condition(status, needed.kind); {
+		case c == nil:
 			problems = append(problems, needed.problem+"<nil>")
-		case !list[at].GetStatus():
-			problems = append(problems, fmt.Sprintf("%s%s=%t reason:%s message:%s",
-				needed.problem, needed.kind, false, list[at].GetReason(), list[at].GetMessage()))
+		case !c.GetStatus():
+			problems = append(problems, needed.problem+describe(c))
 		}
 	}
 	return problems
+}
+
+// networkProblem begins the problem of a runtime whose network is not ready.
+const networkProblem = "container runtime network not ready: "
+
+// NetworkProblem returns why the runtime reports that its network is not ready. It returns
+// "" if the network is ready, and if the runtime does not report whether it is.
+func NetworkProblem(status *runtimeapi.RuntimeStatus) string {
+	if c := condition(status, runtimeapi.NetworkReady); c != nil && !c.GetStatus() {
+		return networkProblem + describe(c)
+	}
+	return ""
+}
+
+// condition returns the condition of a type, nil if there is none.
+func condition(status *runtimeapi.RuntimeStatus, kind string) *runtimeapi.RuntimeCondition {
+	list := status.GetConditions()
+	at := slices.IndexFunc(list, func(c *runtimeapi.RuntimeCondition) bool { return c.GetType() == kind })
+	if at < 0 {
+		return nil
+	}
+	return list[at]
+}
+
+func describe(c *runtimeapi.RuntimeCondition) string {
+	return fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage())
 }
 
 // aggregate formats problems as the kubelet's aggregated errors, without duplicates

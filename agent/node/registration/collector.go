@@ -17,14 +17,16 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Intervals of the requests for the runtime's status. The one for a runtime that is not
-// ready is the kubelet's.
+// Intervals of the requests for the runtime's status. While the runtime is not ready they
+// grow to the kubelet's.
 const (
-	readyInterval    = 50 * time.Second
-	notReadyInterval = 5 * time.Second
-	statusTimeout    = 10 * time.Second
+	readyInterval         = 50 * time.Second
+	firstNotReadyInterval = 500 * time.Millisecond
+	notReadyInterval      = 5 * time.Second
+	statusTimeout         = 10 * time.Second
 	// imagesInterval is the maximum age of the list of images: the interval of status
 	// reports.
 	imagesInterval = 5 * time.Minute
@@ -45,6 +47,8 @@ type CollectorConfig struct {
 	RecordResponse func()
 	// OnChange is called when the result of Get may have changed.
 	OnChange func()
+	// OnNetworkReady is called when NetworkProblem has become "".
+	OnNetworkReady func()
 	// OnAddressesChanged is called when the node's addresses have changed.
 	OnAddressesChanged func()
 	// Problem returns what the operator must do, or "".
@@ -62,6 +66,7 @@ type Collector struct {
 
 	machine  machine.Info
 	capacity v1.ResourceList
+	trigger  wait.Wakeup // to request the runtime's status now
 
 	mu       sync.Mutex
 	ips      []string // the addresses at the last check
@@ -83,6 +88,7 @@ func NewCollector(c CollectorConfig) *Collector {
 		CollectorConfig: c,
 		machine:         machine.ReadInfo(machine.Roots{}),
 		capacity:        machine.Capacity(machine.Roots{Storage: c.Config.Paths.Root}, c.Config.Kubelet.MaxPods),
+		trigger:         wait.NewWakeup(),
 	}
 }
 
@@ -145,22 +151,40 @@ func interfaceAddresses() []netip.Addr {
 	return out
 }
 
+// NetworkProblem returns why the runtime cannot set up the network of a pod. It returns ""
+// if it can, and until that is known. It does not block.
+func (n *Collector) NetworkProblem() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return nodestatus.NetworkProblem(n.status.GetStatus())
+}
+
+// Trigger has the runtime's status requested now, and often for a few seconds if it is not
+// ready. It does not block.
+func (n *Collector) Trigger() { n.trigger.Set() }
+
 // Run requests the runtime's status until ctx ends: rarely, but often while the runtime or
 // its network is not ready.
 func (n *Collector) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	backoff := wait.Backoff{First: firstNotReadyInterval, Max: notReadyInterval}
 	for {
+		interval := readyInterval
+		if n.readStatus(ctx) {
+			backoff.Reset()
+		} else {
+			interval = backoff.Next()
+		}
+		timer := time.NewTimer(interval)
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+		case <-n.trigger:
+			backoff.Reset()
 		case <-timer.C:
 		}
-		interval := readyInterval
-		if !n.readStatus(ctx) {
-			interval = notReadyInterval
+		timer.Stop()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		timer.Reset(interval)
 	}
 }
 
@@ -176,7 +200,8 @@ func (n *Collector) readStatus(ctx context.Context) (ready bool) {
 	_, _ = n.Node.Refresh(ctx) // once: SystemdMissing needs it
 	problems := nodestatus.RuntimeProblems(status.GetStatus())
 	n.mu.Lock()
-	changed := n.status == nil || !slices.Equal(problems, nodestatus.RuntimeProblems(n.status.GetStatus()))
+	former := n.status.GetStatus()
+	changed := n.status == nil || !slices.Equal(problems, nodestatus.RuntimeProblems(former))
 	n.status = status
 	old := time.Since(n.imagesAt) > imagesInterval
 	n.mu.Unlock()
@@ -185,6 +210,9 @@ func (n *Collector) readStatus(ctx context.Context) (ready bool) {
 	}
 	if changed {
 		n.OnChange()
+	}
+	if nodestatus.NetworkProblem(former) != "" && nodestatus.NetworkProblem(status.GetStatus()) == "" {
+		n.OnNetworkReady()
 	}
 	return len(problems) == 0
 }

@@ -58,6 +58,10 @@ type Config struct {
 	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	Probes   *probe.Manager
 	Hooks    *hook.Runner
+	// NetworkProblem returns why the runtime cannot set up the network of a pod, "" if it
+	// can or if that is unknown. Wake is called for the pod when that changes. It must
+	// not block. nil means no problem.
+	NetworkProblem func() string
 	// Users allocates and releases the user namespaces of pods.
 	Users interface {
 		Get(uid types.UID) (*runtimeapi.UserNamespace, error)

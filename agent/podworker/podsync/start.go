@@ -34,7 +34,12 @@ const (
 	reasonRunError        = "RunContainerError"
 	reasonSandboxChanged  = "SandboxChanged"
 	reasonFailedPodCgroup = "FailedToCreatePodContainer"
+	reasonNetworkNotReady = "NetworkNotReady"
 )
+
+// networkRetry is the interval of attempts while the runtime's network is not ready, in
+// case that no wakeup comes.
+const networkRetry = 10 * time.Second
 
 // starter is one round of starting: the state that the containers of a pod
 // share.
@@ -58,11 +63,17 @@ type starter struct {
 // containers that are due. If one container fails, it continues with the next.
 // seen is o with what was created or started, or nil if that could not be
 // observed. retry is the time of the next attempt at containers without an
-// image.
+// image, and at a pod for which the runtime has no network yet.
 func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (seen *container.Observed, retry time.Time, err error) {
 	node, err := s.Node(ctx)
 	if err != nil {
 		return nil, time.Time{}, err
+	}
+	if a.CreateSandbox && !p.Spec.HostNetwork && s.NetworkProblem != nil {
+		if problem := s.NetworkProblem(); problem != "" {
+			s.Events.Warning(pod.RefOf(p), reasonNetworkNotReady, "network is not ready: "+problem)
+			return nil, s.now().Add(networkRetry), nil
+		}
 	}
 	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), observed: o, state: f, node: node, sandboxID: a.SandboxID}
 	if newest := o.Sandbox(); newest != nil && !a.CreateSandbox {
