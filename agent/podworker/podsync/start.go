@@ -39,7 +39,7 @@ const (
 
 // networkRetry is the interval of attempts while the runtime's network is not ready, in
 // case that no wakeup comes.
-const networkRetry = 10 * time.Second
+const networkRetry = 30 * time.Second
 
 // starter is one round of starting: the state that the containers of a pod
 // share.
