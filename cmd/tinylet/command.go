@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os/signal"
@@ -104,8 +105,7 @@ func flagsTopic(all *pflag.FlagSet) *cobra.Command {
 	return topic
 }
 
-// agent loads and validates the configuration, sets up logging and runs the
-// agent until the command's context ends.
+// agent loads and validates the configuration, sets up logging and sets p.start.
 func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 	// The agent must survive the end of the process that reads its log.
 	signal.Ignore(syscall.SIGPIPE)
@@ -122,5 +122,6 @@ func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 		log.LogAttrs(cmd.Context(), slog.LevelWarn, w.Message, w.Attrs...)
 	}
 	setGCPercent()
-	return p.run(cmd.Context(), cfg, log)
+	p.start = func(ctx context.Context) error { return p.run(ctx, cfg, log) }
+	return nil
 }

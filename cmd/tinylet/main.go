@@ -36,6 +36,10 @@ type program struct {
 	commands []*cobra.Command // subcommands of tinylet
 	stdout   io.Writer
 	stderr   io.Writer
+
+	// start runs the agent. The agent's command sets it, and main calls it when nothing
+	// refers to the commands and their flags any more, which the agent does not need.
+	start func(ctx context.Context) error
 }
 
 func main() {
@@ -58,11 +62,10 @@ func (p *program) main(ctx context.Context, args []string) int {
 	if name != nameKubelet {
 		name, command = nameTinylet, p.tinyletCommand
 	}
-	cmd := command()
-	cmd.SetArgs(args)
-	cmd.SetOut(p.stdout)
-	cmd.SetErr(p.stderr)
-	err := cmd.ExecuteContext(ctx)
+	err := p.execute(ctx, command(), args)
+	if p.commands = nil; err == nil && p.start != nil {
+		err = p.start(ctx)
+	}
 	if err == nil {
 		return 0
 	}
@@ -74,4 +77,12 @@ func (p *program) main(ctx context.Context, args []string) int {
 		return coded.ExitCode()
 	}
 	return 1
+}
+
+// execute runs a command. The agent's command only prepares start.
+func (p *program) execute(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd.SetArgs(args)
+	cmd.SetOut(p.stdout)
+	cmd.SetErr(p.stderr)
+	return cmd.ExecuteContext(ctx)
 }
