@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,11 +199,12 @@ func TestFallback(t *testing.T) {
 	fallback := netip.MustParsePrefix("10.88.0.0/24")
 	synctest.Test(t, func(t *testing.T) {
 		var l *lab
-		asked, answers := 0, false
+		var asked atomic.Int32
+		var answers atomic.Bool
 		set := func(c *Config) {
 			c.Fallback = []netip.Prefix{fallback}
 			c.Refresh = func(context.Context) error {
-				if asked++; !answers {
+				if asked.Add(1); !answers.Load() {
 					return errors.New("no credentials")
 				}
 				l.Assigned(nil)
@@ -226,20 +228,21 @@ func TestFallback(t *testing.T) {
 		l = newLab(t, func(c *Config) { set(c); c.Settings.ConfigFolder = folder })
 		l.folder = folder
 		l.run(t, func() {
-			asked = 0
+			asked.Store(0)
 			l.shelf.hold(entry("alive", "10.88.0.9", time.Hour))
 			time.Sleep(3 * time.Hour)
 			synctest.Wait()
-			if got := l.written(t); got != "pods0 10.88.0.0/24" || asked < 15 || asked > 60 {
-				t.Errorf("after a restart: configuration %q, asked %d times", got, asked)
+			if got := l.written(t); got != "pods0 10.88.0.0/24" || asked.Load() < 15 || asked.Load() > 60 {
+				t.Errorf("after a restart: configuration %q, asked %d times", got, asked.Load())
 			}
 			// The node is registered. Its podCIDR comes a second later.
-			asked, answers = 0, true
+			asked.Store(0)
+			answers.Store(true)
 			l.Assigned(nil)
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if got := l.written(t); got != "pods0 10.88.0.0/24" || !strings.Contains(l.Problem(), "--allocate-node-cidrs") || asked < 3 || asked > 12 {
-				t.Errorf("registered: configuration %q, problem %q, asked %d times", got, l.Problem(), asked)
+			if got := l.written(t); got != "pods0 10.88.0.0/24" || !strings.Contains(l.Problem(), "--allocate-node-cidrs") || asked.Load() < 3 || asked.Load() > 12 {
+				t.Errorf("registered: configuration %q, problem %q, asked %d times", got, l.Problem(), asked.Load())
 			}
 			l.Assigned([]string{"10.244.1.0/24"})
 			l.look()
