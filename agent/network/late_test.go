@@ -99,7 +99,7 @@ func TestLateIsNotLost(t *testing.T) {
 				t.Errorf("at once the file has %v", got)
 			}
 			l.Assigned([]string{"10.9.0.0/24"})
-			l.look()
+			l.resync()
 			if got := l.written(t); len(l.direct(t)) != 2 || got != "pods0 10.9.0.0/24" {
 				t.Errorf("of another network: %s, %v", got, l.direct(t))
 			}
@@ -128,7 +128,7 @@ func TestLateFails(t *testing.T) {
 			l.shelf.mu.Lock()
 			l.shelf.fail = os.ErrInvalid
 			l.shelf.mu.Unlock()
-			l.look()
+			l.resync()
 			looked := l.shelf.looks()
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()

@@ -50,8 +50,8 @@ func TestLeave(t *testing.T) {
 						t.Errorf("configuration %q, dismantled %q, pods %+v", l.written(t), dismantled(), l.shelf.has)
 					}
 					l.shelf.hold()
-					l.look()
-					l.look()
+					l.resync()
+					l.resync()
 					if !slices.Equal(dismantled(), []string{"pods0"}) || l.shelf.looks() != 0 || l.shelf.closed != len(l.shelf.made) {
 						t.Errorf("dismantled %q, pods' network %+v", dismantled(), l.shelf)
 					}
@@ -66,7 +66,7 @@ func TestLeave(t *testing.T) {
 						if err := os.WriteFile(theirs, []byte("{}"), 0o600); err != nil {
 							t.Fatal(err)
 						}
-						l.look()
+						l.resync()
 						if len(dismantled()) != n+1 || l.written(t) != "" {
 							t.Errorf("configuration %q, dismantled %q", l.written(t), dismantled())
 						}
@@ -76,7 +76,7 @@ func TestLeave(t *testing.T) {
 						if err := os.Remove(theirs); err != nil {
 							t.Fatal(err)
 						}
-						l.look()
+						l.resync()
 						if l.written(t) != "pods0 10.1.0.0/24" {
 							t.Errorf("configuration %q", l.written(t))
 						}
@@ -94,12 +94,12 @@ func TestLeaveNotYet(t *testing.T) {
 			c.Settings.Mode = config.NetworkCNI
 			c.Containers = func(context.Context) ([]string, bool) { return nil, told }
 		}, func(l *lab, dismantled func() []string) {
-			l.look()
+			l.resync()
 			if dismantled() != nil {
 				t.Error("dismantled while the runtime does not tell")
 			}
 			told = true
-			l.look()
+			l.resync()
 			if len(dismantled()) != 1 || l.Problem() != "" {
 				t.Errorf("dismantled %q, problem %q", dismantled(), l.Problem())
 			}
@@ -109,8 +109,8 @@ func TestLeaveNotYet(t *testing.T) {
 			func(c *Config) { c.Pods = func(cni.Config) (Pods, error) { return nil, errors.New("no kernel") } },
 		} {
 			newLab(t, nil).after(t, func(c *Config) { c.Settings.Mode = config.NetworkHost; fault(c) }, func(l *lab, _ func() []string) {
-				l.look()
-				l.look()
+				l.resync()
+				l.resync()
 				if n := strings.Count(l.log.String(), "no kernel"); n != 1 || l.Problem() != "" {
 					t.Errorf("told %d times, problem %q", n, l.Problem())
 				}
@@ -132,12 +132,12 @@ func TestRename(t *testing.T) {
 				t.Errorf("configuration %q, made of %+v, dismantled %q", l.written(t), last, dismantled())
 			}
 			l.shelf.hold()
-			l.look()
+			l.resync()
 			last = l.shelf.made[len(l.shelf.made)-1]
 			if l.written(t) != "new 10.1.0.0/24" || last.Bridge != "new" || !slices.Equal(dismantled(), []string{"old"}) {
 				t.Errorf("configuration %q, made of %+v, dismantled %q", l.written(t), last, dismantled())
 			}
-			l.look()
+			l.resync()
 			if len(dismantled()) != 1 {
 				t.Errorf("dismantled %q", dismantled())
 			}

@@ -132,8 +132,8 @@ func (l *lab) written(t *testing.T) string {
 	return strings.Join(text, " ")
 }
 
-// look triggers a reconcile in virtual time.
-func (l *lab) look() {
+// resync triggers a reconcile in virtual time.
+func (l *lab) resync() {
 	l.Trigger()
 	time.Sleep(minSyncInterval)
 	synctest.Wait()
@@ -164,7 +164,7 @@ func TestConfigured(t *testing.T) {
 			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || len(l.shelf.has) != 2 {
 				t.Errorf("%+v", l.shelf)
 			}
-			l.look()
+			l.resync()
 			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 {
 				t.Errorf("a look that finds the same: %+v", l.shelf)
 			}
@@ -192,7 +192,7 @@ func TestReservedPorts(t *testing.T) {
 			if err != nil || !slices.Equal(c.Reserved, []uint16{10248, 10250}) || !slices.Equal(l.shelf.made[0].Reserved, c.Reserved) {
 				t.Errorf("reserved are %v: %v", c.Reserved, err)
 			}
-			l.look()
+			l.resync()
 			if len(l.shelf.made) != 1 {
 				t.Errorf("what was written is not what is wanted: %+v", l.shelf.made)
 			}
@@ -227,7 +227,7 @@ func TestAssigned(t *testing.T) {
 			l.shelf.hold(entry("alive", "10.244.1.9", time.Hour))
 			l.Assigned([]string{"10.244.7.0/24", "fd00:7::/64"})
 			l.Direct([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
-			l.look()
+			l.resync()
 			if got := l.written(t); got != "pods0 10.244.7.0/24 fd00:7::/64 kept 10.244.1.0/24" {
 				t.Errorf("configuration %q", got)
 			}
@@ -237,7 +237,7 @@ func TestAssigned(t *testing.T) {
 			}
 			l.shelf.hold()
 			l.Assigned(nil)
-			l.look()
+			l.resync()
 			if got := l.written(t); asked != 3 || got != "pods0 10.244.7.0/24 fd00:7::/64" {
 				t.Errorf("asked %d times, configuration %q", asked, got)
 			}
@@ -329,7 +329,7 @@ func TestFailures(t *testing.T) {
 			l.shelf.mu.Lock()
 			l.shelf.fail = nil
 			l.shelf.mu.Unlock()
-			l.look()
+			l.resync()
 			if l.Problem() != "" || l.written(t) == "" || !strings.Contains(l.log.String(), "pod network is ready again") {
 				t.Errorf("problem %q, log %s", l.Problem(), l.log)
 			}

@@ -54,7 +54,7 @@ func TestNoUse(t *testing.T) {
 				t.Errorf("configuration %q, problem %q", l.written(t), l.Problem())
 			}
 			l.Assigned([]string{"10.1.0.0/24"})
-			l.look()
+			l.resync()
 			if got := l.written(t); got != "pods0 10.1.0.0/24" || l.Problem() != "" {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}
@@ -73,7 +73,7 @@ func TestNoUse(t *testing.T) {
 				t.Errorf("told %d times: %s", n, l.log)
 			}
 			l.Assigned([]string{"10.1.0.0/24"})
-			l.look()
+			l.resync()
 			if l.Problem() != "" {
 				t.Errorf("problem %q", l.Problem())
 			}
@@ -123,7 +123,7 @@ func TestWorld(t *testing.T) {
 		}
 		expect := func(step, configuration, problem string) {
 			t.Helper()
-			l.look()
+			l.resync()
 			if got := l.written(t); got != configuration || !strings.Contains(l.Problem(), problem) || (problem == "") != (l.Problem() == "") {
 				t.Errorf("%s: configuration %q, problem %q", step, got, l.Problem())
 			}
@@ -245,7 +245,7 @@ func TestFallback(t *testing.T) {
 				t.Errorf("registered: configuration %q, problem %q, asked %d times", got, l.Problem(), asked.Load())
 			}
 			l.Assigned([]string{"10.244.1.0/24"})
-			l.look()
+			l.resync()
 			if got := l.written(t); got != "pods0 10.244.1.0/24 kept 10.88.0.0/24" || l.Problem() != "" {
 				t.Errorf("assigned: configuration %q, problem %q", got, l.Problem())
 			}
@@ -270,12 +270,12 @@ func TestServerInPodNetwork(t *testing.T) {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}
 			l.Assigned([]string{"10.88.0.0/16"})
-			l.look()
+			l.resync()
 			if got := l.written(t); got != "" || !strings.Contains(l.Problem(), "10.88.0.0/16 contains 10.88.0.5") {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}
 			l.Assigned([]string{"10.244.1.0/24"})
-			l.look()
+			l.resync()
 			if got := l.written(t); got != "pods0 10.244.1.0/24" || l.Problem() != "" {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}

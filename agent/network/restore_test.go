@@ -190,11 +190,11 @@ func TestDeletedFileKeepsNetworks(t *testing.T) {
 		l.run(t, func() {
 			l.shelf.hold(entry("alive", "10.244.1.9", time.Hour))
 			l.Assigned([]string{"10.244.7.0/24"})
-			l.look()
+			l.resync()
 			if err := os.Remove(filepath.Join(l.folder, FileName)); err != nil {
 				t.Fatal(err)
 			}
-			if l.look(); l.written(t) != "pods0 10.244.7.0/24 kept 10.244.1.0/24" {
+			if l.resync(); l.written(t) != "pods0 10.244.7.0/24 kept 10.244.1.0/24" {
 				t.Errorf("configuration %q", l.written(t))
 			}
 		})
@@ -211,7 +211,7 @@ func TestFilesOfOthersAreNotWatched(t *testing.T) {
 			})
 			l.files = w
 			l.run(t, func() {
-				l.look()
+				l.resync()
 				if len(w.placed) != want {
 					t.Errorf("%s: watched are %q", mode, w.placed)
 				}

@@ -63,7 +63,8 @@ func (p *program) main(ctx context.Context, args []string) int {
 		name, command = nameTinylet, p.tinyletCommand
 	}
 	err := p.execute(ctx, command(), args)
-	if p.commands = nil; err == nil && p.start != nil {
+	p.commands = nil
+	if err == nil && p.start != nil {
 		err = p.start(ctx)
 	}
 	if err == nil {

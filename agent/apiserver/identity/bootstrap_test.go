@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -131,8 +132,16 @@ func TestLateApproval(t *testing.T) {
 	stop()
 	id, _ := b.start()
 	soon(t, "the request is watched", func() bool { return c.Watches() == 1 })
+	server := netip.MustParseAddr("127.0.0.1")
+	soon(t, "its server has an address", func() bool { return slices.Contains(id.ServerAddresses(), server) })
 	c.change(c.names()[0], c.approve)
 	b.isNode(id)
+	id.mu.Lock()
+	enrolling := id.enrolling
+	id.mu.Unlock()
+	if got := id.ServerAddresses(); !slices.Contains(got, server) || enrolling != nil {
+		t.Errorf("addresses of the API server %v, the client of the first request is kept: %t", got, enrolling != nil)
+	}
 	if n := len(c.names()); n != 1 {
 		t.Errorf("%d requests", n)
 	}

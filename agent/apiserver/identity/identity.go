@@ -102,7 +102,7 @@ type Identity struct {
 	trouble   string // of the last attempt, if an operator can fix it
 	main      server
 	given     *apiclient.Client
-	enrolling *apiclient.Client // of the last request with other credentials
+	enrolling *apiclient.Client // of the last request for the first credentials, nil once there are some
 	in        *Kubeconfig       // from which main was created
 	extra     []string          // files that the kubeconfig refers to
 }

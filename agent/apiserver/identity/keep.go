@@ -139,6 +139,7 @@ func (id *Identity) useCredentials(f *credentialFiles) error {
 	}
 	id.mu.Lock()
 	id.main, id.given, id.in = main, given, f.kubeconfig
+	id.enrolling = nil
 	id.mu.Unlock()
 	close(id.ready)
 	return nil
@@ -180,7 +181,9 @@ func (id *Identity) enrol(ctx context.Context, with *Kubeconfig) error {
 		return &kubeconfigError{"for enrolment", err}
 	}
 	id.mu.Lock()
-	id.enrolling = client
+	if id.given == nil {
+		id.enrolling = client
+	}
 	id.mu.Unlock()
 	defer api.Reconnect() // closes the connection
 	pair, err := id.issuer.obtain(ctx, api, clientTemplate(id.config.NodeName), true, id.again)
