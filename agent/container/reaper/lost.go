@@ -95,7 +95,7 @@ type Reaper struct {
 type verdict int
 
 const (
-	suspected verdict = iota // seen once, or the runtime could not be queried
+	suspected verdict = iota // to be queried at the next check
 	handled                  // nothing more can be done
 )
 
@@ -162,7 +162,7 @@ func (r *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
 		log.Warn("cannot query task of container without process", "error", err)
 		return suspected
 	case !ended:
-		return handled // its processes are in another cgroup
+		return suspected // its processes are in another cgroup, or the shim has not seen the exit yet
 	}
 	found, err := r.cfg.Tasks.EndShim(held[0].GetPodSandboxId())
 	switch {

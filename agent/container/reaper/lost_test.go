@@ -123,7 +123,12 @@ func TestReaper(t *testing.T) {
 		},
 		{
 			name: "whose processes are elsewhere is left alone", node: node{statusRuns: true, state: runs},
-			looks: 5, want: []string{"list id", "ask id"},
+			looks: 3, want: []string{"list id", "ask id", "list id", "ask id"},
+		},
+		{
+			name: "whose exit the shim sees late", node: node{statusRuns: true, state: runs}, looks: 4,
+			change: func(look int, n *node) { n.ended = look == 2 },
+			want:   append([]string{"list id", "ask id"}, healed...),
 		},
 		{
 			name: "of a runtime that has nothing below CRI", node: node{statusRuns: true, state: runs, endedFails: fmt.Errorf("get: %w", container.ErrUnsupported)},
