@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tinylet/tinylet/agent/health"
+	"github.com/tinylet/tinylet/agent/resource/selfprotect"
 )
 
 // tasks returns all tasks of the agent.
@@ -39,6 +40,7 @@ func (a *agent) tasks() []health.Task {
 	if a.nodeAPI != nil {
 		all = append(all, a.nodeAPI.tasks()...)
 	}
+	all = append(all, health.Task{Name: "heap", Run: selfprotect.ReleaseHeap})
 	if a.systemd != nil {
 		all = append(all, health.Task{Name: "systemd", Run: a.systemd.Run})
 	}

@@ -2,7 +2,8 @@
 // exhaust the memory. It moves both into a cgroup if their init left them in the root
 // cgroup, as small inits do; it sets memory.min through systemd if they are systemd
 // services; and it lowers their oom_score_adj. A process that another init has put
-// into a cgroup stays there, with the limits of that init.
+// into a cgroup stays there, with the limits of that init. It also returns free memory
+// of the agent's own heap to the kernel.
 package selfprotect
 
 import (
