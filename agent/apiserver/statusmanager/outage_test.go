@@ -240,31 +240,35 @@ func TestRefusalOfAnotherPod(t *testing.T) {
 	})
 }
 
-// TestRecovery lets another component notice first that the server answers again.
+// TestRecovery lets another component notice first that the server answers again, after
+// no answer and after an answer that the request is forbidden: a server that has just
+// started has no rules yet.
 func TestRecovery(t *testing.T) {
-	inLab(t, func(t *testing.T, l *lab) {
-		p := l.put(apiPod("p"))
-		back := make(chan struct{})
-		l.start(func(c *statusmanager.Config) {
-			c.Recovered = func() <-chan struct{} {
-				select {
-				case <-back:
-					return nil
-				default:
-					return back
+	for _, failure := range []error{errLink, apierrors.NewForbidden(podsResource, "p", nil)} {
+		inLab(t, func(t *testing.T, l *lab) {
+			p := l.put(apiPod("p"))
+			back := make(chan struct{})
+			l.start(func(c *statusmanager.Config) {
+				c.Recovered = func() <-chan struct{} {
+					select {
+					case <-back:
+						return nil
+					default:
+						return back
+					}
 				}
+			})
+			l.before(func(context.Context, call) error { return failure })
+			l.set(p, running())
+			after(time.Hour)
+			l.before(nil)
+			n := l.count()
+			close(back)
+			after(2 * time.Second)
+			if got := l.count() - n; got != 1 {
+				t.Errorf("%v: %d requests at the end of the outage, want the one that waited", failure, got)
 			}
+			l.has("p", running())
 		})
-		l.before(func(context.Context, call) error { return errLink })
-		l.set(p, running())
-		after(time.Hour)
-		l.before(nil)
-		n := l.count()
-		close(back)
-		after(2 * time.Second)
-		if got := l.count() - n; got != 1 {
-			t.Errorf("%d requests at the end of the outage, want the one that waited", got)
-		}
-		l.has("p", running())
-	})
+	}
 }

@@ -91,13 +91,16 @@ func (r *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// recovered retries at once what waits for the server.
+// recovered retries at once what waits, since the server answers again. A server that has
+// just started may have rejected requests because its authorizer had no rules yet, so the
+// wait after a rejection starts anew.
 func (l *loop) recovered(now time.Time) {
 	l.outage.recovered(now)
 	for _, o := range l.objects {
-		if o.wait.Max == faultLimit { // the server failed
-			o.until = time.Time{}
+		if o.wait.Max == refusedLimit {
+			o.wait.Reset()
 		}
+		o.until = time.Time{}
 	}
 }
 
