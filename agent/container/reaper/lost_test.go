@@ -96,65 +96,65 @@ func TestReaper(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		node node
-		// change happens between looks, before the one of that number.
-		change func(look int, n *node)
-		looks  int
+		// change happens between checks, before the one of that number.
+		change func(check int, n *node)
+		checks int
 		want   []string
 	}{
-		{name: "a lost one is left alone at first", node: lost, looks: 1},
-		{name: "and then its shim is ended", node: lost, looks: 2, want: healed},
-		{name: "once", node: lost, looks: 5, want: healed},
-		{name: "one with processes is never asked for", node: node{statusRuns: true, state: runs, populated: true, ended: true}, looks: 5},
-		{name: "one that has ended by its status is not either", node: node{state: runs, ended: true}, looks: 5},
+		{name: "a lost one is left alone at first", node: lost, checks: 1},
+		{name: "and then its shim is ended", node: lost, checks: 2, want: healed},
+		{name: "once", node: lost, checks: 5, want: healed},
+		{name: "one with processes is never asked for", node: node{statusRuns: true, state: runs, populated: true, ended: true}, checks: 5},
+		{name: "one that has ended by its status is not either", node: node{state: runs, ended: true}, checks: 5},
 		{
-			name: "one that had no process just then", node: lost, looks: 6,
-			change: func(look int, n *node) { n.populated = look%2 == 0 },
+			name: "one that had no process just then", node: lost, checks: 6,
+			change: func(check int, n *node) { n.populated = check%2 == 0 },
 		},
 		{
-			name: "whose group cannot be read", node: node{statusRuns: true, state: runs, ended: true, unreadable: errors.New("EIO")}, looks: 5,
+			name: "whose group cannot be read", node: node{statusRuns: true, state: runs, ended: true, unreadable: errors.New("EIO")}, checks: 5,
 		},
 		{
 			name: "whose end was not heard of: the pod is looked at again", node: node{statusRuns: true, state: exited, ended: true},
-			looks: 5, want: []string{"list id", "wake u"},
+			checks: 5, want: []string{"list id", "wake u"},
 		},
 		{
 			name: "that is gone from the runtime", node: node{statusRuns: true, removed: true},
-			looks: 5, want: []string{"list id", "wake u"},
+			checks: 5, want: []string{"list id", "wake u"},
 		},
 		{
 			name: "whose processes are elsewhere is left alone", node: node{statusRuns: true, state: runs},
-			looks: 3, want: []string{"list id", "ask id", "list id", "ask id"},
+			checks: 3, want: []string{"list id", "ask id", "list id", "ask id"},
 		},
 		{
-			name: "whose exit the shim sees late", node: node{statusRuns: true, state: runs}, looks: 4,
-			change: func(look int, n *node) { n.ended = look == 2 },
+			name: "whose exit the shim sees late", node: node{statusRuns: true, state: runs}, checks: 4,
+			change: func(check int, n *node) { n.ended = check == 2 },
 			want:   append([]string{"list id", "ask id"}, healed...),
 		},
 		{
 			name: "of a runtime that has nothing below CRI", node: node{statusRuns: true, state: runs, endedFails: fmt.Errorf("get: %w", container.ErrUnsupported)},
-			looks: 5, want: []string{"list id", "ask id"},
+			checks: 5, want: []string{"list id", "ask id"},
 		},
 		{
 			name: "of a runtime that is away", node: node{statusRuns: true, state: runs, listFails: container.ErrUnavailable},
-			looks: 4, want: []string{"list id", "list id", "list id"},
+			checks: 4, want: []string{"list id", "list id", "list id"},
 		},
 		{
 			name: "of a shim that hangs", node: node{statusRuns: true, state: runs, endedFails: container.ErrTimeout},
-			looks: 3, want: []string{"list id", "ask id", "list id", "ask id"},
+			checks: 3, want: []string{"list id", "ask id", "list id", "ask id"},
 		},
 		{
 			name: "of a shim that cannot be ended", node: node{statusRuns: true, state: runs, ended: true, endFails: errors.New("EPERM")},
-			looks: 3, want: []string{"list id", "ask id", "end sandbox", "list id", "ask id", "end sandbox"},
+			checks: 3, want: []string{"list id", "ask id", "end sandbox", "list id", "ask id", "end sandbox"},
 		},
 		{
 			name: "without a shim", node: node{statusRuns: true, state: runs, ended: true, shimless: true},
-			looks: 5, want: []string{"list id", "ask id", "end sandbox"},
+			checks: 5, want: []string{"list id", "ask id", "end sandbox"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := tc.node
 			r := reaperOf(&n)
-			for i := range tc.looks {
+			for i := range tc.checks {
 				if tc.change != nil {
 					tc.change(i, &n)
 				}
