@@ -150,7 +150,7 @@ type agent struct {
 	local      *local.Server
 	statuses   *podstatus.Store
 	events     *event.Recorder
-	wake       func(types.UID)
+	wakeups    *podworker.Wakeups
 	workers    *podworker.Workers
 	cluster    *cluster                                    // nil on a standalone node
 	usage      func(context.Context) (*local.Usage, error) // nil without cgroups
@@ -194,11 +194,11 @@ func assemble(env environment) (*agent, error) {
 		environment: env,
 		statuses:    podstatus.NewStore(),
 		events:      event.NewRecorder(env.log),
+		wakeups:     podworker.NewWakeups(),
 		supervisor:  health.NewSupervisor(env.log),
 		stopping:    make(chan struct{}),
 	}
 	a.pleg = pleg.New(pleg.Config{Runtime: a.runtime, Log: a.log, Connected: a.runtimeConnected})
-	a.wake = func(uid types.UID) { a.workers.Wake(uid) }
 	if err := cpumanager.Reserve(&a.cfg.Kubelet); err != nil {
 		return nil, err
 	}
@@ -235,8 +235,9 @@ func (a *agent) assembleWorkers() error {
 	if a.syncer.OOM != nil {
 		a.eviction.OOMCheck = a.syncer.OOM.Check
 	}
-	a.workers = podworker.NewWorkers(a.journaledSyncer(), a.log)
-	a.workers.OnTerminated = a.podTerminated
+	a.workers = podworker.NewWorkers(podworker.Config{
+		Syncer: a.journaledSyncer(), Wakeups: a.wakeups, OnTerminated: a.podTerminated, Log: a.log,
+	})
 	a.evictable = &podsync.Evictable{Syncer: a.syncer, Workers: a.workers}
 	if a.cluster != nil {
 		a.evictable.Recorded = a.cluster.isRecorded

@@ -34,7 +34,7 @@ func (a *agent) assembleBackground() (err error) {
 	}
 	saved, save := probe.OpenState(runFolder(cfg), a.log)
 	a.probes = probe.New(probe.Config{
-		Actions: handler.New(handler.Config{Exec: a.runtime}), ResultChanged: a.wake, HostIPs: a.node.HostIPs, Events: a.events, Log: a.log,
+		Actions: handler.New(handler.Config{Exec: a.runtime}), ResultChanged: a.wakeups.Wake, HostIPs: a.node.HostIPs, Events: a.events, Log: a.log,
 		SavedState: saved, SaveState: save, BootID: nodeinfo.BootID(),
 	})
 	a.rotator, err = logrotate.New(logrotate.Config{
@@ -78,7 +78,7 @@ func (a *agent) assembleBackground() (err error) {
 			},
 			AfterCheck: a.eviction.Trigger, // once a minute, also on a standalone node
 			Populated:  a.tree.Populated, Containers: a.runtime, Tasks: a.native,
-			Wake: a.wake, Events: a.events, Log: a.log,
+			Wake: a.wakeups.Wake, Events: a.events, Log: a.log,
 		})
 	}
 	a.images, err = image.NewGC(image.GCConfig{

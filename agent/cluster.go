@@ -219,7 +219,7 @@ func (a *agent) addressesChanged(c *cluster) {
 // wakeAll triggers a sync of all pods.
 func (a *agent) wakeAll() {
 	for _, e := range a.statuses.List() {
-		a.wake(e.Pod.UID)
+		a.wakeups.Wake(e.Pod.UID)
 	}
 }
 
@@ -260,7 +260,7 @@ func (c *cluster) contacted() bool {
 func (a *agent) objectChanged(kind, namespace, name string) {
 	for _, e := range a.statuses.List() {
 		if objects.PodReferences(e.Pod, kind, namespace, name) {
-			a.wake(e.Pod.UID)
+			a.wakeups.Wake(e.Pod.UID)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestAnEndForMemoryThatTheRuntimeMissed(t *testing.T) {
 		p, node := shell(t, "web", "Always", "sleep infinity"), &criconfig.Node{}
 		l.prepare = func(a *agent) {
 			a.syncer.OOM = oom.New(oom.Config{
-				Tree: tree, Node: func() (*criconfig.Node, bool) { return node, true }, Wake: a.wake, Events: a.events,
+				Tree: tree, Node: func() (*criconfig.Node, bool) { return node, true }, Wake: a.wakeups.Wake, Events: a.events,
 				Pods: a.statuses.List, VMStat: h.Root + "/vmstat", Log: slog.New(slog.DiscardHandler),
 			})
 		}

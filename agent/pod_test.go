@@ -219,7 +219,7 @@ spec:
 		// Run is not started in virtual time, so nothing tells of the change;
 		// the next look at the pod brings it.
 		l.object("settings", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {colour: blue}\n")
-		l.agent.wake(p.UID)
+		l.agent.wakeups.Wake(p.UID)
 		l.settle(time.Second)
 		if data, err := os.ReadFile(file); string(data) != "blue" {
 			t.Errorf("after a change the volume has %q: %v", data, err)

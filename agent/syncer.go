@@ -62,7 +62,7 @@ func (a *agent) newSyncer() *podsync.Syncer {
 			return apiobjects.RuntimeHandler(ctx, objects, p)
 		},
 		RecursiveReadOnly: node.RecursiveReadOnly,
-		Wake:              a.wake,
+		Wake:              a.wakeups.Wake,
 		HostIPs:           node.HostIPs,
 		LogLinks:          cfg.Paths.ContainerLogs,
 		MaxBackoff:        cfg.MaxBackoff(),
@@ -88,7 +88,7 @@ func (a *agent) oomWatcher() *oom.Watcher {
 		return nil
 	}
 	return oom.New(oom.Config{
-		Tree: a.tree, Poller: a.poller, Node: a.node.Peek, Pods: a.statuses.List, Wake: a.wake, Events: a.events, Log: a.log,
+		Tree: a.tree, Poller: a.poller, Node: a.node.Peek, Pods: a.statuses.List, Wake: a.wakeups.Wake, Events: a.events, Log: a.log,
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 
 // TestLockThatIsHeld holds the lock for ever: Unlocked fails.
 func TestLockThatIsHeld(t *testing.T) {
-	s := NewWorkers(nil, nil)
+	s := NewWorkers(Config{})
 	if err := s.Unlocked(t.Context()); err != nil {
 		t.Errorf("nobody has it: %v", err)
 	}

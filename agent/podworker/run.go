@@ -62,8 +62,8 @@ func (s *Workers) run(ctx context.Context, w *worker) {
 		over := s.recordResult(w, next, result, err)
 		if next.do == actFinish && err == nil {
 			s.closeEvicted(next.ref.UID)
-			if s.OnTerminated != nil {
-				s.OnTerminated(next.ref.UID)
+			if s.cfg.OnTerminated != nil {
+				s.cfg.OnTerminated(next.ref.UID)
 			}
 		}
 		if over {
@@ -76,7 +76,7 @@ func (s *Workers) run(ctx context.Context, w *worker) {
 		case err != nil:
 			wait := retryAfter(failures)
 			failures++
-			s.log.Log(ctx, failureLevel(failures), "pod step failed", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
+			s.cfg.Log.Log(ctx, failureLevel(failures), "pod step failed", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
 				"step", next.do.String(), "retryIn", wait.Round(time.Millisecond).String(), "error", err)
 			timer.Reset(wait)
 		default:
@@ -103,7 +103,7 @@ func (s *Workers) begin(ctx context.Context, w *worker) (step, context.Context, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &w.status
-	w.ignoreEvents = false
+	s.enable(l.ref.UID, w.events)
 	next := step{do: s.nextAction(l), ref: l.ref, pod: l.pod, grace: l.remaining(s.now())}
 	if next.do == actIdle {
 		return next, ctx, nil
@@ -140,13 +140,13 @@ func (s *Workers) nextAction(l *podSyncStatus) action {
 func (s *Workers) do(ctx context.Context, next step) (Result, error) {
 	switch next.do {
 	case actSync:
-		return s.syncer.Sync(ctx, next.pod)
+		return s.cfg.Syncer.Sync(ctx, next.pod)
 	case actTerminate:
-		return Result{}, s.syncer.Terminate(ctx, next.ref, next.pod, next.grace)
+		return Result{}, s.cfg.Syncer.Terminate(ctx, next.ref, next.pod, next.grace)
 	case actFinish:
-		return Result{}, s.syncer.Finish(ctx, next.ref, next.pod)
+		return Result{}, s.cfg.Syncer.Finish(ctx, next.ref, next.pod)
 	case actForget:
-		return Result{}, s.syncer.Forget(ctx, next.ref)
+		return Result{}, s.cfg.Syncer.Forget(ctx, next.ref)
 	case actIdle:
 	}
 	return Result{}, nil
@@ -159,7 +159,8 @@ func (s *Workers) recordResult(w *worker, done step, result Result, err error) (
 	defer s.mu.Unlock()
 	w.cancel = nil
 	if err != nil {
-		w.muteEvents()
+		// Events that the failure itself causes must not cut the backoff short.
+		s.disable(done.ref.UID)
 		return false
 	}
 	l := &w.status
@@ -177,6 +178,7 @@ func (s *Workers) recordResult(w *worker, done step, result Result, err error) (
 	case actForget:
 		if l.resubmitted == nil {
 			delete(s.workers, l.ref.UID)
+			s.disable(l.ref.UID)
 			return true
 		}
 		again := l.resubmitted

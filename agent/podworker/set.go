@@ -62,16 +62,22 @@ const (
 	retryMax   = 20 * time.Second
 )
 
+// Config configures Workers.
+type Config struct {
+	Syncer Syncer
+	// Wakeups wake the workers; nil makes new ones. They may serve one Workers only.
+	Wakeups *Wakeups
+	// OnTerminated is called by a pod's worker when the pod reaches Terminated. It
+	// must not block. It may be nil.
+	OnTerminated func(types.UID)
+	Log          *slog.Logger
+}
+
 // Workers holds all pod workers. Its methods are safe for concurrent use. They only
 // record state and wake workers; they never wait for a step.
 type Workers struct {
-	// OnTerminated is called by a pod's worker when the pod reaches Terminated. It
-	// must not block. It may be nil, and must be set before any pod is
-	// submitted or adopted.
-	OnTerminated func(types.UID)
-
-	syncer    Syncer
-	log       *slog.Logger
+	*Wakeups
+	cfg       Config
 	now       func() time.Time
 	durations metrics.TimingVec // durations of steps, by upstream's operation type
 
@@ -92,18 +98,18 @@ type Workers struct {
 type worker struct {
 	status podSyncStatus
 	wake   wait.Wakeup             // the pod's state changed
-	events wait.Wakeup             // the runtime reported a change
+	events wait.Wakeup             // of Wakeups
 	cancel context.CancelCauseFunc // cancels the running Sync or Terminate
-	// ignoreEvents is true between a failed step and its retry. Runtime events that the
-	// failure itself causes must not cut the backoff short.
-	ignoreEvents bool
 }
 
 // NewWorkers returns a set without workers. It starts nothing.
-func NewWorkers(syncer Syncer, log *slog.Logger) *Workers {
+func NewWorkers(c Config) *Workers {
+	if c.Wakeups == nil {
+		c.Wakeups = NewWakeups()
+	}
 	return &Workers{
-		syncer:  syncer,
-		log:     log,
+		Wakeups: c.Wakeups,
+		cfg:     c,
 		now:     time.Now,
 		workers: make(map[types.UID]*worker),
 		evicted: make(map[types.UID]chan struct{}),
@@ -119,7 +125,7 @@ func (s *Workers) Wait() { s.wg.Wait() }
 // deletion timestamp is terminated within its deletion grace period. ctx bounds
 // the lifetime of a worker that Submit starts.
 func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
-	s.syncer.OnPodAdded(p)
+	s.cfg.Syncer.OnPodAdded(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.ensure(ctx, pod.RefOf(p))
@@ -147,7 +153,7 @@ func (s *Workers) AdoptRunning(ctx context.Context, found []pleg.Pod) {
 			running = append(running, f.Ref)
 		}
 	}
-	s.syncer.OnPodsDiscovered(running)
+	s.cfg.Syncer.OnPodsDiscovered(running)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range found {
@@ -169,7 +175,7 @@ func (s *Workers) AdoptRunning(ctx context.Context, found []pleg.Pod) {
 // own grace period, finished and forgotten. An unknown UID gets a worker for
 // that.
 func (s *Workers) RemovePod(ctx context.Context, ref pod.Ref) {
-	s.syncer.OnPodRemoved(ref)
+	s.cfg.Syncer.OnPodRemoved(ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.ensure(ctx, ref)
@@ -234,17 +240,6 @@ func (s *Workers) closeEvicted(uid types.UID) {
 	}
 }
 
-// Wake triggers a sync because the runtime reported a change. It ignores an
-// unknown UID, and a pod that waits to retry a failed step: the retry observes
-// the change.
-func (s *Workers) Wake(uid types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w := s.workers[uid]; w != nil && !w.ignoreEvents {
-		w.events.Set()
-	}
-}
-
 // RuntimeKnown reports whether Adopt was called. Before that it is unknown
 // which pods run.
 func (s *Workers) RuntimeKnown() bool {
@@ -305,6 +300,7 @@ func (s *Workers) ensure(ctx context.Context, ref pod.Ref) *worker {
 	}
 	w := &worker{status: newPodSyncStatus(ref), wake: wait.NewWakeup(), events: wait.NewWakeup()}
 	s.workers[ref.UID] = w
+	s.enable(ref.UID, w.events)
 	s.queue(w)
 	s.wg.Go(func() { s.run(ctx, w) })
 	return w
@@ -350,16 +346,6 @@ func (s *Workers) stop(w *worker, grace time.Duration) bool {
 
 // signal wakes the worker for a change of its state. It never blocks.
 func (w *worker) signal() { w.wake.Set() }
-
-// muteEvents makes the worker ignore runtime events until its next step. The caller
-// holds the lock.
-func (w *worker) muteEvents() {
-	w.ignoreEvents = true
-	select {
-	case <-w.events:
-	default:
-	}
-}
 
 // retryAfter returns the wait after failure n; n counts from 0.
 func retryAfter(n int) time.Duration {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -160,7 +159,7 @@ func bubble(t *testing.T, test func(t *testing.T, ctx context.Context, s *Worker
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSyncer()
-		s := NewWorkers(f, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		s := NewWorkers(Config{Syncer: f, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		test(t, ctx, s, f)
 		cancel()
@@ -254,7 +253,7 @@ func TestDoneEndsInTerminatedAndStays(t *testing.T) {
 func TestFinishedIsToldOnceAPodIsTerminated(t *testing.T) {
 	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
 		told := make(chan string, 10)
-		s.OnTerminated = func(uid types.UID) { told <- string(uid) + " " + s.States()[uid].String() }
+		s.cfg.OnTerminated = func(uid types.UID) { told <- string(uid) + " " + s.States()[uid].String() }
 		s.AdoptRunning(ctx, nil)
 		f.fail["finish"] = 1
 		s.UpdatePod(ctx, deleted(newPod("u1", "web", 5), 1))
@@ -455,7 +454,7 @@ func TestEveryStepIsRepeatedUntilItWorks(t *testing.T) {
 func TestNextLooksAgainByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &nextSyncer{fakeSyncer: newFakeSyncer()}
-		s := NewWorkers(f, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		s := NewWorkers(Config{Syncer: f, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		s.AdoptRunning(ctx, nil)
 		s.UpdatePod(ctx, newPod("u1", "web", 0))

@@ -78,7 +78,7 @@ func newRig(t *testing.T) *rig {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	r.loop = New(Config{
 		Updates: r.updates, MarkSeen: func(string) { r.ready = true }, Ready: func() bool { return r.ready },
-		Changes: r.changes, Snapshots: r.snapshots, Workers: podworker.NewWorkers(r.recorder, log),
+		Changes: r.changes, Snapshots: r.snapshots, Workers: podworker.NewWorkers(podworker.Config{Syncer: r.recorder, Log: log}),
 		ListOrphans: func() ([]types.UID, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
