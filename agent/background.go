@@ -77,7 +77,7 @@ func (a *agent) assembleBackground() (err error) {
 				return append(reaper.RunningContainers(a.statuses.List(), a.node.Peek), orphans...)
 			},
 			AfterCheck: a.eviction.Trigger, // once a minute, also on a standalone node
-			Populated:  a.tree.Populated, Containers: a.runtime, Tasks: a.native,
+			Populated:  a.tree.Populated, Runtime: a.runtime, Tasks: a.native,
 			Wake: a.wakeups.Wake, Events: a.events, Log: a.log,
 		})
 	}

@@ -42,14 +42,21 @@ func TestOrphansAreLookedFor(t *testing.T) {
 		got, err := orphans.List(t.Context())
 		id := ids["gone-board/c0"]
 		want := []reaper.Container{{Ref: pod.RefOf(gone), Name: "c0", ID: id, Cgroup: criconfig.ContainerCgroup(group, id, n)}}
+		for _, s := range l.runtime.AllSandboxes() {
+			if s.GetMetadata().GetUid() == string(gone.UID) {
+				want = append(want, reaper.Container{Ref: pod.RefOf(gone), ID: s.GetId(), Cgroup: criconfig.ContainerCgroup(group, s.GetId(), n)})
+			}
+		}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, d)
 		}
-		asked := l.runtime.Inject("ListContainers", fake.Fault{Err: errors.New("it does not answer")})
-		if got, err := orphans.List(t.Context()); err == nil {
-			t.Errorf("a runtime that does not answer: %v", got)
+		for _, call := range []string{"ListContainers", "ListPodSandbox"} {
+			asked := l.runtime.Inject(call, fake.Fault{Err: errors.New("it does not answer")})
+			if got, err := orphans.List(t.Context()); err == nil {
+				t.Errorf("a runtime that does not answer %s: %v", call, got)
+			}
+			asked()
 		}
-		asked()
 		mend()
 		l.settle(time.Minute)
 		before := l.runtime.Count("ListContainers")

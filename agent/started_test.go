@@ -47,7 +47,7 @@ func TestStartedContainerIsSeenBeforeTheStatus(t *testing.T) {
 		if found < 0 || found > 30*time.Second {
 			t.Errorf("the container was listed after %v, want at its start", found)
 		}
-		if all := reaper.RunningContainers(l.agent.statuses.List(), l.agent.node.Peek); len(all) != 1 || all[0].ID != id {
+		if all := reaper.RunningContainers(l.agent.statuses.List(), l.agent.node.Peek); len(all) != 2 || all[1].ID != id || all[0].ID != l.agent.statuses.List()[0].Sandbox.ID {
 			t.Errorf("running: %+v", all)
 		}
 		if got, err := (&streaming.Finder{Statuses: l.agent.statuses}).Find(t.Context(), streaming.Name{Namespace: "default", Pod: p.Name, Container: "c0"}); err != nil || got.ContainerID != id {

@@ -13,8 +13,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// RunningContainers returns the running containers of pods, by their newest statuses: none
-// before the runtime has reported its cgroup driver.
+// RunningContainers returns the running containers and the ready sandboxes of pods, by their
+// newest statuses: none before the runtime has reported its cgroup driver.
 func RunningContainers(entries []pod.Entry, node func() (n *criconfig.Node, ok bool)) (out []Container) {
 	n, ok := node()
 	if !ok {
@@ -23,20 +23,26 @@ func RunningContainers(entries []pod.Entry, node func() (n *criconfig.Node, ok b
 	for i := range entries {
 		e := &entries[i]
 		cgroup := ""
-		for c := range e.Running() {
+		add := func(name, id string) {
 			if cgroup == "" {
 				cgroup = criconfig.PodCgroup(e.Pod, n)
 			}
-			out = append(out, Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: c.ID, Cgroup: criconfig.ContainerCgroup(cgroup, c.ID, n)})
+			out = append(out, Container{Ref: pod.RefOf(e.Pod), Name: name, ID: id, Cgroup: criconfig.ContainerCgroup(cgroup, id, n)})
+		}
+		if e.Sandbox.ID != "" {
+			add("", e.Sandbox.ID)
+		}
+		for c := range e.Running() {
+			add(c.Name, c.ID)
 		}
 	}
 	return out
 }
 
-// Orphans lists the running containers of pods whose spec is not known: the sources lost
-// these pods while no agent ran.
+// Orphans lists the running containers and the ready sandboxes of pods whose spec is not known:
+// the sources lost these pods while no agent ran.
 type Orphans struct {
-	Runtime container.Containers
+	Runtime Runtime
 	Tree    *cgroups.Tree
 	// Node returns the node with its cgroup driver. It may block on the runtime.
 	Node func(context.Context) (*criconfig.Node, error)
@@ -60,16 +66,23 @@ func (o *Orphans) List(ctx context.Context) ([]Container, error) {
 	if err != nil {
 		return nil, err
 	}
+	ready, err := o.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+	})
+	if err != nil {
+		return nil, err
+	}
 	var out []Container
-	for _, c := range running {
-		id, ok := container.IdentityOf(c.GetLabels())
-		if !ok || !pods[id.UID] {
-			continue
+	add := func(labels map[string]string, name, id string) {
+		if ref, ok := container.IdentityOf(labels); ok && pods[ref.UID] {
+			out = append(out, Container{Ref: ref, Name: name, ID: id, Cgroup: criconfig.ContainerCgroup(o.cgroupOf(ref.UID, node), id, node)})
 		}
-		out = append(out, Container{
-			Ref: id, Name: c.GetLabels()[container.LabelContainerName], ID: c.GetId(),
-			Cgroup: criconfig.ContainerCgroup(o.cgroupOf(id.UID, node), c.GetId(), node),
-		})
+	}
+	for _, c := range running {
+		add(c.GetLabels(), c.GetLabels()[container.LabelContainerName], c.GetId())
+	}
+	for _, s := range ready {
+		add(s.GetLabels(), "", s.GetId())
 	}
 	return out, nil
 }

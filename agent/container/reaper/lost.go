@@ -1,5 +1,5 @@
-// Package reaper finds containers that have exited although the runtime reports
-// them as running, and stops their shims so that the runtime updates its state.
+// Package reaper finds containers and sandboxes that have exited although the runtime
+// reports them as running, and stops their shims so that the runtime updates its state.
 //
 // containerd allows itself 10 s to clean up after a container that has exited
 // (handleEventTimeout in its CRI server). If a busy node or a slow disk takes
@@ -8,7 +8,9 @@
 // record, with an error that containerd's shim does not take for an exit. CRI
 // reports the container as running for ever: it is never restarted, and killing
 // it fails. After a restart of containerd its state is unknown, and stopping it
-// still fails. Stopping the pod's shim helps, and then the pod is restarted.
+// still fails. Stopping the pod's shim helps, and then the pod is restarted. The same
+// happens to the process of a sandbox: stopping the sandbox fails for ever, and the pod
+// remains terminating.
 //
 // The reaper finds a container without a process in the kernel's cgroup files,
 // which are cheap to read. It calls the runtime only for containers that had no
@@ -43,11 +45,12 @@ const checkInterval = time.Minute
 // reasonLost is the reason of the event.
 const reasonLost = "ContainerLost"
 
-// Container is a container that runs by its pod's status, or by the runtime's
-// report if the pod has no status.
+// Container is a container that runs, or a sandbox that is ready, by its pod's status, or by
+// the runtime's report if the pod has no status.
 type Container struct {
-	Ref      pod.Ref
-	Name, ID string
+	Ref  pod.Ref
+	Name string // "" for a sandbox
+	ID   string
 	// Cgroup is the path of its cgroup below the root of the hierarchy.
 	Cgroup string
 }
@@ -62,10 +65,8 @@ type Config struct {
 	// Populated reports whether a cgroup or one below it has processes. It is
 	// false for a cgroup that does not exist.
 	Populated func(cgroup string) (bool, error)
-	// Containers is the runtime's CRI service.
-	Containers interface {
-		ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-	}
+	// Runtime is the CRI service.
+	Runtime Runtime
 	// Tasks is containerd's native API.
 	Tasks interface {
 		// Ended reports whether a container has no process by the runtime's own
@@ -84,20 +85,30 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// Runtime is the part of CRI that a Reaper needs.
+type Runtime interface {
+	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+}
+
 // Reaper finds lost containers and stops their shims.
 type Reaper struct {
 	cfg Config
-	// suspects are the containers that had no process at the last check.
-	suspects map[string]verdict
+	// suspects are the containers that had no process at the last check, by ID.
+	suspects map[string]suspect
 }
 
-// verdict is the state of a container without a process.
-type verdict int
+// suspect is the state of a container without a process.
+type suspect struct {
+	handled bool // nothing more can be done
+	// interval is the number of checks from one query to the next; left are those that
+	// remain of it.
+	interval, left int
+}
 
-const (
-	suspected verdict = iota // to be queried at the next check
-	handled                  // nothing more can be done
-)
+// maxInterval bounds the interval of queries of a container that runs by the runtime's own
+// record.
+const maxInterval = 64
 
 // New returns a Reaper. It starts nothing.
 func New(cfg Config) *Reaper { return &Reaper{cfg: cfg} }
@@ -120,7 +131,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 }
 
 func (r *Reaper) check(ctx context.Context) {
-	var empty map[string]verdict
+	var empty map[string]suspect
 	for _, c := range r.cfg.Running(ctx) {
 		populated, err := r.cfg.Populated(c.Cgroup)
 		if err != nil {
@@ -129,28 +140,34 @@ func (r *Reaper) check(ctx context.Context) {
 		if populated || err != nil {
 			continue
 		}
-		was, again := r.suspects[c.ID]
-		if again && was == suspected {
-			was = r.handleSuspect(ctx, &c)
+		s, again := r.suspects[c.ID]
+		switch {
+		case !again:
+			s.interval = 1
+		case s.left > 0:
+			s.left--
+		case !s.handled:
+			s = r.handleSuspect(ctx, &c, s)
 		}
 		if empty == nil {
-			empty = make(map[string]verdict)
+			empty = make(map[string]suspect)
 		}
-		empty[c.ID] = was
+		empty[c.ID] = s
 	}
 	r.suspects = empty
 }
 
 // handleSuspect queries the runtime, and stops the shim of a container that it has
 // lost.
-func (r *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
+func (r *Reaper) handleSuspect(ctx context.Context, c *Container, s suspect) suspect {
 	log := r.cfg.Log.With("pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID)
-	held, err := r.cfg.Containers.ListContainers(ctx, &runtimeapi.ContainerFilter{Id: c.ID})
+	handled := suspect{handled: true}
+	sandbox, err := r.sandboxOfRunning(ctx, c)
 	if err != nil {
 		log.Debug("cannot list container without process", "error", err)
-		return suspected
+		return s
 	}
-	if len(held) == 0 || held[0].GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if sandbox == "" {
 		r.cfg.Wake(c.Ref.UID) // its exit event was missed
 		return handled
 	}
@@ -160,20 +177,45 @@ func (r *Reaper) handleSuspect(ctx context.Context, c *Container) verdict {
 		return handled
 	case err != nil:
 		log.Warn("cannot query task of container without process", "error", err)
-		return suspected
+		return s
 	case !ended:
-		return suspected // its processes are in another cgroup, or the shim has not seen the exit yet
+		// The shim has not seen the exit yet, or the processes are in another cgroup, and
+		// then the answer will remain the same.
+		s.left = s.interval - 1
+		s.interval = min(2*s.interval, maxInterval)
+		return s
 	}
-	found, err := r.cfg.Tasks.EndShim(held[0].GetPodSandboxId())
+	found, err := r.cfg.Tasks.EndShim(sandbox)
 	switch {
 	case err != nil:
 		log.Error("cannot stop shim of dead container", "error", err, "remedy", "reboot the node")
-		return suspected
+		return s
 	case !found:
 		log.Error("dead container has no shim", "remedy", "reboot the node")
 		return handled
 	}
 	log.Warn("stopped shim of dead container")
-	r.cfg.Events.Warning(c.Ref, reasonLost, fmt.Sprintf("The container runtime reported container %s as running after it had exited; the pod is restarted if it is still desired", c.Name))
+	what := "the pod's sandbox"
+	if c.Name != "" {
+		what = "container " + c.Name
+	}
+	r.cfg.Events.Warning(c.Ref, reasonLost, fmt.Sprintf("The container runtime reported %s as running after it had exited; the pod is restarted if it is still desired", what))
 	return handled
+}
+
+// sandboxOfRunning returns the sandbox of a container, or the sandbox itself; "" if it does not
+// run by the runtime's report.
+func (r *Reaper) sandboxOfRunning(ctx context.Context, c *Container) (id string, err error) {
+	if c.Name == "" {
+		list, err := r.cfg.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{Id: c.ID})
+		if err != nil || len(list) == 0 || list[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			return "", err
+		}
+		return c.ID, nil
+	}
+	list, err := r.cfg.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{Id: c.ID})
+	if err != nil || len(list) == 0 || list[0].GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return "", err
+	}
+	return list[0].GetPodSandboxId(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// node is a runtime with one pod that has one container, and its kernel.
+// node is a runtime with one pod that has one container or, if sandbox, only its sandbox, and
+// its kernel.
 type node struct {
+	sandbox    bool
 	statusRuns bool // by the pod's status
 	populated  bool
 	unreadable error
@@ -37,7 +40,11 @@ func (n *node) Running(context.Context) []Container {
 	if !n.statusRuns {
 		return nil
 	}
-	return []Container{{Ref: pod.Ref{UID: "u", Namespace: "default", Name: "p"}, Name: "c", ID: "id", Cgroup: "/kubepods/podu/id"}}
+	c := Container{Ref: pod.Ref{UID: "u", Namespace: "default", Name: "p"}, Name: "c", ID: "id", Cgroup: "/kubepods/podu/id"}
+	if n.sandbox {
+		c.Name = ""
+	}
+	return []Container{c}
 }
 
 func (n *node) Populated(path string) (bool, error) {
@@ -53,6 +60,18 @@ func (n *node) ListContainers(_ context.Context, filter *runtimeapi.ContainerFil
 		return nil, n.listFails
 	}
 	return []*runtimeapi.Container{{Id: "id", PodSandboxId: "sandbox", State: n.state}}, nil
+}
+
+func (n *node) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	n.did = append(n.did, "list sandbox "+filter.GetId())
+	if n.listFails != nil || n.removed {
+		return nil, n.listFails
+	}
+	state := runtimeapi.PodSandboxState_SANDBOX_READY
+	if n.state == exited {
+		state = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	}
+	return []*runtimeapi.PodSandbox{{Id: "id", State: state}}, nil
 }
 
 func (n *node) Ended(_ context.Context, id string) (bool, error) {
@@ -126,6 +145,22 @@ func TestReaper(t *testing.T) {
 			checks: 3, want: []string{"list id", "ask id", "list id", "ask id"},
 		},
 		{
+			name: "whose processes stay elsewhere is queried less and less often", node: node{statusRuns: true, state: runs},
+			checks: 65, want: slices.Repeat([]string{"list id", "ask id"}, 7), // at checks 2, 3, 5, 9, 17, 33 and 65
+		},
+		{
+			name: "a lost sandbox", node: node{sandbox: true, statusRuns: true, state: runs, ended: true}, checks: 5,
+			want: []string{"list sandbox id", "ask id", "end id", "ContainerLost p"},
+		},
+		{
+			name: "a sandbox that was stopped", node: node{sandbox: true, statusRuns: true, state: exited, ended: true},
+			checks: 5, want: []string{"list sandbox id", "wake u"},
+		},
+		{
+			name: "a sandbox that was removed", node: node{sandbox: true, statusRuns: true, removed: true},
+			checks: 5, want: []string{"list sandbox id", "wake u"},
+		},
+		{
 			name: "whose exit the shim sees late", node: node{statusRuns: true, state: runs}, checks: 4,
 			change: func(check int, n *node) { n.ended = check == 2 },
 			want:   append([]string{"list id", "ask id"}, healed...),
@@ -169,7 +204,7 @@ func TestReaper(t *testing.T) {
 
 func reaperOf(n *node) *Reaper {
 	return New(Config{
-		Running: n.Running, Populated: n.Populated, Containers: n, Tasks: n, Wake: n.wake, Events: n,
+		Running: n.Running, Populated: n.Populated, Runtime: n, Tasks: n, Wake: n.wake, Events: n,
 		Log: slog.New(slog.DiscardHandler),
 	})
 }

@@ -41,6 +41,7 @@ func TestBoard(t *testing.T) {
 		{"containerd stopped, restarted, hung", containerdFaults, true},
 		{"a container that containerd has lost", lostContainer, true},
 		{"one of a pod that nobody knows", lostOrphan, true},
+		{"a sandbox that containerd has lost", lostSandbox, true},
 		{"what a broken-off start left", brokenOffStart, true},
 	} {
 		if step.once && arch() != board.ARM64 {

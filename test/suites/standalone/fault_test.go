@@ -70,18 +70,7 @@ func lostOrphan(n node) {
 func lose(n node) {
 	n.put("lost.yaml", strings.Replace(sleeper("lost", 2), "1000000", "20", 1))
 	n.eventually(patience, "both containers run", statuses(map[string]string{"lost": "Running"}))
-	n.sh(`mv /usr/bin/crun /usr/bin/crun.own
-cat > /usr/bin/crun <<'END'
-#!/bin/sh
-for word; do
-	if [ "$word" = delete ] && mkdir /run/crun-was-slow 2> /dev/null; then
-		/usr/bin/crun.own "$@"
-		exec sleep 30
-	fi
-done
-exec /usr/bin/crun.own "$@"
-END
-chmod 755 /usr/bin/crun`)
+	n.slowDelete("")
 	n.eventually(patience, "a container is lost: by its status it runs, and it has no process", func(pods map[string]cli.PodDocument) string {
 		for _, c := range pods["lost"].Containers {
 			if c.Name == "c0" && n.sh("ctr -n k8s.io t ls | grep -c '^%s .*STOPPED'; true", c.ID) == "1" && n.sh("ls -d /run/crun-was-slow 2> /dev/null; true") != "" {
@@ -89,6 +78,43 @@ chmod 755 /usr/bin/crun`)
 			}
 		}
 		return n.sh("ctr -n k8s.io t ls")
+	})
+	n.sh("mv /usr/bin/crun.own /usr/bin/crun; rmdir /run/crun-was-slow")
+}
+
+// slowDelete has crun take longer to delete the container of that ID, or, with "", the next
+// container, than containerd waits.
+func (n node) slowDelete(id string) {
+	n.Helper()
+	n.sh(`mv /usr/bin/crun /usr/bin/crun.own
+cat > /usr/bin/crun <<'END'
+#!/bin/sh
+case " $* " in
+*" delete "*%s*)
+	if mkdir /run/crun-was-slow 2> /dev/null; then
+		/usr/bin/crun.own "$@"
+		exec sleep 30
+	fi;;
+esac
+exec /usr/bin/crun.own "$@"
+END
+chmod 755 /usr/bin/crun`, id)
+}
+
+// lostSandbox has containerd lose the process of a sandbox while the pod terminates: the pod
+// ends all the same.
+func lostSandbox(n node) {
+	n.put("lost.yaml", sleeper("lost", 1))
+	n.eventually(patience, "the pod runs", statuses(map[string]string{"lost": "Running"}))
+	id := n.sh("ctr -n k8s.io c ls -q 'labels.\"io.cri-containerd.kind\"==sandbox'")
+	if id == "" || strings.Contains(id, "\n") {
+		n.Fatalf("sandboxes: %q", id)
+	}
+	n.slowDelete(id)
+	n.sh("rm %s/lost.yaml", manifestDir)
+	n.told("ContainerLost")
+	n.eventually(patience, "nothing of the pod is left", func(map[string]cli.PodDocument) string {
+		return n.sh("ctr -n k8s.io c ls -q; ls -d /sys/fs/cgroup/kubepods/*/pod* 2> /dev/null; true")
 	})
 	n.sh("mv /usr/bin/crun.own /usr/bin/crun; rmdir /run/crun-was-slow")
 }
