@@ -25,7 +25,7 @@ func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 		{Name: "c", ContainerID: "containerd://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
 		{Name: "d", ContainerID: "containerd://2"},
 	}})
-	a := &agent{statuses: statuses, node: nodeinfotest.New(t, cfg, "")}
+	a := &core{statuses: statuses, node: nodeinfotest.New(t, cfg, "")}
 	if got := reaper.RunningContainers(a.statuses.List(), a.node.Peek); got != nil {
 		t.Errorf("before the runtime has told its driver: %v", got)
 	}

@@ -598,7 +598,7 @@ func TestSettled(t *testing.T) {
 		reclaimed(false, "the node is standalone")
 		known := hog.DeepCopy()
 		known.Status.Phase = v1.PodRunning
-		c := &cluster{reporter: statusmanager.New(statusmanager.Config{})}
+		c := &reportingStage{cluster: &cluster{}, reporter: statusmanager.New(statusmanager.Config{})}
 		c.reporter.SetPods([]*v1.Pod{known})
 		s.agent.evictable.Recorded = c.isRecorded
 		reclaimed(false, "the API server has the pod as running")
@@ -1064,7 +1064,7 @@ func TestQuietNodeHasNoTimer(t *testing.T) {
 		}
 		e.Space, e.Tree = s.space, tree
 		e.Notifications = &notifications{pressure: func(func()) error { return nil }}
-		for _, t := range agent.evictionTasks() {
+		for _, t := range evictionTasks(agent) {
 			go agent.supervisor.Run(l.t.Context(), &t)
 		}
 		synctest.Wait()

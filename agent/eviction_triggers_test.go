@@ -48,10 +48,11 @@ func TestTasksTriggerEviction(t *testing.T) {
 		triggers(t, a, func(ctx context.Context) { _ = a.rotator.Run(ctx) })
 	})
 	t.Run("Node status", func(t *testing.T) {
-		triggers(t, a, func(ctx context.Context) { _ = a.cluster.registrar.Run(ctx) })
+		triggers(t, a, func(ctx context.Context) { _ = a.registration.registrar.Run(ctx) })
 	})
 	t.Run("reaper", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { // its period is a minute
+			a := everything(t, true)
 			triggers(t, a, func(ctx context.Context) { _ = a.reaper.Run(ctx) })
 		})
 	})

@@ -67,8 +67,8 @@ func TestDeletionBreaksAHookOff(t *testing.T) {
 		}
 		l.want(deletedWithin(p, 3))
 		l.settle(6 * time.Second)
-		if len(l.running()) != 0 || len(l.agent.unfinishedPods()) != 0 {
-			t.Errorf("after the grace period running: %v, not over: %d pods", l.running(), len(l.agent.unfinishedPods()))
+		if len(l.running()) != 0 || len(l.agent.evictable.Unfinished()) != 0 {
+			t.Errorf("after the grace period running: %v, not over: %d pods", l.running(), len(l.agent.evictable.Unfinished()))
 		}
 	})
 }

@@ -87,7 +87,7 @@ func (l *lab) join(dir string) {
 
 // reportable returns what the status manager would report.
 func (l *lab) reportable() []statusmanager.Entry {
-	return podsync.Reportable(l.agent.statuses.List(), l.agent.cluster.mayReport)
+	return podsync.Reportable(l.agent.statuses.List(), l.agent.mayReport)
 }
 
 // leave ends such an agent, so that the next can have its journal.
@@ -255,7 +255,7 @@ func TestJournalSettings(t *testing.T) {
 				}
 				row.set(&l.cfg.Tinylet, dir)
 				l.join(dir)
-				state := l.agent.cluster.state.State()
+				state := l.agent.registration.state.State()
 				if state.Journal.State != row.state || (row.todo == "") != (state.Problem == "") || !strings.Contains(state.Problem, row.todo) {
 					t.Errorf("the journal is %+v, to do: %q", state.Journal, state.Problem)
 				}

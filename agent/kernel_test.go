@@ -49,7 +49,7 @@ func TestKernelWithoutNFTables(t *testing.T) {
 // their network, beside what the runtime says.
 func TestNodeTellsOfItsKernel(t *testing.T) {
 	a := everything(t, true)
-	inputs := a.cluster.inputs
+	inputs := a.registration.inputs
 	inputs.Problem = problems(inputs.Problem, errNoTables.Error)
 	inputs.RuntimeHealthy = func(time.Time) error { return nil }
 	changed := make(chan struct{}, 1)
@@ -59,7 +59,7 @@ func TestNodeTellsOfItsKernel(t *testing.T) {
 	}}}}
 	go func() { _ = inputs.Run(t.Context()) }()
 	<-changed
-	for _, c := range a.cluster.registrar.Conditions(t.Context()) {
+	for _, c := range a.registration.registrar.Conditions(t.Context()) {
 		if c.Type != v1.NodeReady {
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/manifest"
@@ -101,13 +102,18 @@ func (l *lab) start() {
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
-	for _, t := range agent.evictionTasks() {
+	for _, t := range evictionTasks(agent) {
 		l.done.Go(func() { agent.supervisor.Run(ctx, &t) })
 	}
 	if agent.cpus != nil {
 		l.done.Go(func() { _ = agent.cpus.Run(ctx) })
 	}
 	l.want(l.wanted...)
+}
+
+// evictionTasks are the tasks of the eviction manager.
+func evictionTasks(a *agent) []health.Task {
+	return slices.DeleteFunc(a.nodeTasks(), func(t health.Task) bool { return t.Name != "evictions" && t.Name != "storage-limits" })
 }
 
 // kill ends the agent at once, as far as the runtime can tell.

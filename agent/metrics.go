@@ -26,7 +26,7 @@ func (a *agent) writeMetrics(ctx context.Context, w io.Writer) error {
 	a.pleg.WriteMetrics(out)
 	a.workers.WriteMetrics(out)
 	a.syncer.WriteMetrics(out)
-	a.syncer.Volumes.WriteMetrics(out)
+	a.volumes.WriteMetrics(out)
 	a.cpus.WriteMetrics(out)
 	if err := a.disks.WriteClaimMetrics(ctx, out, a.statuses.List()); err != nil {
 		return fmt.Errorf("write the agent's metrics: %w", err)

@@ -56,8 +56,9 @@ func TestStatusAndMetricAgree(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`))
 	}))
 	defer s.Close()
-	c := everything(t, true).cluster
-	if state := c.state.State(); state.Sent != 0 || !state.Metered {
+	a := everything(t, true)
+	c := a.cluster
+	if state := a.registration.state.State(); state.Sent != 0 || !state.Metered {
 		t.Errorf("before anything was sent: %+v", state)
 	}
 	client, err := apiclient.New(apiclient.Config{Server: s.URL, Meter: &c.meter})
@@ -71,7 +72,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err := client.Create(t.Context(), apiclient.CoreEvents, "default", "", "", &v1.Event{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	samples, state := scraped(t, c), c.state.State()
+	samples, state := scraped(t, c), a.registration.state.State()
 	var names []string
 	sums := make(map[string]uint64)
 	for _, direction := range []string{"sent", "received"} {

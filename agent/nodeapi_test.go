@@ -50,8 +50,8 @@ func TestWhereThereIsANodeAPI(t *testing.T) {
 				if a.streams == nil || a.local == nil {
 					t.Error("root at the board cannot ask")
 				}
-				if tt.api && len(a.nodeAPI.tasks()) != 2 {
-					t.Errorf("%d tasks", len(a.nodeAPI.tasks()))
+				if tt.api && len(a.serverTasks()) != 4 {
+					t.Errorf("%d tasks", len(a.serverTasks()))
 				}
 				l.settle(5 * time.Second)
 				told := 0
@@ -92,11 +92,11 @@ func TestAddressOfThePodsNode(t *testing.T) {
 			t.Errorf("at first %s", got)
 		}
 		l.cfg.NodeIPs[0] = netip.MustParseAddr("192.0.2.9")
-		inputs, moves := l.agent.cluster.inputs, 0
-		moved := inputs.OnAddressesChanged
-		inputs.OnAddressesChanged = func() { moves++; moved() }
-		l.agent.cluster.registrar.Conditions(t.Context()) // as tinylet status and the status page do
-		if l.agent.cluster.state.State(); moves > 0 {
+		l.agent.node.ForgetAddresses()
+		l.agent.registration.registrar.Conditions(t.Context()) // as tinylet status and the status page do
+		l.agent.registration.state.State()
+		l.settle(5 * time.Second)
+		if got := address(); got != "192.0.2.7" {
 			t.Error("somebody who reads the node's conditions wakes all pods")
 		}
 		l.agent.cluster.uplinkChanged() // somebody has told of a link

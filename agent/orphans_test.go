@@ -38,7 +38,7 @@ func TestOrphansAreLookedFor(t *testing.T) {
 		}
 		group := criconfig.PodCgroup(gone, n) // a burstable one, which nobody knows
 		h.Uses(group, 0, 0)
-		orphans := &reaper.Orphans{Runtime: l.runtime, Tree: tree, Node: l.agent.node.Refresh, Pods: l.agent.unknownPods}
+		orphans := &reaper.Orphans{Runtime: l.runtime, Tree: tree, Node: l.agent.node.Refresh, Pods: l.agent.evictable.UnknownPods}
 		got, err := orphans.List(t.Context())
 		id := ids["gone-board/c0"]
 		want := []reaper.Container{{Ref: pod.RefOf(gone), Name: "c0", ID: id, Cgroup: criconfig.ContainerCgroup(group, id, n)}}

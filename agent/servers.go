@@ -2,94 +2,181 @@ package agent
 
 import (
 	"context"
+	"net/http"
+	"net/netip"
 	goruntime "runtime"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/health"
+	"github.com/tinylet/tinylet/agent/health/sdnotify"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/podworker/syncloop"
-	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/server"
 	"github.com/tinylet/tinylet/agent/server/authn"
 	"github.com/tinylet/tinylet/agent/server/authz"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/server/profile"
 	"github.com/tinylet/tinylet/agent/server/stats"
+	"github.com/tinylet/tinylet/agent/server/statuspage"
 	"github.com/tinylet/tinylet/agent/server/streaming"
 )
 
-// assembleServers builds the servers: the local API on its unix socket, /healthz with the
-// status page, and the kubelet API. It comes last, because they serve the state of all other
-// parts.
-func (a *agent) assembleServers() (err error) {
+// serverStage serves the state of all other stages: the local API on its unix socket, /healthz
+// with the status page, and the kubelet API.
+type serverStage struct {
+	streams *streaming.Handler
+	stats   *stats.Source                               // nil without cgroups
+	usage   func(context.Context) (*local.Usage, error) // nil without cgroups
+	nodeAPI *nodeAPI                                    // nil on a standalone node
+	local   *local.Server
+}
+
+// nodeAPI is the kubelet API on port 10250.
+type nodeAPI struct {
+	authn  *authn.Authenticator
+	server *server.Server
+}
+
+// newServerStage requires all other stages of a.
+func newServerStage(a *agent) (_ *serverStage, err error) {
 	cfg := a.cfg
-	a.streams, err = streaming.New(streaming.Config{
+	s := new(serverStage)
+	s.streams, err = streaming.New(streaming.Config{
 		Runtime: a.runtime, Find: (&streaming.Finder{Statuses: a.statuses}).Find, IdleTimeout: cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.disks, err = diskusage.New(diskusage.Config{
-		Pods: func(ctx context.Context) ([]diskusage.Pod, error) { return a.syncer.DiskPods(ctx), nil },
-		Node: cfg.Paths.Root, ImageFs: a.runtime.ImageFsInfo, Log: a.log,
-	})
-	if err != nil {
-		return err
-	}
-	a.eviction.DiskUsage = a.disks
 	if a.tree != nil {
-		a.stats, err = stats.NewSource(stats.SourceConfig{
+		s.stats, err = stats.NewSource(stats.SourceConfig{
 			NodeName: cfg.NodeName, RootDir: cfg.Paths.Root, Tree: a.tree, Node: a.node, Statuses: a.statuses, Workers: a.workers,
-			Disks: a.disks, AfterRead: a.eviction.Trigger, Log: a.log,
+			Disks: a.disks, AfterRead: a.pressure.Trigger, Log: a.log,
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		a.usage = a.stats.Usage
+		s.usage = s.stats.Usage
 	}
-	if err := a.assembleNodeAPI(); err != nil {
-		return err
+	if s.nodeAPI, err = newNodeAPI(a, s); err != nil {
+		return nil, err
 	}
 	pods := &local.PodLister{Statuses: a.statuses, Workers: a.workers, Tree: a.tree, Node: a.node}
-	page, err := a.assemblePage(pods, a.checks())
-	if err != nil {
-		return err
-	}
-	clusterState := (func() *local.Cluster)(nil)
-	if a.cluster != nil {
-		clusterState = a.cluster.state.State
-	}
-	a.local, err = local.New(local.Config{
-		Cluster:        clusterState,
+	c := local.Config{
 		Conditions:     a.pressureConditions,
-		Todo:           func() []string { return a.foreignVolumeRemedies() },
+		Todo:           a.foreignVolumeRemedies,
 		SocketPath:     cfg.Tinylet.SocketPath,
 		HealthzAddress: cfg.HealthzAddress(),
 		Pods:           pods.Measured,
 		Events:         a.events.Recent,
-		Drain:          local.Drain{Begin: a.shutDown, Cancel: a.shutdown.Cancel, Remaining: func() int { return len(a.unfinishedPods()) }},
+		Drain:          local.Drain{Begin: a.shutdown.Drain, Cancel: a.shutdown.Cancel, Remaining: func() int { return len(a.evictable.Unfinished()) }},
 		Watch:          a.events.Watch,
-		Usage:          a.usage,
-		Page:           page,
+		Usage:          s.usage,
 		Checks:         a.checks(),
 		RuntimeCalls:   a.runtimeCalls,
 		Metrics:        a.writeMetrics,
-		Streaming:      a.streams,
+		Streaming:      s.streams,
+		Problem:        problems(cfg.PlainPodURL, cfg.ExposedCredentials),
 		Log:            a.log,
-	})
-	if err != nil {
-		return err
+	}
+	if a.cluster != nil {
+		c.Cluster = a.registration.state.State
+	} else {
+		c.Problem = problems(c.Problem, a.problem) // a node of a cluster has it in its status
+	}
+	if c.Page, err = a.newPage(pods, s.usage, a.checks()); err != nil {
+		return nil, err
+	}
+	if s.local, err = local.New(c); err != nil {
+		return nil, err
 	}
 	if problem := cfg.ExposedCredentials(); problem != "" {
 		a.log.Warn("credentials are readable by other users", "remedy", problem)
 	}
-	a.local.SetProblem(problems(cfg.PlainPodURL, cfg.ExposedCredentials))
-	return nil
+	return s, nil
+}
+
+// newNodeAPI builds the kubelet API. A standalone node has none, because no API server
+// authenticates its clients.
+func newNodeAPI(a *agent, s *serverStage) (*nodeAPI, error) {
+	cfg, k := a.cfg, &a.cfg.Kubelet
+	if a.cluster == nil || !*k.EnableServer {
+		return nil, nil
+	}
+	reviews := authz.Reviews{Client: a.cluster.identity.Current}
+	ac := authn.Config{
+		ClientCAFile: k.Authentication.X509.ClientCAFile, CacheTTL: k.Authentication.Webhook.CacheTTL.Duration,
+		Anonymous: *k.Authentication.Anonymous.Enabled, Log: a.log,
+	}
+	if *k.Authentication.Webhook.Enabled {
+		ac.Review = reviews.Token
+	}
+	authenticator, err := authn.New(ac)
+	if err != nil {
+		return nil, err
+	}
+	authorizer, err := authz.New(authz.Config{
+		Mode: k.Authorization.Mode, NodeName: cfg.NodeName, Review: reviews.Access,
+		AllowedTTL: k.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+		DeniedTTL:  k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+		Log:        a.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := server.Config{
+		Kubelet: k, GetCertificate: a.cluster.identity.Serving(), Authn: authenticator, Authz: authorizer,
+		Pods: a.statuses.All, Started: a.statuses.RunningContainer, Runtime: a.runtime, Streaming: s.streams, Profiling: profile.Handler(),
+		ContainerLog: (&server.ContainerLogs{Runtime: a.runtime, Statuses: a.statuses, Node: a.node.Peek}).Find,
+		Checks:       a.checks(), Metrics: a.writeMetrics, ProbeMetrics: a.writeProbes,
+		Log: a.log,
+	}
+	if k.EnableContentionProfiling && *k.EnableDebuggingHandlers && *k.EnableProfilingHandler {
+		goruntime.SetBlockProfileRate(1) // every blocking event
+	}
+	if s.stats != nil {
+		c.Summary, c.ResourceMetrics, c.CadvisorMetrics = s.stats.WriteSummary, s.stats.WriteResource, s.stats.WriteCadvisor
+	}
+	srv, err := server.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return &nodeAPI{authn: authenticator, server: srv}, nil
+}
+
+// newPage returns the status page, or nil if it is disabled.
+func (a *agent) newPage(pods *local.PodLister, usage func(context.Context) (*local.Usage, error), checks []local.Check) (http.Handler, error) {
+	cfg := a.cfg
+	address := cfg.HealthzAddress()
+	if !*cfg.Tinylet.StatusPage || address == "" {
+		return nil, nil
+	}
+	pc := statuspage.Config{Notify: a.notify, Log: a.log}
+	if file := cfg.Tinylet.StatusPageTokenFile; file != "" {
+		pc.Token = statuspage.TokenFile(file)
+	} else if at, _ := netip.ParseAddr(cfg.Kubelet.HealthzBindAddress); !at.IsLoopback() { // also if it is no address
+		a.log.Warn("status page is disabled: address is not loopback", "address", address, "remedy", "give it a token with statusPageTokenFile, or set healthzBindAddress to 127.0.0.1")
+		return nil, nil
+	}
+	source := &statuspage.Source{
+		NodeName: cfg.NodeName, Started: time.Now(), MemoryCapacity: uint64(max(a.node.MemoryCapacity(), 0)), Checks: checks,
+		Pods: pods.List, Usage: usage, Events: a.events.Recent, Conditions: a.pressureConditions,
+	}
+	if a.cluster != nil {
+		source.Cluster = a.registration.state.State
+	}
+	pc.State = source.State
+	return statuspage.New(pc)
+}
+
+// notify sends to slot when a pod's status changes, and at each event.
+func (a *agent) notify(slot chan<- struct{}) (cancel func()) {
+	statuses, events := a.statuses.Notify(slot), a.events.Subscribe(slot)
+	return func() { statuses(); events() }
 }
 
 // pressureConditions returns the conditions of a standalone node.
 func (a *agent) pressureConditions() []local.Condition {
-	return local.Conditions(nodestatus.PressureConditions(a.eviction.Conditions()))
+	return local.Conditions(nodestatus.PressureConditions(a.pressure.Conditions()))
 }
 
 // checks returns the agent's health checks.
@@ -111,74 +198,48 @@ func alive(loop *syncloop.Loop) error {
 	return loop.Alive(ctx)
 }
 
-// nodeAPI is the kubelet API on port 10250.
-type nodeAPI struct {
-	authn  *authn.Authenticator
-	server *server.Server
-}
-
-func (n *nodeAPI) tasks() []health.Task {
-	return []health.Task{
-		{Name: "client-ca", Run: func(ctx context.Context) error { n.authn.Run(ctx); return nil }},
-		{Name: "node-api", Run: n.server.Run},
-	}
-}
-
-// assembleNodeAPI builds the kubelet API. A standalone node has none, because no API server
-// authenticates its clients.
-func (a *agent) assembleNodeAPI() error {
-	cfg, k := a.cfg, &a.cfg.Kubelet
-	if a.cluster == nil || !*k.EnableServer {
-		return nil
-	}
-	reviews := authz.Reviews{Client: a.cluster.identity.Current}
-	ac := authn.Config{
-		ClientCAFile: k.Authentication.X509.ClientCAFile, CacheTTL: k.Authentication.Webhook.CacheTTL.Duration,
-		Anonymous: *k.Authentication.Anonymous.Enabled, Log: a.log,
-	}
-	if *k.Authentication.Webhook.Enabled {
-		ac.Review = reviews.Token
-	}
-	authenticator, err := authn.New(ac)
-	if err != nil {
-		return err
-	}
-	authorizer, err := authz.New(authz.Config{
-		Mode: k.Authorization.Mode, NodeName: cfg.NodeName, Review: reviews.Access,
-		AllowedTTL: k.Authorization.Webhook.CacheAuthorizedTTL.Duration,
-		DeniedTTL:  k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
-		Log:        a.log,
-	})
-	if err != nil {
-		return err
-	}
-	c := server.Config{
-		Kubelet: k, GetCertificate: a.cluster.identity.Serving(), Authn: authenticator, Authz: authorizer,
-		Pods: a.statuses.All, Started: a.statuses.RunningContainer, Runtime: a.runtime, Streaming: a.streams, Profiling: profile.Handler(),
-		ContainerLog: (&server.ContainerLogs{Runtime: a.runtime, Statuses: a.statuses, Node: a.node.Peek}).Find,
-		Checks:       a.checks(), Metrics: a.writeMetrics, ProbeMetrics: a.writeProbes,
-		Log: a.log,
-	}
-	if k.EnableContentionProfiling && *k.EnableDebuggingHandlers && *k.EnableProfilingHandler {
-		goruntime.SetBlockProfileRate(1) // every blocking event
-	}
-	if a.stats != nil {
-		c.Summary, c.ResourceMetrics, c.CadvisorMetrics = a.stats.WriteSummary, a.stats.WriteResource, a.stats.WriteCadvisor
-	}
-	s, err := server.New(c)
-	if err != nil {
-		return err
-	}
-	a.nodeAPI = &nodeAPI{authn: authenticator, server: s}
-	return nil
-}
-
 // foreignVolumeRemedies returns what the operator must do about volumes of terminated pods that a
 // kubelet set up with plugins that this agent does not have.
 func (a *agent) foreignVolumeRemedies() []string {
-	remedies, err := a.volumes.ForeignRemedies(a.isTerminated)
+	remedies, err := a.volumes.ForeignRemedies(a.workers.IsTerminated)
 	if err != nil {
 		a.log.Warn("cannot list foreign volumes", "error", err)
 	}
 	return remedies
+}
+
+// newNotifier returns the notifications for systemd, or nil if systemd has not started the agent
+// or does not expect them.
+func (a *agent) newNotifier() *sdnotify.Notifier {
+	if !sdnotify.Enabled() {
+		return nil
+	}
+	return sdnotify.New(sdnotify.Config{
+		Ready: a.ready, Status: a.statuses.Summary, Notify: a.statuses.Notify, Stopping: a.stopping, Checks: a.watchdogChecks(), Log: a.log,
+	})
+}
+
+// ready returns nil once the sync loop runs and has the pods of the journal. The container
+// runtime and the API server may be unavailable.
+func (a *agent) ready(ctx context.Context) error {
+	if a.reporting != nil {
+		select {
+		case <-a.reporting.source.Restored:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return a.loop.Alive(ctx)
+}
+
+// watchdogChecks returns the checks for faults that a restart of the agent cures.
+func (a *agent) watchdogChecks() []health.Check {
+	checks := []health.Check{
+		{Name: "sync loop", Run: a.loop.Alive}, {Name: "pod workers", Run: a.workers.Unlocked},
+		{Name: "pod syncs", Run: a.syncer.Unlocked}, {Name: "pod statuses", Run: a.statuses.Unlocked},
+	}
+	if a.cluster != nil && a.cluster.journal != nil {
+		checks = append(checks, health.Check{Name: "journal", Run: a.cluster.journal.Unlocked})
+	}
+	return checks
 }

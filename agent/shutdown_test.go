@@ -4,18 +4,19 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/podsync"
 	"github.com/tinylet/tinylet/agent/source/offline"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // goesDown gives the lab's node 20 s to end its pods, 5 of them for critical
@@ -44,10 +45,10 @@ func TestShutdownEndsPodsInTheirOrder(t *testing.T) {
 
 		var lefts []int
 		done := make(chan error, 1)
-		l.done.Go(func() { done <- l.agent.shutDown(t.Context()) })
+		l.done.Go(func() { done <- l.agent.shutdown.Drain(t.Context()) })
 		for range 12 {
 			l.settle(time.Second)
-			if n := len(l.agent.unfinishedPods()); len(lefts) == 0 || lefts[len(lefts)-1] != n {
+			if n := len(l.agent.evictable.Unfinished()); len(lefts) == 0 || lefts[len(lefts)-1] != n {
 				lefts = append(lefts, n)
 			}
 		}
@@ -107,7 +108,7 @@ func TestShutdownHurriesWhatEndsAlready(t *testing.T) {
 		l.settle(10 * time.Second)
 		l.want()
 		l.settle(time.Second)
-		l.done.Go(func() { _ = l.agent.shutDown(t.Context()) })
+		l.done.Go(func() { _ = l.agent.shutdown.Drain(t.Context()) })
 		l.settle(30 * time.Second)
 		if running := l.running(); len(running) > 0 {
 			t.Errorf("still running: %v", running)
@@ -123,7 +124,7 @@ func TestFlagOfShutdown(t *testing.T) {
 			l.goesDown()
 			l.settle(10 * time.Second)
 			if flagged {
-				if err := os.WriteFile(l.agent.shutdownFlag, nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(filepath.Dir(l.cfg.Tinylet.SocketPath), flagName), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -179,7 +180,7 @@ func TestJournalAfterShutdown(t *testing.T) {
 				l.goesDown()
 				ended := p.DeepCopy()
 				ended.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: shutdown.ReasonEnded}
-				j := podsync.NewJournaled(l.agent.syncer, store, func(types.UID) {})
+				j := podsync.NewJournaled(l.agent.syncer, store, wait.NewWakeup())
 				if err := store.Admit(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}

@@ -22,7 +22,7 @@ import (
 func (l *lab) pageOf(checks []local.Check, log *slog.Logger) *pageState {
 	l.t.Helper()
 	l.agent.log = log
-	handler, err := l.agent.assemblePage(&local.PodLister{Statuses: l.agent.statuses, Workers: l.agent.workers, Node: l.agent.node}, checks)
+	handler, err := l.agent.newPage(&local.PodLister{Statuses: l.agent.statuses, Workers: l.agent.workers, Node: l.agent.node}, l.agent.usage, checks)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func TestReadyWithoutServerAndRuntime(t *testing.T) {
 				if len(done) > 0 {
 					t.Error("ready before the journal was handed over")
 				}
-				for _, task := range l.agent.sources {
+				for _, task := range l.agent.podTasks() {
 					if task.Name == "source-api" {
 						l.done.Go(func() { _ = task.Run(ctx) })
 					}

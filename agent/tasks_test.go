@@ -48,16 +48,13 @@ func everything(t *testing.T, joined bool) *agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = native.Close() })
-	a, err := assemble(environment{cfg: l.cfg, runtime: fake.New(fake.Config{}), native: native, tree: tree, log: slog.New(slog.DiscardHandler)})
+	a, err := assemble(environment{cfg: l.cfg, runtime: fake.New(fake.Config{}), native: native, tree: tree, hostNetwork: true, log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.poller.Close)
 	if joined {
 		t.Cleanup(func() { _ = a.cluster.journal.Close() })
-	}
-	if err := a.assembleNetwork(); err != nil {
-		t.Fatal(err)
 	}
 	return a
 }
@@ -68,13 +65,17 @@ func TestTaskList(t *testing.T) {
 	for name, joined := range map[string]bool{"standalone": false, "joined": true} {
 		t.Run(name, func(t *testing.T) {
 			var names []string
-			for _, task := range everything(t, joined).tasks() {
-				if task.Name == "" || task.Run == nil || slices.Contains(names, task.Name) {
-					t.Errorf("task %q is unnamed, empty or twice there", task.Name)
+			var lines []string
+			for _, stage := range everything(t, joined).stages() {
+				for _, task := range stage.Tasks {
+					if task.Name == "" || task.Run == nil || slices.Contains(names, task.Name) {
+						t.Errorf("task %q is unnamed, empty or twice there", task.Name)
+					}
+					names = append(names, task.Name)
+					lines = append(lines, stage.Name+" "+task.Name)
 				}
-				names = append(names, task.Name)
 			}
-			got, path := strings.Join(names, "\n")+"\n", filepath.Join("testdata", "tasks-"+name+".txt")
+			got, path := strings.Join(lines, "\n")+"\n", filepath.Join("testdata", "tasks-"+name+".txt")
 			if *update {
 				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -94,8 +95,12 @@ func TestTaskList(t *testing.T) {
 // TestTasksCanRunAgain runs each task twice: one that ends early is run again.
 func TestTasksCanRunAgain(t *testing.T) {
 	a := everything(t, true)
-	a.network, a.networkTasks = nil, nil // they are of this machine
-	for _, task := range a.tasks() {
+	a.networkTasks = nil // they are of this machine
+	var all []health.Task
+	for _, stage := range a.stages() {
+		all = append(all, stage.Tasks...)
+	}
+	for _, task := range all {
 		for range 2 {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)

@@ -24,6 +24,12 @@ type Task struct {
 	Once bool
 }
 
+// Stage is a group of tasks that start and stop together.
+type Stage struct {
+	Name  string
+	Tasks []Task
+}
+
 // Wait before a task that returned early runs again: the first and the longest one. A task
 // that has run for stableAfter starts with the first wait again.
 const (
@@ -87,6 +93,28 @@ func (s *Supervisor) Run(ctx context.Context, t *Task) {
 			return
 		}
 		s.record(t.Name, failure{times: times, err: err, since: time.Now()})
+	}
+}
+
+// RunStages starts the tasks of all stages, in order. When ctx ends it stops the stages in
+// reverse: the tasks of a stage are cancelled when those of the later stages have returned. It
+// returns when all have.
+func (s *Supervisor) RunStages(ctx context.Context, stages []Stage) {
+	running := make([]func(cause error), len(stages)) // stop a stage, and wait for it
+	for i, stage := range stages {
+		stageCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		var wg sync.WaitGroup
+		for _, t := range stage.Tasks {
+			wg.Go(func() { s.Run(stageCtx, &t) })
+		}
+		running[i] = func(cause error) {
+			cancel(cause)
+			wg.Wait()
+		}
+	}
+	<-ctx.Done()
+	for _, stop := range slices.Backward(running) {
+		stop(context.Cause(ctx))
 	}
 }
 

@@ -161,3 +161,46 @@ func TestErrorAtTheEndIsLogged(t *testing.T) {
 		})
 	}
 }
+
+// TestStagesStopInReverse starts stages and has the tasks of each take a second to stop.
+func TestStagesStopInReverse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var did []string
+		note := func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			did = append(did, text)
+		}
+		task := func(name string) Task {
+			return Task{Name: name, Run: func(ctx context.Context) error {
+				note("start " + name)
+				<-ctx.Done()
+				note("stop " + name)
+				time.Sleep(time.Second)
+				note("stopped " + name)
+				return context.Cause(ctx)
+			}}
+		}
+		s := NewSupervisor(slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan struct{})
+		go func() {
+			s.RunStages(ctx, []Stage{{Name: "one", Tasks: []Task{task("a")}}, {Name: "none"}, {Name: "two", Tasks: []Task{task("b"), task("c")}}})
+			close(done)
+		}()
+		time.Sleep(time.Minute)
+		slices.Sort(did)
+		if want := []string{"start a", "start b", "start c"}; !slices.Equal(did, want) {
+			t.Errorf("at first %q, want %q", did, want)
+		}
+		did = nil
+		cancel(errors.New("the end"))
+		<-done
+		slices.Sort(did[:2])
+		slices.Sort(did[2:4])
+		if want := []string{"stop b", "stop c", "stopped b", "stopped c", "stop a", "stopped a"}; !slices.Equal(did, want) {
+			t.Errorf("at the end %q, want %q", did, want)
+		}
+	})
+}

@@ -44,6 +44,8 @@ type Pods interface {
 // Config configures a Network.
 type Config struct {
 	Settings config.Network
+	// Inputs are the reports of other components; nil makes new ones.
+	Inputs *Inputs
 	// Networks are the configured pod networks of the node; nil takes those that
 	// the API server assigns.
 	Networks []netip.Prefix
@@ -78,13 +80,13 @@ type Config struct {
 	// to Assigned. It is nil on a standalone node.
 	Refresh func(ctx context.Context) error
 	// Watches call notify when a part of the host's network may have changed, until
-	// their context ends. Moved is called too, because the node's addresses may
-	// have changed. Both may be nil.
+	// their context ends. OnAddressesChanged are called too, because the node's addresses
+	// may have changed. They must not block.
 	Watches            []func(ctx context.Context, notify func()) error
-	OnAddressesChanged func()
-	// OnReady is called after each reconcile that has created or verified the
-	// shared network, in modes that have one. It may be nil and must not block.
-	OnReady func()
+	OnAddressesChanged []func()
+	// OnReady are called after each reconcile that has created or verified the
+	// shared network, in modes that have one. They must not block.
+	OnReady []func()
 	// OnConfigured is called after the network configuration was written. It may be nil and
 	// must not block.
 	OnConfigured func()
@@ -96,20 +98,13 @@ type Config struct {
 
 // Network maintains the pod network. Its methods do not block, except for Run.
 type Network struct {
-	cfg     Config
-	trigger wait.Wakeup // to reconcile
-	files   watcher     // nil where files are not watched
+	*Inputs
+	cfg   Config
+	files watcher // nil where files are not watched
 
-	mu           sync.Mutex
-	written      []byte         // desired content of the file
-	assigned     []netip.Prefix // podCIDRs from the API server
-	podCIDRError error          // why the podCIDRs are unusable
-	direct       []netip.Prefix
-	directed     bool // Direct was called
-	answered     bool // the API server has returned the Node
-	// restartBackoff means that podCIDRs are due, so that the backoff starts again.
-	restartBackoff bool
-	problem        string // why pods have no network; "" if they have
+	mu      sync.Mutex
+	written []byte // desired content of the file
+	problem string // why pods have no network; "" if they have
 
 	// Only for Run.
 	folder            folder // of network configurations
@@ -136,27 +131,13 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Pods == nil || cfg.Log == nil || cfg.Events == nil || cfg.Containers == nil {
 		return nil, errors.New("network: Pods, Containers, Events and Log are required")
 	}
+	if cfg.Inputs == nil {
+		cfg.Inputs = NewInputs()
+	}
 	return &Network{
-		cfg: cfg, trigger: wait.NewWakeup(), files: newWatcher(),
+		Inputs: cfg.Inputs, cfg: cfg, files: newWatcher(),
 		backoff: wait.Backoff{Max: resyncInterval},
 	}, nil
-}
-
-// Trigger triggers a reconcile, because a link, a route or a rule may have changed.
-func (n *Network) Trigger() { n.trigger.Set() }
-
-// Direct sets the networks of other nodes' pods that are reached without
-// masquerading to this node's address. In mode routed, those of the last
-// configuration are used until the first call. The rules change at once, the file
-// within a minute.
-func (n *Network) Direct(networks []netip.Prefix) {
-	n.mu.Lock()
-	changed := !n.directed || !slices.Equal(networks, n.direct)
-	n.direct, n.directed = networks, true
-	n.mu.Unlock()
-	if changed {
-		n.Trigger()
-	}
 }
 
 // Problem returns why pods have no network, with a remedy. It returns "" if there
@@ -298,8 +279,8 @@ func (n *Network) reconcile(ctx context.Context) error {
 	if err := n.ensureShared(ctx, &desired, was); err != nil {
 		return err
 	}
-	if n.cfg.OnReady != nil {
-		n.cfg.OnReady()
+	for _, ready := range n.cfg.OnReady {
+		ready()
 	}
 	if err := n.configure(desired, was, data); err != nil {
 		return err
@@ -310,12 +291,11 @@ func (n *Network) reconcile(ctx context.Context) error {
 // directly returns the networks of other nodes' pods that are reached without
 // masquerading to this node's address.
 func (n *Network) directly(was cni.Config) []netip.Prefix {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cfg.Settings.Mode == config.NetworkRouted && !n.directed {
+	networks, set := n.directNetworks()
+	if n.cfg.Settings.Mode == config.NetworkRouted && !set {
 		return was.Direct
 	}
-	return n.direct
+	return networks
 }
 
 // announce logs the mode when it changes, and a configuration of others that the

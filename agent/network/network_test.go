@@ -269,7 +269,7 @@ func TestRouted(t *testing.T) {
 		change := func(c *Config) {
 			c.Settings.Mode = config.NetworkRouted
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-			c.OnReady = func() { ensured++ }
+			c.OnReady = []func(){func() { ensured++ }}
 			c.Problems = append(c.Problems, func() string { return "" }, func() string { return "refused" })
 		}
 		l := newLab(t, change)

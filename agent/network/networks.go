@@ -29,33 +29,6 @@ func (d invalidNetworks) Unwrap() error { return d.error }
 // podCIDRs uses Config.Fallback.
 const fallbackDelay = time.Minute
 
-// Assigned sets the networks that the API server has assigned to this node's pods
-// (podCIDRs of the Node). An empty list changes no network; the first one shows that the
-// node is registered, so that podCIDRs are due. An unusable list changes only Problem.
-func (n *Network) Assigned(texts []string) {
-	if len(texts) == 0 {
-		n.mu.Lock()
-		first := !n.answered
-		n.answered, n.restartBackoff = true, n.restartBackoff || first
-		n.mu.Unlock()
-		if first {
-			n.Trigger()
-		}
-		return
-	}
-	networks, err := parsePodCIDRs(texts)
-	n.mu.Lock()
-	changed := fmt.Sprint(err) != fmt.Sprint(n.podCIDRError)
-	n.podCIDRError = err
-	if err == nil && !slices.Equal(networks, n.assigned) {
-		n.assigned, changed = networks, true
-	}
-	n.mu.Unlock()
-	if changed {
-		n.Trigger()
-	}
-}
-
 // parsePodCIDRs parses podCIDRs, which may be invalid.
 func parsePodCIDRs(texts []string) (networks []netip.Prefix, err error) {
 	c := cni.Default()
@@ -135,12 +108,6 @@ func (n *Network) chosenNetworks(ctx context.Context, was cni.Config) ([]netip.P
 
 // untilFallback returns how long the API server may still not answer before Fallback is used.
 func (n *Network) untilFallback() time.Duration { return fallbackDelay - time.Since(n.unansweredSince) }
-
-func (n *Network) assignedNetworks() ([]netip.Prefix, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.assigned, n.podCIDRError
-}
 
 // isFallback reports whether a configuration has the networks of Fallback, which the API
 // server has not assigned, or not yet.

@@ -162,7 +162,7 @@ func TestOthersChangeAllTheTime(t *testing.T) {
 		var l *lab
 		l = newLab(t, func(c *Config) {
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-			c.OnReady = func() { l.Trigger() }
+			c.OnReady = []func(){func() { l.Trigger() }}
 		})
 		l.run(t, func() {
 			time.Sleep(time.Minute)

@@ -25,11 +25,7 @@ const minSyncInterval = 500 * time.Millisecond
 
 // wait returns how long to wait for an event before the next reconcile.
 func (n *Network) wait(err error, first bool) time.Duration {
-	n.mu.Lock()
-	restart := n.restartBackoff
-	n.restartBackoff = false
-	n.mu.Unlock()
-	if restart {
+	if n.takeRestart() {
 		n.backoff.Reset()
 	}
 	if err != nil {
@@ -56,8 +52,8 @@ func (n *Network) wait(err error, first bool) time.Duration {
 // hostChanged handles a change of the host's network.
 func (n *Network) hostChanged() {
 	n.Trigger()
-	if n.cfg.OnAddressesChanged != nil {
-		n.cfg.OnAddressesChanged()
+	for _, changed := range n.cfg.OnAddressesChanged {
+		changed()
 	}
 }
 

@@ -25,7 +25,7 @@ func TestWatchBreaksOff(t *testing.T) {
 			stop := make(chan struct{})
 			l := newLab(t, func(c *Config) {
 				c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-				c.OnAddressesChanged = func() { moved.Add(1) }
+				c.OnAddressesChanged = []func(){func() { moved.Add(1) }}
 				c.Watches = append(c.Watches, func(ctx context.Context, _ func()) error {
 					begun.Add(1)
 					if !works.Load() {

@@ -259,6 +259,13 @@ func (s *Workers) State(uid types.UID) (state State, ok bool) {
 	return w.status.state(), true
 }
 
+// IsTerminated reports whether no process and no mount of a pod is left. It returns true for an
+// unknown UID.
+func (s *Workers) IsTerminated(uid types.UID) bool {
+	state, known := s.State(uid)
+	return !known || state == Terminated
+}
+
 // States returns the state of every UID that has a worker.
 func (s *Workers) States() map[types.UID]State {
 	s.mu.Lock()

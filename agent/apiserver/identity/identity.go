@@ -171,6 +171,35 @@ func (id *Identity) Current() *apiclient.Client {
 	return id.given
 }
 
+// Recovered returns the client's channel that is closed when an outage ends; nil before there is
+// a client, for which requests wait.
+func (id *Identity) Recovered() <-chan struct{} {
+	if client := id.Current(); client != nil {
+		return client.Recovered()
+	}
+	return nil
+}
+
+// Contacted reports whether the API server has responded since the agent's start.
+func (id *Identity) Contacted() bool {
+	client := id.Current()
+	if client == nil {
+		return false
+	}
+	answered, _ := client.Contact()
+	return !answered.IsZero()
+}
+
+// NodeAddresses returns the names and addresses of the node for Config.Addresses.
+func NodeAddresses(nodeName string, hostIPs []string) (names []string, ips []net.IP) {
+	for _, text := range hostIPs {
+		if ip := net.ParseIP(text); ip != nil {
+			ips = append(ips, ip)
+		}
+	}
+	return []string{nodeName}, ips
+}
+
 // ServerAddresses returns the known addresses of the API server. Until there are credentials,
 // they are those of the server that issues them. It does not block.
 func (id *Identity) ServerAddresses() []netip.Addr {

@@ -149,7 +149,7 @@ func (l *lab) with(f func()) {
 	l.state.Lock()
 	f()
 	l.state.Unlock()
-	l.reporter.Trigger("")
+	l.reporter.Trigger.Set()
 }
 
 // after sleeps for d and then waits until all goroutines are blocked.

@@ -39,7 +39,10 @@ type Entry struct {
 type Config struct {
 	API      API
 	NodeName string
-	// NodeUID returns the UID of the registered Node, "" if there is none yet. Call
+	// Trigger has the pods synced, because the results of NodeUID, List, Done or StaticGone may
+	// have changed. The Manager is its only receiver. nil makes a new one.
+	Trigger wait.Wakeup
+	// NodeUID returns the UID of the registered Node, "" if there is none yet. Set
 	// Trigger when there is.
 	NodeUID func() types.UID
 	// List returns all pods of the agent, including static pods.
@@ -48,11 +51,11 @@ type Config struct {
 	// its only reader.
 	Changed <-chan struct{}
 	// Done reports whether nothing of a pod runs, its volumes are gone, and List
-	// has its last status. Call Trigger when it becomes true.
+	// has its last status. Set Trigger when it becomes true.
 	Done func(uid types.UID) bool
 	// StaticGone reports whether no source has a static pod of this name and
 	// nothing of one runs, so that its mirror pod may be deleted. It returns false
-	// until every source has delivered its pods; call Trigger then. nil keeps such
+	// until every source has delivered its pods; set Trigger then. nil keeps such
 	// mirror pods.
 	StaticGone func(namespace, name string) bool
 	// Coalesce is how long a status change waits for further ones. Changes of phase
@@ -68,8 +71,6 @@ type Config struct {
 type Manager struct {
 	Config
 
-	woken wait.Wakeup
-
 	mu    sync.Mutex
 	pods  []*v1.Pod
 	ready bool          // pods was set, possibly to an empty set
@@ -79,7 +80,10 @@ type Manager struct {
 
 // New returns a Manager. It starts nothing.
 func New(c Config) *Manager {
-	return &Manager{Config: c, woken: wait.NewWakeup(), next: make(chan struct{})}
+	if c.Trigger == nil {
+		c.Trigger = wait.NewWakeup()
+	}
+	return &Manager{Config: c, next: make(chan struct{})}
 }
 
 // SetPods sets all pods that the API server has for this node, including mirror pods.
@@ -91,7 +95,7 @@ func (r *Manager) SetPods(api []*v1.Pod) {
 	close(r.next)
 	r.next = make(chan struct{})
 	r.mu.Unlock()
-	r.woken.Set()
+	r.Trigger.Set()
 }
 
 // IsTerminal reports whether the API server has a terminal status of the pod.
@@ -121,10 +125,6 @@ func (r *Manager) AwaitTerminal(ctx context.Context, uids func() []types.UID) {
 		}
 	}
 }
-
-// Trigger triggers a sync, because the results of Done, NodeUID or StaticGone may have
-// changed for one pod or, with "", for all. It never blocks.
-func (r *Manager) Trigger(types.UID) { r.woken.Set() }
 
 // newest returns the last set. ready is false before the first, and fresh means
 // that the set was not returned before.

@@ -73,7 +73,7 @@ func (r *Manager) Run(ctx context.Context) error {
 			again = nil
 			l.recovered(time.Now())
 		case <-r.Changed:
-		case <-r.woken:
+		case <-r.Trigger:
 		case <-timer.C:
 		case res := <-l.results:
 			l.inFlight--

@@ -49,9 +49,10 @@ type Info struct {
 	systemd               bool // systemd is the init system
 	admission             *Admission
 
-	mu    sync.Mutex // never held over a call that can block
-	ips   []string
-	ipsAt time.Time
+	mu         sync.Mutex // never held over a call that can block
+	ips        []string
+	checkedIPs []string // the addresses at the last call of AddressesChanged
+	ipsAt      time.Time
 }
 
 // New reads what does not change. tree is nil without cgroups. It does not call the
@@ -339,6 +340,17 @@ func (f *Info) cgroupDriver(ctx context.Context) (string, error) {
 
 // addressesFresh is how long the node's addresses are cached.
 const addressesFresh = 30 * time.Second
+
+// AddressesChanged reports whether HostIPs returns other addresses than at the last call of
+// AddressesChanged.
+func (f *Info) AddressesChanged() bool {
+	ips := f.HostIPs()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := !slices.Equal(f.checkedIPs, ips)
+	f.checkedIPs = ips
+	return changed
+}
 
 // ForgetAddresses makes the next HostIPs read the addresses.
 func (f *Info) ForgetAddresses() {

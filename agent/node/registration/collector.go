@@ -49,8 +49,9 @@ type CollectorConfig struct {
 	OnChange func()
 	// OnNetworkReady is called when NetworkProblem has become "".
 	OnNetworkReady func()
-	// OnAddressesChanged is called when the node's addresses have changed.
-	OnAddressesChanged func()
+	// Trigger has the runtime's status requested now, and often for a few seconds if it is
+	// not ready. The Collector is its only receiver. nil makes a new one.
+	Trigger wait.Wakeup
 	// Problem returns what the operator must do, or "".
 	Problem func() string
 	// Pressures returns the node's pressure conditions.
@@ -66,10 +67,8 @@ type Collector struct {
 
 	machine  machine.Info
 	capacity v1.ResourceList
-	trigger  wait.Wakeup // to request the runtime's status now
 
 	mu       sync.Mutex
-	ips      []string // the addresses at the last check
 	version  *runtimeapi.VersionResponse
 	status   *runtimeapi.StatusResponse
 	images   []*runtimeapi.Image
@@ -84,24 +83,13 @@ var declaredFeatures = []string{
 
 // NewCollector reads what does not change.
 func NewCollector(c CollectorConfig) *Collector {
+	if c.Trigger == nil {
+		c.Trigger = wait.NewWakeup()
+	}
 	return &Collector{
 		CollectorConfig: c,
 		machine:         machine.ReadInfo(machine.Roots{}),
 		capacity:        machine.Capacity(machine.Roots{Storage: c.Config.Paths.Root}, c.Config.Kubelet.MaxPods),
-		trigger:         wait.NewWakeup(),
-	}
-}
-
-// CheckAddresses calls OnAddressesChanged if the node's addresses have changed since the
-// last check.
-func (n *Collector) CheckAddresses() {
-	ips := n.Node.HostIPs()
-	n.mu.Lock()
-	changed := !slices.Equal(n.ips, ips)
-	n.ips = ips
-	n.mu.Unlock()
-	if changed {
-		n.OnAddressesChanged()
 	}
 }
 
@@ -159,10 +147,6 @@ func (n *Collector) NetworkProblem() string {
 	return nodestatus.NetworkProblem(n.status.GetStatus())
 }
 
-// Trigger has the runtime's status requested now, and often for a few seconds if it is not
-// ready. It does not block.
-func (n *Collector) Trigger() { n.trigger.Set() }
-
 // Run requests the runtime's status until ctx ends: rarely, but often while the runtime or
 // its network is not ready.
 func (n *Collector) Run(ctx context.Context) error {
@@ -177,7 +161,7 @@ func (n *Collector) Run(ctx context.Context) error {
 		timer := time.NewTimer(interval)
 		select {
 		case <-ctx.Done():
-		case <-n.trigger:
+		case <-n.Trigger:
 			backoff.Reset()
 		case <-timer.C:
 		}

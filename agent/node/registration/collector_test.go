@@ -76,7 +76,7 @@ func TestNetworkProblem(t *testing.T) {
 		if calls := rt.set(true); calls < 10 || calls > 30 {
 			t.Errorf("%d requests in a minute", calls)
 		}
-		n.Trigger()
+		n.Trigger.Set()
 		expect("ready, triggered", "", 1)
 		before := rt.set(false)
 		time.Sleep(readyInterval)

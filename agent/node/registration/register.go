@@ -51,7 +51,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	err = r.cfg.API.Create(ctx, apiclient.Nodes, "", "", "", initial, &created)
 	switch {
 	case err == nil:
-		r.storeNode(&created)
+		r.store(&created)
 		r.recordEvents(nodestatus.Events(nil, &created))
 		return nil
 	case !apierrors.IsAlreadyExists(err):
@@ -71,24 +71,6 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 // refreshLimit is the timeout of one read of the node over a slow link.
 const refreshLimit = 20 * time.Second
 
-// Refresh reads the node from the API server and passes it to Config.Registered. It
-// blocks on the network, for at most 20 s.
-func (r *Registrar) Refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
-	defer cancel()
-	return r.read(ctx)
-}
-
-// read reads the node from the API server and stores it.
-func (r *Registrar) read(ctx context.Context) error {
-	var n v1.Node
-	if err := r.cfg.API.Get(ctx, apiclient.Nodes, "", r.cfg.NodeName, &n); err != nil {
-		return err
-	}
-	r.storeNode(&n)
-	return nil
-}
-
 // patch patches the server's node from before to after. It returns nil without a
 // request if they do not differ.
 func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
@@ -103,7 +85,7 @@ func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 	if got.UID != before.UID {
 		return fmt.Errorf("patch node %q: it was deleted and created again", r.cfg.NodeName)
 	}
-	r.storeNode(&got)
+	r.store(&got)
 	return nil
 }
 

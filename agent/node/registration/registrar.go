@@ -28,8 +28,13 @@ type API interface {
 
 // Config configures a Registrar.
 type Config struct {
-	API      API
+	API API
+	// Object is the Node at the API server.
+	Object   *Object
 	NodeName string
+	// Trigger has Inputs compared with the reported status. The Registrar is its only
+	// receiver. nil makes a new one.
+	Trigger wait.Wakeup
 	// Register is registerNode of KubeletConfiguration. Without it the Node must be
 	// created by others.
 	Register bool
@@ -51,9 +56,6 @@ type Config struct {
 	// up with plugins which tinylet does not have. It is called before a report as
 	// long as the Node lists such volumes. If it is nil, the Node keeps them.
 	HasKubeletVolumes func() (bool, error)
-	// NodeChanged is called with the node as the server has it, each time it was
-	// created, read or patched. It must not block. It may be nil.
-	NodeChanged func(*v1.Node)
 	// Recovered ends backoff waits when the API server is reachable again. It may
 	// be nil.
 	Recovered apiclient.Recoveries
@@ -64,40 +66,19 @@ type Config struct {
 // Registrar registers one node and reports its status. Its methods are safe for
 // concurrent use.
 type Registrar struct {
+	*Object
 	cfg       Config
-	trigger   chan struct{} // one slot: compare Inputs now
 	reportNow chan struct{} // one slot: report now, changed or not
 
 	csiNodeDeleted bool // the CSINode is gone; only for the goroutine of report
-
-	mu   sync.Mutex
-	node *v1.Node // last version from the server, nil until registered
-	uid  types.UID
 }
 
 // New returns a Registrar. It sends no request.
 func New(cfg Config) *Registrar {
-	return &Registrar{cfg: cfg, trigger: make(chan struct{}, 1), reportNow: make(chan struct{}, 1)}
-}
-
-// Trigger triggers a comparison of the inputs with the reported status. It never
-// blocks.
-func (r *Registrar) Trigger() { wait.Notify(r.trigger) }
-
-// UID returns the UID of the Node at the API server, "" until the node is
-// registered.
-func (r *Registrar) UID() types.UID {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.uid
-}
-
-// Node returns the last version of the node from the API server, nil until it is
-// registered. It is shared and must not be modified.
-func (r *Registrar) Node() *v1.Node {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.node
+	if cfg.Trigger == nil {
+		cfg.Trigger = wait.NewWakeup()
+	}
+	return &Registrar{Object: cfg.Object, cfg: cfg, reportNow: make(chan struct{}, 1)}
 }
 
 // Conditions returns the conditions of the Node as they would be reported now.
@@ -124,17 +105,6 @@ func (r *Registrar) Run(ctx context.Context) error {
 	})
 	wg.Wait()
 	return context.Cause(ctx)
-}
-
-// storeNode stores the node as the server has it.
-func (r *Registrar) storeNode(n *v1.Node) {
-	n.ManagedFields = nil
-	r.mu.Lock()
-	r.node, r.uid = n, n.UID
-	r.mu.Unlock()
-	if r.cfg.NodeChanged != nil {
-		r.cfg.NodeChanged(n)
-	}
 }
 
 // outage returns a log of the periods in which one kind of request fails.

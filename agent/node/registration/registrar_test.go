@@ -142,6 +142,7 @@ func run(t *testing.T, prepare func(*lab), test func(*lab)) {
 		if prepare != nil {
 			prepare(l)
 		}
+		l.config.Object = NewObject(l.config.API, name, nil)
 		l.r = New(l.config)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -264,7 +265,7 @@ func TestChangesAreReportedAtOnce(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
 		l.change(func(in *nodestatus.Inputs) { in.Problems = []string{nodestatus.ProblemRuntimeDown} })
-		l.r.Trigger()
+		l.r.cfg.Trigger.Set()
 		if l.ready() != v1.ConditionFalse {
 			t.Error("a change that was announced is not reported at once")
 		}

@@ -35,7 +35,7 @@ func (r *Registrar) report(ctx context.Context) {
 		}
 		timer := time.NewTimer(next)
 		// While requests fail, changes wait for the next attempt.
-		trigger := r.trigger
+		trigger := r.cfg.Trigger
 		if failed {
 			trigger = nil
 		} else {

@@ -31,6 +31,8 @@ var (
 // Config configures a Manager. All fields are required unless stated otherwise. No
 // function may block.
 type Config struct {
+	// State may be nil: then the Manager has its own.
+	State *State
 	// Periods are those of the configuration. Without periods no pod is terminated.
 	Periods []Period
 	// Pods returns the pods that have not ended: running, waiting and terminating
@@ -40,12 +42,15 @@ type Config struct {
 	// terminating already, and fail with ReasonEnded. It may be called twice.
 	End func(p *v1.Pod, grace time.Duration)
 	// Ended reports whether nothing of the pod runs or is mounted any more. It
-	// returns true for an unknown pod. Call Manager.Notify when the result may have
+	// returns true for an unknown pod. Call State.Notify when the result may have
 	// become true.
 	Ended func(types.UID) bool
 	// Changed is called when the result of InProgress has changed. It may be nil.
 	Changed func()
 	Events  *event.Recorder
+	// AwaitReported blocks until the API server has received the final statuses of the
+	// terminated pods, or ctx ends. It is nil on a standalone node.
+	AwaitReported func(ctx context.Context)
 	// FlagFile exists if the agent is stopped because the machine goes down. It may
 	// be empty.
 	FlagFile string
@@ -56,10 +61,10 @@ type Config struct {
 
 // Manager terminates the node's pods. It is safe for concurrent use.
 type Manager struct {
+	*State
 	cfg  Config
 	dial func(ctx context.Context) (login, error)
 
-	podEnded    chan struct{} // one slot: a pod may have ended
 	started     chan struct{} // one slot: there is a new run
 	relock      chan struct{} // one slot: the shutdown was cancelled, take a new lock
 	delayLogged bool          // logged that logind's delay is too short; only for watch
@@ -95,7 +100,10 @@ func New(cfg Config) *Manager {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	m := &Manager{cfg: cfg, podEnded: make(chan struct{}, 1), started: make(chan struct{}, 1), relock: make(chan struct{}, 1)}
+	if cfg.State == nil {
+		cfg.State = NewState()
+	}
+	m := &Manager{State: cfg.State, cfg: cfg, started: make(chan struct{}, 1), relock: make(chan struct{}, 1)}
 	m.dial = func(ctx context.Context) (login, error) {
 		return dialLogind(ctx, filepath.Join(cfg.Root, cgroups.BusSocket))
 	}
@@ -137,20 +145,47 @@ func (m *Manager) Shutdown(ctx context.Context) error {
 	}
 }
 
+// reportTimeout bounds the wait for the API server to receive the final statuses.
+const reportTimeout = 5 * time.Second
+
+// Drain is Shutdown, and then waits until the API server, if it responds, has received the
+// final statuses.
+func (m *Manager) Drain(ctx context.Context) error {
+	if err := m.Shutdown(ctx); err != nil || m.cfg.AwaitReported == nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	m.cfg.AwaitReported(limited)
+	return nil
+}
+
+// stopMargin is added to the grace periods of the pods.
+const stopMargin = 10 * time.Second
+
+// DrainIfRequested is Drain if the flag file exists. It is called when the agent is to stop,
+// while its tasks still run, and logs errors.
+func (m *Manager) DrainIfRequested(ctx context.Context) {
+	if !m.Requested() {
+		return
+	}
+	m.cfg.Log.Info("node shutdown requested", "flag", m.cfg.FlagFile)
+	limited, cancel := context.WithTimeout(ctx, m.Time()+stopMargin)
+	defer cancel()
+	switch err := m.Drain(limited); {
+	case errors.Is(err, ErrOff):
+		m.cfg.Log.Info("graceful node shutdown is disabled: shutdownGracePeriod is 0")
+	case err != nil:
+		m.cfg.Log.Warn("pods did not terminate before the shutdown", "error", err)
+	}
+}
+
 // Time returns how long a shutdown may take.
 func (m *Manager) Time() time.Duration { return Total(m.cfg.Periods) }
 
 // Cancel cancels the local request of Shutdown. The node admits pods again unless
 // logind has requested a shutdown too. It does not block.
 func (m *Manager) Cancel() { m.cancel(fromHere) }
-
-// InProgress reports whether the node is shutting down: from the beginning of a
-// shutdown until it is cancelled.
-func (m *Manager) InProgress() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.run != nil
-}
 
 // Requested reports whether the flag file exists.
 func (m *Manager) Requested() bool {
@@ -161,9 +196,6 @@ func (m *Manager) Requested() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Notify notifies the manager that a pod may have ended. It never blocks.
-func (m *Manager) Notify() { wait.Notify(m.podEnded) }
-
 // begin adds a requester, and begins a shutdown if none is in progress.
 func (m *Manager) begin(who requester) *run {
 	m.mu.Lock()
@@ -172,6 +204,7 @@ func (m *Manager) begin(who requester) *run {
 	if fresh {
 		r = &run{cancelled: make(chan struct{}), done: make(chan struct{})}
 		m.run = r
+		m.inProgress.Store(true)
 	}
 	r.requested[who] = true
 	m.mu.Unlock()
@@ -197,6 +230,7 @@ func (m *Manager) cancel(who requester) {
 		return
 	}
 	m.run = nil
+	m.inProgress.Store(false)
 	close(r.cancelled)
 	r.finish(ErrCancelled)
 	m.mu.Unlock()

@@ -183,6 +183,18 @@ func (s *Store) RunningContainer(uid types.UID, name string) (id string, ok bool
 	return c.ID, ok
 }
 
+// HasStatic reports whether there is a static pod of that name.
+func (s *Store) HasStatic(namespace, name string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, e := range s.entries {
+		if pod.IsStatic(e.Pod) && e.Pod.Namespace == namespace && e.Pod.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // Summary returns the number of pods of each phase in one line.
 func (s *Store) Summary() string {
 	phases := map[v1.PodPhase]int{}

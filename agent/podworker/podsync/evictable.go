@@ -12,7 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// Evictable are the node's pods for the eviction manager. It is safe for concurrent use.
+// Evictable are the node's pods for what terminates them: the eviction manager, the node
+// shutdown, the reaper. It is safe for concurrent use.
 type Evictable struct {
 	*Syncer
 	Workers *podworker.Workers
@@ -44,6 +45,28 @@ func (a *Evictable) Active() (out []pod.Entry) {
 		}
 	}
 	return out
+}
+
+// Unfinished returns the pods that are not terminated, for a node shutdown.
+func (a *Evictable) Unfinished() (pods []*v1.Pod) {
+	for _, e := range a.Statuses.List() {
+		if !a.Workers.IsTerminated(e.Pod.UID) {
+			pods = append(pods, e.Pod)
+		}
+	}
+	return pods
+}
+
+// UnknownPods returns the UIDs of the pods that terminate and have no status, because their spec
+// is not known.
+func (a *Evictable) UnknownPods() map[types.UID]bool {
+	unknown := make(map[types.UID]bool)
+	for uid, state := range a.Workers.States() {
+		if _, _, known := a.Statuses.Get(uid); state == podworker.Terminating && !known {
+			unknown[uid] = true
+		}
+	}
+	return unknown
 }
 
 // Evict implements eviction.Pods.

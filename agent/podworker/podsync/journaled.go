@@ -7,12 +7,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/source/offline"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Journaled is a Syncer that stores the API server's pods in the journal: a pod before
@@ -21,16 +21,16 @@ import (
 type Journaled struct {
 	*Syncer
 	store *offline.Store
-	// reportable is called for a pod whose final status the API server may now receive.
-	reportable func(types.UID)
+	// reportable is set when the API server may receive the final status of a pod.
+	reportable wait.Wakeup
 
 	unstored sync.Map // UIDs of terminal pods whose status could not be stored
 }
 
 var _ podworker.Syncer = (*Journaled)(nil)
 
-// NewJournaled returns a Journaled. reportable must not block.
-func NewJournaled(s *Syncer, store *offline.Store, reportable func(types.UID)) *Journaled {
+// NewJournaled returns a Journaled. It sets reportable when MayReport becomes true for a pod.
+func NewJournaled(s *Syncer, store *offline.Store, reportable wait.Wakeup) *Journaled {
 	return &Journaled{Syncer: s, store: store, reportable: reportable}
 }
 
@@ -85,7 +85,7 @@ func (j *Journaled) storeEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error 
 		j.unstored.Store(ref.UID, nil)
 	}
 	if !was && j.MayReport(p, s) {
-		j.reportable(ref.UID)
+		j.reportable.Set()
 	}
 	if errors.Is(err, offline.ErrFull) {
 		j.Events.Warning(ref, offline.ReasonNotJournaled, "the pod may start again after a reboot without network: "+err.Error())

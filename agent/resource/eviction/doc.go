@@ -6,5 +6,5 @@
 // The manager has no period. While no threshold is met it sleeps until a trigger: the
 // kernel notifies of memory pressure (PSI, memory.events). The kernel does not notify of
 // low disk space and process IDs, so other tasks of the agent that run anyway call
-// Manager.Trigger: the log rotation, the reaper, the Node status and the Summary API.
+// Status.Trigger: the log rotation, the reaper, the Node status and the Summary API.
 package eviction

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // localStoragePeriod is how often the local storage of pods with a limit is measured. It is
@@ -15,6 +16,8 @@ const localStoragePeriod = 30 * time.Second
 
 // localStorageConfig configures a localStorage.
 type localStorageConfig struct {
+	// Added is set when a pod was added for which policy.HasLimit holds.
+	Added wait.Wakeup
 	// Layout returns the arrangement of the node's file systems. ok is false while it
 	// is not known; then no pod is measured.
 	Layout func() (l policy.Layout, ok bool)
@@ -28,24 +31,11 @@ type localStorageConfig struct {
 }
 
 // localStorage evicts pods that exceed their limits on local storage.
-type localStorage struct {
-	localStorageConfig
-	arrived chan struct{} // one slot
-}
+type localStorage struct{ localStorageConfig }
 
 // newLocalStorage returns a localStorage for run. It checks nothing yet.
 func newLocalStorage(c localStorageConfig) *localStorage {
-	return &localStorage{c, make(chan struct{}, 1)}
-}
-
-// podAdded is called for each added pod. It does not block.
-func (l *localStorage) podAdded(p *v1.Pod) {
-	if policy.HasLimit(p) {
-		select {
-		case l.arrived <- struct{}{}:
-		default:
-		}
-	}
+	return &localStorage{c}
 }
 
 // run checks the pods every localStoragePeriod until ctx ends, and returns the cause of ctx.
@@ -59,7 +49,7 @@ func (l *localStorage) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-l.arrived:
+		case <-l.Added:
 			if !waits {
 				waits = true
 				timer.Reset(localStoragePeriod)

@@ -25,7 +25,9 @@ func TestLimits(t *testing.T) {
 		var used int64
 		var evicted []string
 		looks, known := 0, true
+		status := NewStatus()
 		l := newLocalStorage(localStorageConfig{
+			Added:  status.limited,
 			Layout: func() (policy.Layout, bool) { mu.Lock(); defer mu.Unlock(); return policy.OneFs, known },
 			Pods: func(context.Context) (out []policy.Pod) {
 				mu.Lock()
@@ -49,7 +51,7 @@ func TestLimits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- l.run(ctx) }()
-		l.podAdded(&v1.Pod{})
+		status.PodAdded(&v1.Pod{})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if looks != 0 {
@@ -57,8 +59,8 @@ func TestLimits(t *testing.T) {
 		}
 		set := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
 		set(func() { known, there = false, []*v1.Pod{limited} })
-		l.podAdded(limited)
-		l.podAdded(limited)
+		status.PodAdded(limited)
+		status.PodAdded(limited)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if looks != 0 {

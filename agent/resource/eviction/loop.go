@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,6 +30,7 @@ const minInterval = 200 * time.Millisecond
 
 // loopConfig configures a loop. run calls its functions, one at a time.
 type loopConfig struct {
+	*Status
 	// Thresholds are those that Layout.Thresholds returns for Layout.
 	Thresholds []evictionapi.Threshold
 	Layout     policy.Layout
@@ -68,11 +68,7 @@ type loopConfig struct {
 // loop is the eviction loop. Its methods are safe for concurrent use.
 type loop struct {
 	loopConfig
-	tracker     *policy.Tracker
-	trigger     chan struct{}
-	conditions  atomic.Pointer[evictionapi.Conditions]
-	made        time.Time
-	triggeredAt atomic.Int64 // time of the first unhandled notify, since made; 0 means none
+	tracker *policy.Tracker
 
 	// The fields below belong to run.
 	lastCheck      time.Time
@@ -84,29 +80,19 @@ type loop struct {
 
 // newLoop returns a loop for run. It observes nothing yet.
 func newLoop(c loopConfig) *loop {
-	l := &loop{loopConfig: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), trigger: make(chan struct{}, 1), made: time.Now()}
-	l.conditions.Store(&evictionapi.Conditions{})
-	return l
+	return &loop{loopConfig: c, tracker: policy.NewTracker(c.Thresholds, c.Transition)}
 }
-
-// notify triggers a check. All triggers before the check are handled by it. It does
-// not block.
-func (l *loop) notify() {
-	l.triggeredAt.CompareAndSwap(0, int64(max(time.Since(l.made), 1)))
-	select {
-	case l.trigger <- struct{}{}:
-	default:
-	}
-}
-
-// nodeConditions returns the current node conditions.
-func (l *loop) nodeConditions() evictionapi.Conditions { return *l.conditions.Load() }
 
 // run checks once at the start, then at each trigger and when a grace period or a
 // condition expires. It returns the cause of ctx when ctx ends.
 func (l *loop) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	select {
+	case <-l.trigger: // the first check handles it
+	default:
+	}
+	l.takeTriggerTime()
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,7 +137,7 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 	seen := l.Observe(ctx)
 	l.lastCheck = time.Now()
 	verdict := l.tracker.Step(&seen, l.lastCheck)
-	changed := verdict.Conditions != l.nodeConditions()
+	changed := verdict.Conditions != l.Conditions()
 	if changed {
 		l.conditions.Store(&verdict.Conditions)
 	}
@@ -223,15 +209,6 @@ func (l *loop) mustAct(ctx context.Context, v *policy.Decision) bool {
 		return false
 	}
 	return len(v.Thresholds) > 0 && !l.lastCheck.Before(l.idleUntil)
-}
-
-// takeTriggerTime returns the time of the first trigger since the last check, and resets it.
-// Zero means that there was none.
-func (l *loop) takeTriggerTime() time.Time {
-	if since := l.triggeredAt.Swap(0); since > 0 {
-		return l.made.Add(time.Duration(since))
-	}
-	return time.Time{}
 }
 
 // reportThreshold reports the threshold that is acted on. It logs a warning once until another

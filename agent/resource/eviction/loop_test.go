@@ -179,7 +179,7 @@ func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
 		n.t = t
 		thresholds, _ := policy.OneFs.Thresholds(thresholds)
 		c := loopConfig{
-			Thresholds: thresholds, Layout: policy.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
+			Status: NewStatus(), Thresholds: thresholds, Layout: policy.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
 			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict, Kill: n.kill,
 			OnConditionsChanged: func(c evictionapi.Conditions) { n.note("under %s", c) },
 			OnThresholdMet:      func(s evictionapi.Signal) { n.note("short of %s", s.Resource()) },
@@ -215,7 +215,7 @@ func TestQuiet(t *testing.T) {
 			t.Errorf("%d looks in a quiet day", n.looked())
 		}
 		for range 3 {
-			n.loop.notify()
+			n.loop.Trigger()
 		}
 		time.Sleep(time.Hour)
 	})
@@ -235,7 +235,7 @@ func TestRehearsal(t *testing.T) {
 	}
 	n.run(t, hard, func() {
 		for range 3 {
-			n.loop.notify()
+			n.loop.Trigger()
 			time.Sleep(time.Minute)
 		}
 		if kept != 0 {
@@ -245,7 +245,7 @@ func TestRehearsal(t *testing.T) {
 		n.pods, n.lists = []*user{{name: "a", memory: 100}}, 0
 		n.mu.Unlock()
 		for range 3 {
-			n.loop.notify()
+			n.loop.Trigger()
 			time.Sleep(time.Minute)
 		}
 	})
@@ -264,13 +264,13 @@ func TestMemory(t *testing.T) {
 		{name: "small", memory: 5}, {name: "critical", memory: 120, critical: true}, {name: "hog", memory: 60}, {name: "leaker", memory: 90},
 	}}
 	n.run(t, hard, func() {
-		n.loop.notify()
+		n.loop.Trigger()
 		time.Sleep(time.Minute)
-		if !n.loop.nodeConditions().Memory {
+		if !n.loop.Conditions().Memory {
 			t.Error("the node is not under memory pressure")
 		}
 		time.Sleep(time.Hour)
-		if n.loop.nodeConditions().Memory {
+		if n.loop.Conditions().Memory {
 			t.Error("the node is still under memory pressure")
 		}
 	})
@@ -296,7 +296,7 @@ func TestOneAfterTheOther(t *testing.T) {
 			n.run(t, hard, func() {
 				begun := time.Now()
 				for range 3 {
-					n.loop.notify()
+					n.loop.Trigger()
 					synctest.Wait()
 				}
 				for len(evictions(n)) < 2 && time.Since(begun) < 10*time.Minute {
@@ -365,7 +365,7 @@ func TestDisk(t *testing.T) {
 			n := &node{memory: 256, disk: 1000, dead: tc.dead, images: tc.images, spareFails: tc.fails,
 				pods: []*user{{name: "small", disk: 20}, {name: "big", disk: 980 - 20 - tc.dead - tc.images}}}
 			n.run(t, hard, func() {
-				n.loop.notify()
+				n.loop.Trigger()
 				time.Sleep(5 * time.Second)
 			})
 			if d := cmp.Diff(tc.want, n.done()); d != "" {
@@ -383,7 +383,7 @@ func TestSoft(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
 	config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
 	n.run(t, config, func() {
-		n.loop.notify()
+		n.loop.Trigger()
 		time.Sleep(89 * time.Second)
 		if len(n.done()) != 1 {
 			t.Errorf("before its grace is over: %q", n.done())
@@ -416,7 +416,7 @@ func TestSoftLeavesTime(t *testing.T) {
 				n.pods[1].memory += tc.more
 				n.mu.Unlock()
 				for range 3 {
-					n.loop.notify()
+					n.loop.Trigger()
 					time.Sleep(300 * time.Millisecond)
 				}
 				if did := evictions(n); !slices.Equal(did, tc.want) {
@@ -465,12 +465,12 @@ func TestReactionIsTold(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
 	n.run(t, hard, func() {
 		time.Sleep(time.Minute)
-		n.loop.notify()
+		n.loop.Trigger()
 		time.Sleep(50 * time.Millisecond)
 		n.mu.Lock()
 		n.pods[0].memory = 250
 		n.mu.Unlock()
-		n.loop.notify()
+		n.loop.Trigger()
 		time.Sleep(time.Second)
 	})
 	if !strings.Contains(n.log.String(), "sinceTrigger=150ms") {
@@ -485,7 +485,7 @@ func TestReactionOfTheSecond(t *testing.T) {
 	n.run(t, hard, func() {
 		for range 20 {
 			time.Sleep(100 * time.Millisecond)
-			n.loop.notify()
+			n.loop.Trigger()
 		}
 		time.Sleep(time.Minute)
 	})
@@ -499,7 +499,7 @@ func TestReactionOfTheSecond(t *testing.T) {
 func TestEndsBeforeItTells(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 250}}}
 	var told, under bool
-	n.evicts = func() { told, under = n.log.Len() > 0, n.loop.nodeConditions().Memory }
+	n.evicts = func() { told, under = n.log.Len() > 0, n.loop.Conditions().Memory }
 	n.run(t, hard, func() { time.Sleep(time.Minute) })
 	if log := n.log.String(); told || !under || !strings.Contains(log, "threshold met") || !strings.Contains(log, "evicted pod") {
 		t.Errorf("told before it %v, under pressure %v, the log: %s", told, under, log)
@@ -511,7 +511,7 @@ func TestSignsWhileNobodyCanGo(t *testing.T) {
 	n := &node{memory: 100, disk: 100, dead: 95, pods: []*user{{name: "critical", memory: 95, critical: true}}, spareFails: true}
 	n.run(t, hard, func() {
 		for range 60 {
-			n.loop.notify()
+			n.loop.Trigger()
 			time.Sleep(time.Second)
 		}
 	})
@@ -533,7 +533,7 @@ func TestShortAgain(t *testing.T) {
 			n.mu.Lock()
 			n.pods = append(n.pods, &user{name: "c", memory: 152})
 			n.mu.Unlock()
-			n.loop.notify()
+			n.loop.Trigger()
 			time.Sleep(time.Minute)
 		}
 	})

@@ -23,6 +23,7 @@ import (
 // Config configures a Manager. Its fields may be set until Run. Its functions must be safe
 // for concurrent use.
 type Config struct {
+	*Status    // nil makes a new one
 	Thresholds []evictionapi.Threshold
 	// Transition is how long a node condition remains after its thresholds were last
 	// met. MaxGrace is the longest grace period for a soft threshold.
@@ -94,13 +95,15 @@ type DiskUsage interface {
 // Manager is the eviction manager. Its methods are safe for concurrent use.
 type Manager struct {
 	Config
-	loop         atomic.Pointer[loop]        // nil until the runtime has answered
-	fs           atomic.Pointer[fileSystems] // likewise
+	fs           atomic.Pointer[fileSystems] // nil until the runtime has answered
 	localStorage *localStorage               // nil if limits are not enforced
 }
 
 // New returns a Manager for Run. It starts nothing.
 func New(c Config) *Manager {
+	if c.Status == nil {
+		c.Status = NewStatus()
+	}
 	m := &Manager{Config: c}
 	if m.ReadLoad == nil {
 		m.ReadLoad = func(now time.Time) (machine.Load, error) { return machine.ReadLoad(machine.Roots{}, now) }
@@ -109,36 +112,13 @@ func New(c Config) *Manager {
 		m.Space = diskusage.SpaceAt
 	}
 	if c.LimitLocalStorage {
-		m.localStorage = newLocalStorage(localStorageConfig{Layout: m.layout, Pods: m.limitedPods, Evict: m.evict, AfterCheck: m.Trigger})
+		m.localStorage = newLocalStorage(localStorageConfig{Added: c.limited, Layout: m.layout, Pods: m.limitedPods, Evict: m.evict, AfterCheck: m.Trigger})
 	}
 	return m
 }
 
 // evict evicts a pod for the limits on local storage.
 func (m *Manager) evict(p *v1.Pod, why policy.Eviction) <-chan struct{} { return m.Pods.Evict(p, why) }
-
-// Trigger triggers a check of the thresholds. It does not block. Before the first check
-// it does nothing.
-func (m *Manager) Trigger() {
-	if l := m.loop.Load(); l != nil {
-		l.notify()
-	}
-}
-
-// Conditions returns the current node conditions, for pod admission and the Node status.
-func (m *Manager) Conditions() evictionapi.Conditions {
-	if l := m.loop.Load(); l != nil {
-		return l.nodeConditions()
-	}
-	return evictionapi.Conditions{}
-}
-
-// PodAdded is called for each added pod. It does not block.
-func (m *Manager) PodAdded(p *v1.Pod) {
-	if m.localStorage != nil {
-		m.localStorage.podAdded(p)
-	}
-}
 
 // Run enforces the thresholds until ctx ends, and returns the cause of ctx. It begins
 // when the runtime has reported its file systems: before that no pod runs that could be
@@ -157,6 +137,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	observe := m.observer(fs, n)
 	m.warnUnreachable(observe(ctx))
 	l := newLoop(loopConfig{
+		Status:     m.Status,
 		Thresholds: thresholds, Layout: fs.layout, Transition: m.Transition, MaxGrace: m.MaxGrace,
 		Observe: observe, Pods: m.candidates, Reclaim: m.Reclaim, Evict: m.Pods.Evict, Kill: m.Pods.Kill,
 		DryRun: m.dryRun, ProtectPages: m.ProtectPages,
@@ -166,7 +147,6 @@ func (m *Manager) Run(ctx context.Context) error {
 		},
 		Log: m.Log,
 	})
-	m.loop.Store(l)
 	// The start or exit of a container, and the pull of an image for one, change a status.
 	cancel := m.Pods.NotifyChanges(l.trigger)
 	defer cancel()

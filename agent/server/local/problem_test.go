@@ -32,7 +32,7 @@ func TestProblem(t *testing.T) {
 	if strings.Contains(told(), `"problem"`) {
 		t.Errorf("nobody tells: %s", told())
 	}
-	s.SetProblem(func() string { return problem })
+	s.config.Problem = func() string { return problem }
 	if strings.Contains(told(), `"problem"`) {
 		t.Errorf("nothing is wrong: %s", told())
 	}

@@ -54,6 +54,8 @@ type Config struct {
 	// Todo returns actions that the administrator must take at the node; nil
 	// is none.
 	Todo func() []string
+	// Problem returns Status.Problem; "" is no problem, and nil is none.
+	Problem func() string
 	// Metrics writes the agent's metrics in Prometheus' text format, and
 	// returns errors of w; nil writes none.
 	Metrics func(ctx context.Context, w io.Writer) error
@@ -77,7 +79,6 @@ type Check struct {
 type Server struct {
 	config   Config
 	started  time.Time
-	problem  func() string // nil is none
 	watches  chan struct{} // one item for each event watch
 	sessions chan struct{} // one item for each exec or attach session
 }
@@ -101,11 +102,6 @@ func New(c Config) (*Server, error) {
 		watches: make(chan struct{}, maxWatches), sessions: make(chan struct{}, maxSessions),
 	}, nil
 }
-
-// SetProblem sets the function that returns Status.Problem; "" is no problem.
-// It must be called before Run. problem is called concurrently and must not
-// block.
-func (s *Server) SetProblem(problem func() string) { s.problem = problem }
 
 // Run serves until ctx ends, waits for the requests in progress and returns
 // nil. It logs errors of listening, such as a port in use, and retries: the pods

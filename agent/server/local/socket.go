@@ -126,8 +126,8 @@ func (s *Server) status(now time.Time) Status {
 	} else if s.config.Conditions != nil {
 		st.Conditions = s.config.Conditions()
 	}
-	if s.problem != nil {
-		st.Problem = s.problem()
+	if s.config.Problem != nil {
+		st.Problem = s.config.Problem()
 	}
 	if s.config.Todo != nil {
 		st.Todo = s.config.Todo()

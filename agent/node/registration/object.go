@@ -1,0 +1,73 @@
+package registration
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+)
+
+// Object is the Node as the API server has it. It exists before the Registrar, so that
+// components that the Registrar needs can read it. Its methods are safe for concurrent use.
+type Object struct {
+	api     API
+	name    string
+	changed func(*v1.Node)
+
+	mu   sync.Mutex
+	node *v1.Node // last version from the server, nil until registered
+	uid  types.UID
+}
+
+// NewObject returns an Object that was not read yet. changed is called with the node each time
+// it was created, read or patched. It must not block, and may be nil.
+func NewObject(api API, name string, changed func(*v1.Node)) *Object {
+	return &Object{api: api, name: name, changed: changed}
+}
+
+// UID returns the UID of the Node at the API server, "" until the node is
+// registered.
+func (o *Object) UID() types.UID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.uid
+}
+
+// Node returns the last version of the node from the API server, nil until it is
+// registered. It is shared and must not be modified.
+func (o *Object) Node() *v1.Node {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.node
+}
+
+// Refresh reads the node from the API server. It blocks on the network, for at most 20 s.
+func (o *Object) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	return o.read(ctx)
+}
+
+// read reads the node from the API server and stores it.
+func (o *Object) read(ctx context.Context) error {
+	var n v1.Node
+	if err := o.api.Get(ctx, apiclient.Nodes, "", o.name, &n); err != nil {
+		return err
+	}
+	o.store(&n)
+	return nil
+}
+
+// store stores the node as the server has it.
+func (o *Object) store(n *v1.Node) {
+	n.ManagedFields = nil
+	o.mu.Lock()
+	o.node, o.uid = n, n.UID
+	o.mu.Unlock()
+	if o.changed != nil {
+		o.changed(n)
+	}
+}
