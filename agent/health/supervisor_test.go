@@ -189,12 +189,14 @@ func TestStagesStopInReverse(t *testing.T) {
 			s.RunStages(ctx, []Stage{{Name: "one", Tasks: []Task{task("a")}}, {Name: "none"}, {Name: "two", Tasks: []Task{task("b"), task("c")}}})
 			close(done)
 		}()
-		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
 		slices.Sort(did)
 		if want := []string{"start a", "start b", "start c"}; !slices.Equal(did, want) {
 			t.Errorf("at first %q, want %q", did, want)
 		}
 		did = nil
+		mu.Unlock()
 		cancel(errors.New("the end"))
 		<-done
 		slices.Sort(did[:2])
