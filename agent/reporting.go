@@ -18,7 +18,6 @@ import (
 type reportingStage struct {
 	core     *core
 	cluster  *cluster
-	pods     *podStage
 	reporter *statusmanager.Manager
 	source   *podsync.APIPods
 }
@@ -28,7 +27,7 @@ func newReportingStage(core *core, cl *cluster, p *podStage) (*reportingStage, e
 	if cl == nil {
 		return nil, nil
 	}
-	s := &reportingStage{core: core, cluster: cl, pods: p}
+	s := &reportingStage{core: core, cluster: cl}
 	s.reporter = statusmanager.New(statusmanager.Config{
 		API: cl.api, NodeName: core.cfg.NodeName, NodeUID: cl.object.UID, Trigger: core.podStatuses,
 		List: func() []statusmanager.Entry { return podsync.Reportable(core.statuses.List(), p.mayReport) }, Changed: core.statuses.Changed(),
