@@ -15,7 +15,7 @@ type Wakeups struct {
 	slots map[types.UID]wait.Wakeup
 }
 
-// NewWakeups returns Wakeups that wake nobody.
+// NewWakeups returns Wakeups without workers.
 func NewWakeups() *Wakeups { return &Wakeups{slots: make(map[types.UID]wait.Wakeup)} }
 
 // Wake triggers a sync because something that the pod depends on has changed, as the runtime's
