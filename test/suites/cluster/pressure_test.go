@@ -130,7 +130,7 @@ func TestMemoryPressureWithoutRuntime(t *testing.T) {
 		}
 		return ""
 	})
-	if log := l.sh(l.agentLog()); !strings.Contains(log, "it is killed without the runtime") {
+	if log := l.sh(l.agentLog()); !strings.Contains(log, "kill overdue pod without the runtime") {
 		t.Error("the log does not tell of it")
 	}
 	l.c.Must(t, "delete", "pod", "hog", "--wait=true", "--timeout=4m")
