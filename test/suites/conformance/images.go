@@ -54,8 +54,17 @@ func Images(names []string, goarch string, p Programs) ([]imagetar.Image, error)
 	return images, nil
 }
 
-// busybox has Bash for its shell: tests read environment variables such as data-1
-// through it, and the shell of Debian's BusyBox does not pass such names on.
+// shell is BusyBox's shell, whose messages a test of a read-only root compares, and
+// Bash where a name of the environment is not a shell's, such as data-1: the shell of
+// Debian's BusyBox does not pass such variables on, and tests read them through it.
+const shell = `#!/bin/bash
+while IFS= read -r -d '' variable; do
+	case ${variable%%=*} in *[!A-Za-z0-9_]*) exec -a "$0" /bin/bash "$@" ;; esac
+done </proc/self/environ
+exec -a "$0" /bin/busybox "$@"
+`
+
+// busybox has the programs of BusyBox, with shell for its shell.
 func busybox(name, goarch string, p Programs) (imagetar.Image, error) {
 	im, err := imagetar.Busybox(name, goarch, p.Busybox)
 	if err != nil {
@@ -64,7 +73,7 @@ func busybox(name, goarch string, p Programs) (imagetar.Image, error) {
 	im.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	for i := range im.Files {
 		if f := &im.Files[i]; f.Name == "bin/sh" {
-			f.Link = "bash"
+			f.Link, f.Mode, f.Data = "", 0o755, []byte(shell)
 		}
 	}
 	im.Files = append(im.Files, imagetar.File{Name: "bin/bash", Mode: 0o755, Data: p.Bash})

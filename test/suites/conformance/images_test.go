@@ -2,6 +2,9 @@ package conformance
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,13 +28,13 @@ func TestImages(t *testing.T) {
 	shells := 0
 	for _, im := range images {
 		for _, f := range im.Files {
-			if f.Name == "bin/sh" && f.Link == "bash" {
+			if f.Name == "bin/sh" && f.Link == "" && string(f.Data) == shell {
 				shells++
 			}
 		}
 	}
 	if shells != 7 {
-		t.Errorf("%d images have Bash for their shell, want all but pause", shells)
+		t.Errorf("%d images have the shell, want all but pause", shells)
 	}
 	if err := imagetar.Write(&bytes.Buffer{}, images...); err != nil {
 		t.Error(err)
@@ -41,5 +44,32 @@ func TestImages(t *testing.T) {
 	}
 	if _, err := Images(names, "arm64", Programs{Busybox: []byte("no program")}); err == nil {
 		t.Error("a busybox without applets is accepted")
+	}
+}
+
+// TestShell runs the shell with the machine's Bash, and with a script in place of
+// BusyBox.
+func TestShell(t *testing.T) {
+	dir := t.TempDir()
+	other, sh := filepath.Join(dir, "busybox"), filepath.Join(dir, "sh")
+	for path, text := range map[string]string{
+		other: "#!/bin/bash\nprintf 'busybox %s' \"$*\"\n",
+		sh:    strings.ReplaceAll(shell, "/bin/busybox", other),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	for variable, want := range map[string]string{
+		"DATA_1=a-b c":   "busybox -c env echo",
+		"data-1=value-1": "data-1=value-1",
+		"data.1=value-1": "data.1=value-1",
+	} {
+		cmd := exec.CommandContext(t.Context(), sh, "-c", "env", "echo")
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LAST=", variable}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) || strings.HasPrefix(want, "busybox") != strings.HasPrefix(string(out), "busybox") {
+			t.Errorf("%s: %v\n%s", variable, err, out)
+		}
 	}
 }
