@@ -43,8 +43,10 @@ func newNetworkStage(core *core, cl *cluster) (*networkStage, error) {
 		Pods:       func(c cni.Config) (network.Pods, error) { return podnet.New(c) },
 		Containers: func(ctx context.Context) ([]string, bool) { return network.Sandboxes(ctx, rt) },
 		Teardown:   network.Dismantle,
-		Watches:    []func(ctx context.Context, notify func()) error{network.WatchLinks, network.WatchRules(cfg.Tinylet.Network.Bridge)},
-		Events:     core.events, Log: core.log,
+		Watches: []func(ctx context.Context, notify func()) error{
+			network.WatchLinks(cfg.Tinylet.Network.Bridge), network.WatchRules(cfg.Tinylet.Network.Bridge),
+		},
+		Events: core.events, Log: core.log,
 	}
 	if cl != nil {
 		c.Refresh, c.OnAddressesChanged = cl.object.Refresh, []func(){cl.uplinkChanged}

@@ -61,14 +61,20 @@ func UplinkAddresses() ([]netip.Addr, error) {
 	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() }), nil
 }
 
-// WatchLinks calls notify when the host's links, addresses or routes change, until ctx ends. Links of
-// pods are ignored.
-func WatchLinks(ctx context.Context, notify func()) error {
-	m, err := link.Listen()
-	if err != nil {
-		return err
+// WatchLinks returns a function that calls notify when the host's links, addresses or routes change,
+// until its context ends. Links of pods are ignored, and so is the carrier of their bridge: a reconcile
+// for each pod that starts alone would delay it.
+func WatchLinks(bridge string) func(ctx context.Context, notify func()) error {
+	return func(ctx context.Context, notify func()) error {
+		m, err := link.Listen()
+		if err != nil {
+			return err
+		}
+		return m.Run(ctx, link.Ignore{
+			Link:    func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") },
+			Carrier: func(l link.Link) bool { return l.Name == bridge },
+		}, notify)
 	}
-	return m.Run(ctx, func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") }, notify)
 }
 
 // WatchRules returns a function that calls notify when others change the nftables rules that all

@@ -14,7 +14,7 @@ import (
 // kernel does not report everything that is removed. Where seen may be wrong it
 // forgets, which may cause a report without a change.
 type seen struct {
-	ignore    func(Link) bool
+	ignore    Ignore
 	links     map[int]linkState
 	addresses map[addressKey]uint32
 	defaults  map[routeKey]string
@@ -42,7 +42,7 @@ type routeKey struct {
 // addressFlags are the flags that decide whether an address is usable.
 const addressFlags = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_TEMPORARY
 
-func newSeen(ignore func(Link) bool, all []Link) *seen {
+func newSeen(ignore Ignore, all []Link) *seen {
 	s := &seen{ignore, map[int]linkState{}, map[addressKey]uint32{}, map[routeKey]string{}}
 	for _, l := range all {
 		s.links[l.Index] = s.state(l)
@@ -51,10 +51,11 @@ func newSeen(ignore func(Link) bool, all []Link) *seen {
 }
 
 func (s *seen) state(l Link) linkState {
-	if l.Loopback || s.ignore != nil && s.ignore(l) {
+	if l.Loopback || s.ignore.Link != nil && s.ignore.Link(l) {
 		return linkState{ignored: true}
 	}
-	return linkState{false, l.Name, string(l.MAC), l.MTU, l.Master, l.Up, l.Running}
+	running := l.Running && (s.ignore.Carrier == nil || !s.ignore.Carrier(l))
+	return linkState{false, l.Name, string(l.MAC), l.MTU, l.Master, l.Up, running}
 }
 
 // message reports whether a notification changes anything that counts.

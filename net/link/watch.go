@@ -107,6 +107,15 @@ func Listen() (*Monitor, error) {
 	return m, nil
 }
 
+// Ignore selects changes that a Monitor does not report. A nil function selects nothing.
+type Ignore struct {
+	// Link returns true for links of which nothing is reported, such as those of pods.
+	Link func(Link) bool
+	// Carrier returns true for links whose carrier is not reported. A bridge has a carrier
+	// while a port has: that of pods' bridge changes with the first and the last pod.
+	Carrier func(Link) bool
+}
+
 // Close closes a Monitor that was not run.
 func (m *Monitor) Close() {
 	m.socket.Close()
@@ -117,11 +126,10 @@ func (m *Monitor) Close() {
 // returns nil. The caller reads the state again after a call. notify is called by Run,
 // must not block, and may be called often in a short time.
 //
-// The loopback interface and links for which ignore returns true, such as those of
-// pods, are not reported; ignore may be nil. Nor are repetitions: an address whose
-// lifetime is prolonged, for example. Only default routes of the main table and
-// addresses of global scope count.
-func (m *Monitor) Run(ctx context.Context, ignore func(Link) bool, notify func()) error {
+// The loopback interface and what ignore selects are not reported. Nor are repetitions:
+// an address whose lifetime is prolonged, for example. Only default routes of the main
+// table and addresses of global scope count.
+func (m *Monitor) Run(ctx context.Context, ignore Ignore, notify func()) error {
 	defer m.Close()
 	s := newSeen(ignore, m.begin)
 	m.begin = nil

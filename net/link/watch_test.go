@@ -28,7 +28,8 @@ func listenIn(t testing.TB, ns *os.File) (m *Monitor) {
 	return m
 }
 
-// heard runs a Monitor that ignores the bridge and its ports. The function
+// heard runs a Monitor that ignores the bridge and its ports, and of the bridge "pods"
+// the carrier. The function
 // says whether anything was told since it was last called; if something should
 // be, it waits for that, and until no more comes: the kernel tells of carriers
 // when it has the time.
@@ -38,7 +39,10 @@ func heard(t *testing.T, ns *os.File) func(want bool) bool {
 	ctx, cancel := context.WithCancel(t.Context())
 	var told atomic.Int64
 	ended := make(chan error, 1)
-	ignore := func(l Link) bool { return l.Kind == "veth" && l.Alias != "up" && l.Name != "eth0" || l.Name == "br" }
+	ignore := Ignore{
+		Link:    func(l Link) bool { return l.Kind == "veth" && l.Alias != "up" && l.Name != "eth0" || l.Name == "br" },
+		Carrier: func(l Link) bool { return l.Name == "pods" },
+	}
 	go func() { ended <- m.Run(ctx, ignore, func() { told.Add(1) }) }()
 	t.Cleanup(func() {
 		cancel()
@@ -144,6 +148,42 @@ func TestMonitorIsSilentAboutPods(t *testing.T) {
 	}
 }
 
+// TestMonitorIgnoresCarrier: a bridge gets its carrier with its first port and loses it
+// with the last one. Where the carrier is ignored that is no change, but its state is.
+func TestMonitorIgnoresCarrier(t *testing.T) {
+	h, ns := opened(t)
+	pods := must(h.EnsureBridge(Bridge{Name: "pods", Addresses: prefixes("10.1.0.1/24")}))(t)
+	other := must(h.EnsureBridge(Bridge{Name: "other", Addresses: prefixes("10.2.0.1/24")}))(t)
+	told := heard(t, ns)
+	told(false)
+	port := func(bridge Link) {
+		t.Helper()
+		inside, podNS := opened(t)
+		if err := h.CreateVeth(Veth{Name: "one", Alias: "a pod", Bridge: bridge.Index, Peer: Peer{Name: "eth0", NS: podNS}}); err != nil {
+			t.Fatal(err)
+		}
+		must(inside.Configure(usual()))(t)
+		for range 100 {
+			if must(h.Link(bridge.Name))(t).Running {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err := h.DeleteLink("one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if port(pods); told(false) {
+		t.Error("the carrier of a bridge was told that is to be ignored")
+	}
+	if port(other); !told(true) {
+		t.Error("the carrier of another bridge was not told")
+	}
+	if asked(t, ns, "ip", "link", "set", "pods", "down"); !told(true) {
+		t.Error("the bridge went down and that was not told")
+	}
+}
+
 // What happens between Listen and Run is told.
 func TestMonitorHearsFromListenOn(t *testing.T) {
 	h, ns := opened(t)
@@ -152,7 +192,7 @@ func TestMonitorHearsFromListenOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	told := false
-	if err := m.Run(ctx, nil, func() { told = true; cancel() }); err != nil || !told {
+	if err := m.Run(ctx, Ignore{}, func() { told = true; cancel() }); err != nil || !told {
 		t.Errorf("told %v, %v", told, err)
 	}
 }
@@ -190,7 +230,7 @@ func TestMonitorOverrun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	told := 0
-	ignore := func(l Link) bool { return l.Name == "pods" }
+	ignore := Ignore{Link: func(l Link) bool { return l.Name == "pods" }}
 	err := m.Run(ctx, ignore, func() {
 		if told++; told > 1 {
 			cancel()
@@ -294,7 +334,7 @@ func FuzzSeen(f *testing.F) {
 			return // the library parses links, and trusts the kernel
 		}
 		payload = payload[:min(len(payload)&^3, int(length)&^3)]
-		s := newSeen(nil, nil)
+		s := newSeen(Ignore{}, nil)
 		if s.message(kind, payload); kind&1 == 0 && s.message(kind, payload) {
 			t.Error("the same was reported twice")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // podCleanupTimeout bounds the wait for an evicted pod after its grace period. It equals
@@ -23,10 +24,15 @@ const podCleanupTimeout = 30 * time.Second
 // preStop hook.
 const killDelay = 5 * time.Second
 
-// minInterval is the minimum interval between two checks. Starting a pod changes its status
-// a dozen times, and each change is a trigger. minInterval is well below 1 s, the bound
+// minInterval is the minimum interval between two checks. It is well below 1 s, the bound
 // within which a notification of the kernel must lead to a decision.
 const minInterval = 200 * time.Millisecond
+
+// podsDelay is how long after a change of a pod's status a check follows. The start of a
+// pod changes its status a dozen times within a second or two, and a check takes a good
+// part of the CPU that this start needs. Memory and process IDs do not depend on it: the
+// kernel notifies of them.
+const podsDelay = time.Second
 
 // loopConfig configures a loop. run calls its functions, one at a time.
 type loopConfig struct {
@@ -69,6 +75,8 @@ type loopConfig struct {
 type loop struct {
 	loopConfig
 	tracker *policy.Tracker
+	// podsChanged is set when the status of any pod changes.
+	podsChanged wait.Wakeup
 
 	// The fields below belong to run.
 	lastCheck      time.Time
@@ -80,11 +88,12 @@ type loop struct {
 
 // newLoop returns a loop for run. It observes nothing yet.
 func newLoop(c loopConfig) *loop {
-	return &loop{loopConfig: c, tracker: policy.NewTracker(c.Thresholds, c.Transition)}
+	return &loop{loopConfig: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), podsChanged: wait.NewWakeup()}
 }
 
-// run checks once at the start, then at each trigger and when a grace period or a
-// condition expires. It returns the cause of ctx when ctx ends.
+// run checks once at the start, then at each trigger, podsDelay after a change of pods,
+// and when a grace period or a condition expires. It returns the cause of ctx when ctx
+// ends.
 func (l *loop) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -93,20 +102,39 @@ func (l *loop) run(ctx context.Context) error {
 	default:
 	}
 	l.takeTriggerTime()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-l.trigger:
-			if !l.throttle(ctx) {
-				return context.Cause(ctx)
-			}
-		case <-timer.C:
-		}
+	for l.await(ctx, timer.C) {
 		if next := l.synchronize(ctx); next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(next))
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// await waits until the next check is due, at the latest when expired receives. It returns
+// false if ctx ended.
+func (l *loop) await(ctx context.Context, expired <-chan time.Time) bool {
+	changed := l.podsChanged
+	var delayed <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-l.trigger:
+			return l.throttle(ctx)
+		case <-changed:
+			delay := time.NewTimer(podsDelay)
+			defer delay.Stop()
+			changed, delayed = nil, delay.C
+		case <-delayed:
+			select {
+			case <-l.podsChanged: // this check handles it
+			default:
+			}
+			return true
+		case <-expired:
+			return true
 		}
 	}
 }
@@ -289,9 +317,9 @@ func (l *loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi
 	limit := time.NewTimer(v.Grace + killDelay)
 	defer limit.Stop()
 	killed := false
-	sign := l.trigger
+	sign, changed := l.trigger, l.podsChanged
 	if t.Hard() {
-		sign = nil
+		sign, changed = nil, nil
 	}
 	for {
 		select {
@@ -308,6 +336,7 @@ func (l *loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi
 		case <-ctx.Done():
 			return
 		case <-sign:
+		case <-changed:
 		}
 		if !l.throttle(ctx) {
 			return

@@ -460,6 +460,42 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// A change of pods leads to a check after podsDelay, with all that change until then. A
+// trigger does not wait for it, and its check handles the change.
+func TestChangesOfPods(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		before := n.looked()
+		for range 12 {
+			n.loop.podsChanged.Set()
+			time.Sleep(podsDelay / 20)
+		}
+		if looks := n.looked() - before; looks != 0 {
+			t.Errorf("%d looks while a pod starts", looks)
+		}
+		time.Sleep(podsDelay / 2)
+		if looks := n.looked() - before; looks != 1 {
+			t.Errorf("%d looks for a pod that has started", looks)
+		}
+		time.Sleep(time.Hour)
+		if looks := n.looked() - before; looks != 1 {
+			t.Errorf("%d looks afterwards", looks)
+		}
+		n.loop.podsChanged.Set()
+		synctest.Wait()
+		n.loop.Trigger()
+		time.Sleep(minInterval)
+		if looks := n.looked() - before; looks != 2 {
+			t.Errorf("%d looks: the trigger waits for the pods", looks)
+		}
+		time.Sleep(time.Hour)
+		if looks := n.looked() - before; looks != 2 {
+			t.Errorf("%d looks: the change of pods is handled twice", looks)
+		}
+	})
+}
+
 // The log has the time from the trigger to the decision.
 func TestReactionIsTold(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}

@@ -148,7 +148,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		Log: m.Log,
 	})
 	// The start or exit of a container, and the pull of an image for one, change a status.
-	cancel := m.Pods.NotifyChanges(l.trigger)
+	cancel := m.Pods.NotifyChanges(l.podsChanged)
 	defer cancel()
 	return l.run(ctx)
 }
