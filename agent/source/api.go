@@ -83,7 +83,8 @@ func (a *API) Run(ctx context.Context, set func(context.Context, PodSet)) error 
 	return a.follow.run(ctx)
 }
 
-// deliver hands over the pods after each notification on news.
+// deliver hands over the pods after each notification on wake. It calls set for the first
+// list and when the pods other than mirror pods have changed.
 func (a *API) deliver(ctx context.Context, set func(context.Context, PodSet)) {
 	var last []*v1.Pod
 	for first := true; ; first = false {
@@ -109,7 +110,8 @@ func (a *API) deliver(ctx context.Context, set func(context.Context, PodSet)) {
 	}
 }
 
-// reportRejected emits an event for each rejected pod; the recorder counts repetitions.
+// reportRejected emits an event for each of the first maxReported rejected pods. The recorder
+// counts repetitions.
 // The pod's name appears in the message only, quoted, since it may be invalid.
 func (a *API) reportRejected(refused []string) {
 	for _, message := range refused[:min(len(refused), maxReported)] {
@@ -117,7 +119,6 @@ func (a *API) reportRejected(refused []string) {
 	}
 }
 
-// onList applies a full list from the API server.
 func (a *API) onList(items []v1.Pod) {
 	a.mu.Lock()
 	refused := a.pods.replace(items)
@@ -126,7 +127,6 @@ func (a *API) onList(items []v1.Pod) {
 	wait.Notify(a.wake) // also if nothing changed: the first set is pending
 }
 
-// onEvent applies one watch event from the API server.
 func (a *API) onEvent(kind watch.EventType, p *v1.Pod) {
 	a.mu.Lock()
 	changed, refused := a.pods.apply(kind, p)

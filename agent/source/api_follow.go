@@ -18,13 +18,13 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// steady is how long a watch must last to count as working.
+// steady is how long a watch must last to count as working. Only then the backoff is reset.
 const steady = 10 * time.Second
 
 // watchSlack is how much earlier than requested a watch may end.
 const watchSlack = 30 * time.Second
 
-// Reasons for which a watch ends.
+// Errors of a list or watch that the client does not return.
 var (
 	errEndedEarly = errors.New("API server ended a pod watch long before its timeout")
 	errNoEnd      = errors.New("API server did not end a pod watch at its timeout")
@@ -47,8 +47,9 @@ type podSink interface {
 //
 // Each watch continues where the previous one ended. The follower lists again
 // if the API server no longer has that resource version, or if the state is in
-// doubt. After the expected end of a watch the next step starts at once; after
-// any other end or failure the follower backs off first.
+// doubt. The next step starts at once after a list, after the expected end of a
+// watch, after a watch without any event (errSilent), and after one that did not
+// end (errNoEnd). After any other end or failure the follower backs off first.
 type follower struct {
 	api      PodAPI
 	nodeName string

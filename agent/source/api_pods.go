@@ -15,8 +15,7 @@ import (
 	"github.com/tinylet/tinylet/agent/source/manifest"
 )
 
-// ReasonRefusedPod is for a pod from the API server that cannot run as it is,
-// whatever made it so.
+// ReasonRefusedPod is for an invalid pod from the API server.
 const ReasonRefusedPod = "RefusedPod"
 
 // apiPods are the pods that an API server assigns to this node, by UID. Invalid
@@ -69,8 +68,8 @@ func (s *apiPods) replace(items []v1.Pod) (refused []string) {
 	return refused
 }
 
-// apply applies one watch event that is newer than all before. It reports
-// whether anything changed, or why the pod was rejected.
+// apply applies one watch event. Unless the event is a deletion, it is newer than all before.
+// apply reports whether anything changed, or why the pod was rejected.
 func (s *apiPods) apply(kind watch.EventType, p *v1.Pod) (changed bool, refused string) {
 	old := s.byUID[p.UID]
 	if kind == watch.Deleted {

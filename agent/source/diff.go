@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// candidate is a pod that a source desires: a candidate to run.
+// candidate is a pod that a source desires.
 type candidate struct {
 	source string
 	pod    *v1.Pod
@@ -43,8 +43,9 @@ func (r conflict) message() string {
 }
 
 // resolve selects the candidates that may run, in order: one for each full name
-// and UID. A live pod stays. Otherwise a source that already owns the name
-// keeps it, also for a changed pod. Otherwise the first candidate wins.
+// and UID. A live pod of the same source stays. Otherwise the source of the live pod
+// with that name keeps the name, also for a pod with another UID. Otherwise the first
+// candidate wins.
 func resolve(claims []candidate, live map[types.UID]*livePod) (winners []candidate, refused []conflict) {
 	owner := make(map[string]string, len(live))
 	for _, l := range live {
@@ -150,7 +151,8 @@ func removals(desired map[types.UID]candidate, live map[types.UID]*livePod) []ch
 	return changes
 }
 
-// compare returns the operation for one candidate, and 0 if nothing changed.
+// compare returns the operation for one candidate, or 0 if nothing changed. A pod that the API
+// server has unchanged after a RESTORE is a RECONCILE.
 func compare(c candidate, old *livePod, now time.Time) (Op, *livePod) {
 	if old == nil || pod.RefOf(old.pod) != pod.RefOf(c.pod) {
 		op := ADD

@@ -49,7 +49,7 @@ type entry struct {
 	lastError string // last reported error
 }
 
-// step is the next action for an entry after a scan.
+// step is the action of a scan for an entry.
 type step uint8
 
 const (
@@ -87,7 +87,7 @@ func (e *entry) doubt() bool {
 	return e.doubted
 }
 
-// errTooLarge is returned for a file over manifest.MaxSize.
+// errTooLarge is returned for a file or a response over manifest.MaxSize.
 var errTooLarge = fmt.Errorf("larger than %d bytes", manifest.MaxSize)
 
 // errChanged means that the file is being written.

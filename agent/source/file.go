@@ -32,7 +32,8 @@ const (
 	// for settleTime.
 	settledAge = 2 * time.Second
 	// startLimit is how long the first set waits for files that are being
-	// written or cannot be read.
+	// written or cannot be read. For a directory that cannot be read it waits
+	// without limit.
 	startLimit = 10 * time.Second
 	// retryTime is the delay before a failed read is retried. It doubles with
 	// each failure, up to the rescan period.
@@ -47,7 +48,7 @@ const (
 type FileConfig struct {
 	// Path is a directory of manifests, or one manifest. It need not exist yet.
 	Path string
-	// NodeName is appended to the pods' names.
+	// NodeName, in lower case, is appended to the pods' names.
 	NodeName string
 	// Rescan is the period of full scans without an inotify event, plus up to
 	// 10% of jitter; zero means 2 min. It is a safety net for changes that
@@ -86,8 +87,8 @@ type File struct {
 	scans      uint64
 	started    time.Time
 	sent       bool // the first set was handed over
-	partial    bool // the last set was partial; never true again once false
-	retries    int  // consecutive failures since then
+	partial    bool // the last set was partial; not true again after a complete set
+	retries    int  // consecutive scans with a failure after the first set
 
 	refused map[string]struct{} // conflicts already reported by an event
 }

@@ -37,7 +37,7 @@ type HTTPConfig struct {
 	// Header is sent with each request. Its values are secrets: they are never
 	// logged, and never sent to a host other than the URL's.
 	Header http.Header
-	// NodeName is appended to the pods' names.
+	// NodeName, in lower case, is appended to the pods' names.
 	NodeName string
 	// Period is the time between requests, plus up to 10% of jitter; zero means
 	// 20 s.
@@ -49,8 +49,8 @@ type HTTPConfig struct {
 	Events *event.Recorder
 }
 
-// HTTP is the config source for the manifests of a URL. An error of any kind
-// leaves the pods that the URL gave before. A list without items removes them.
+// HTTP is the config source for the manifests of a URL. After an error the pods of the last
+// good response stay. A list without items removes them.
 type HTTP struct {
 	config HTTPConfig
 	url    *url.URL
@@ -60,7 +60,7 @@ type HTTP struct {
 	etag      string
 	sum       [sha256.Size]byte
 	parsed    bool // sum is valid
-	sent      bool // the first set is ready or was handed over
+	sent      bool // Run handed over the first set, or does so next
 	whole     bool // some response was parsed completely
 	pods      []*v1.Pod
 	lastError string // last reported error

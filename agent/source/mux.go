@@ -17,12 +17,13 @@ import (
 // Mux merges the full sets of several sources into one ordered stream. It
 // starts no goroutine. Its methods are safe for concurrent use.
 //
-// The first set of a source that is not partial, empty or not, takes this path:
+// The first complete set of a source, which may have no pods, takes this path:
 //
 //	Set --> send on Updates --> the consumer acts on it --> Seen --> Ready
 //
-// So Ready returns true only after the consumer has received every pod that the
-// sources desire at the start. Cleaning up may then begin.
+// If such a set causes no update of its source other than REMOVE, an ADD without pods is sent.
+// The consumer must not call Seen for a partial update. Cleanup may begin when Ready returns
+// true.
 type Mux struct {
 	expected []string
 	events   *event.Recorder
@@ -65,7 +66,7 @@ func NewMux(events *event.Recorder, expected ...string) *Mux {
 func (m *Mux) Updates() <-chan Update { return m.updates }
 
 // Seen records that the consumer has acted on an update of the source that is
-// not partial. Only the first call has an effect.
+// not partial. Only the first call for each source has an effect.
 func (m *Mux) Seen(source string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +85,8 @@ func (m *Mux) Ready() bool {
 // has received every change, or ctx ends; the next Set of any source continues
 // from what was received. The consumer must not call it. The pods belong to the
 // mux from now on and are shared with the consumer: they must not be modified.
-// Of two pods with the same name or UID the live one wins, else the first.
+// Of two pods with the same name or UID, the live one wins, then the one of the source that
+// has the live pod of that name, then the first in the order of the sources' first sets.
 func (m *Mux) Set(ctx context.Context, source string, set PodSet) {
 	select {
 	case <-m.token:
@@ -135,7 +137,6 @@ func (m *Mux) send(ctx context.Context, u Update) bool {
 	}
 }
 
-// apply records what the consumer has received.
 func (m *Mux) apply(c change) {
 	for _, l := range c.live {
 		if c.Op == REMOVE {
@@ -146,7 +147,8 @@ func (m *Mux) apply(c change) {
 	}
 }
 
-// warn emits one event for each conflict while it lasts.
+// warn emits one event for each pod that loses a conflict, and another one only after the
+// conflict has ended.
 func (m *Mux) warn(refused []conflict) {
 	reported := make(map[string]struct{}, len(refused))
 	for _, r := range refused {

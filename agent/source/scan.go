@@ -22,8 +22,8 @@ type result struct {
 	changed   bool // the set of pods changed
 	unsettled bool // a file is being written
 	retry     bool // a file could not be read, but may be readable later
-	failed    bool // the directory could not be read
-	watched   bool // inotify reports changes
+	failed    bool // the path could not be read
+	watched   bool // inotify reports all changes
 }
 
 // scan scans all files once. It allocates nothing if nothing changed.
@@ -62,7 +62,7 @@ func (f *File) scan(w *filewatch.Watch) result {
 	return r
 }
 
-// reportRootError reports once that the directory cannot be read.
+// reportRootError reports that the path cannot be read, once for each error text.
 func (f *File) reportRootError(err error) {
 	if text := err.Error(); text != f.rootErr {
 		f.rootErr = text
@@ -70,7 +70,7 @@ func (f *File) reportRootError(err error) {
 	}
 }
 
-// mark marks the files for which inotify reported a change.
+// mark marks the files for which inotify reported a change. A change of volume data marks all.
 func (f *File) mark(changes filewatch.Changes) {
 	if !changes.Any {
 		return
@@ -152,7 +152,7 @@ func (f *File) forget(r *result) {
 	})
 }
 
-// checkFile reads one file if it is new and settled.
+// checkFile reads one file if it is new or changed, and settled.
 func (f *File) checkFile(e *entry, r *result) {
 	sig, err := e.cpath.Stat()
 	if err != nil {
@@ -242,7 +242,8 @@ func (f *File) read(e *entry, r *result) {
 	}
 }
 
-// reportError reports once that a file cannot be read. The file keeps its pods.
+// reportError reports that a file cannot be read, once for each error text. The file keeps its
+// pods.
 func (f *File) reportError(e *entry, err error) {
 	if text := bare(err).Error(); text != e.lastError {
 		e.lastError = text

@@ -3,8 +3,8 @@
 // the pods that the API server assigns to the node (API), and merges the full
 // sets of all sources into one ordered stream of updates (Mux).
 //
-// A source that cannot be read never yields fewer pods than before: a bad
-// manifest leaves the pods that it gave running, and is reported once.
+// A source that cannot be read never yields fewer pods than before: the pods of a manifest
+// stay when the manifest becomes invalid, and the error is reported once.
 package source
 
 import (
@@ -25,14 +25,16 @@ type Op uint8
 const (
 	// ADD adds pods that the source did not have.
 	ADD Op = iota + 1
-	// UPDATE carries pods whose spec or metadata changed.
+	// UPDATE carries pods whose spec, labels or annotations changed, or whose
+	// source changed.
 	UPDATE
-	// REMOVE removes pods that no source has any more. The update carries their
-	// last known state.
+	// REMOVE removes pods that no source desires, or whose name changed. The
+	// update carries their last known state.
 	REMOVE
-	// RECONCILE carries pods whose status alone changed.
+	// RECONCILE carries pods of which only the status changed, and restored pods
+	// that the API server has unchanged.
 	RECONCILE
-	// DELETE carries pods that are to be deleted gracefully.
+	// DELETE carries known pods that are to be deleted gracefully.
 	DELETE
 	// RESTORE carries pods from the journal, before their source is ready.
 	RESTORE
@@ -50,7 +52,7 @@ func (op Op) String() string {
 
 // Update is one change of the desired pods. Its pods are shared and must not be
 // modified. An ADD without pods marks the source as ready when it has nothing
-// to add.
+// to add, unless it is partial.
 type Update struct {
 	Op     Op
 	Source string
@@ -75,9 +77,10 @@ type PodSet struct {
 // Reasons of the events of this package.
 const (
 	// ReasonInvalidManifest is for a document that cannot be decoded or is not
-	// a pod.
+	// a valid pod.
 	ReasonInvalidManifest = "InvalidManifest"
-	// ReasonUnknownField is for a pod that runs without a part of its manifest.
+	// ReasonUnknownField is for a pod that runs although its manifest has unknown
+	// or duplicate fields.
 	ReasonUnknownField = "UnknownField"
 	// ReasonUnreadableManifest is for a file, directory or URL that cannot be
 	// read.
@@ -86,11 +89,12 @@ const (
 	ReasonDuplicatePod = "DuplicatePod"
 )
 
-// maxReported bounds the problems of one manifest that get their own event.
+// maxReported bounds the problems of one manifest, and the rejected pods of one
+// list, that get their own event.
 const maxReported = 20
 
-// reportProblems emits one event for each problem of a manifest. The recorder also logs
-// each event.
+// reportProblems emits one event for each of the first maxReported problems of a manifest, and
+// one event with the number of the others.
 func reportProblems(events *event.Recorder, location string, problems []manifest.Problem) {
 	for i, problem := range problems {
 		if i == maxReported {
@@ -110,8 +114,8 @@ func reportProblems(events *event.Recorder, location string, problems []manifest
 }
 
 // merge returns the desired pods of a location after its text was parsed. If a
-// document was bad, it keeps the pods that the text gave before and that no
-// good document replaces: a faulty edit must not terminate a pod.
+// document is invalid, merge keeps the previous pods that no valid document replaces: a
+// faulty edit must not terminate a pod.
 func merge(before []*v1.Pod, m manifest.Manifest) []*v1.Pod {
 	if m.Complete() {
 		return m.Pods

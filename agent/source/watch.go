@@ -7,8 +7,8 @@ import (
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
-// newWatch returns a Watch of the path. Names with one leading dot belong to editors
-// and copy tools.
+// newWatch returns a Watch of the path. It ignores names with one leading dot: editors and
+// copy tools use them for temporary files.
 func (f *File) newWatch() *filewatch.Watch {
 	w := filewatch.New(filewatch.Config{
 		Events: filewatch.Writes | filewatch.Attributes, Names: true,
@@ -23,13 +23,14 @@ func (f *File) newWatch() *filewatch.Watch {
 // writer of a volume swaps.
 func isVolumeData(name string) bool { return strings.HasPrefix(name, "..") }
 
-// place places the watches of the path and of the files behind symbolic links.
+// place watches the path and the files behind symbolic links.
 func (f *File) place(w *filewatch.Watch) {
 	_, err := w.Set(append([]string{f.path}, f.links...)...)
 	f.setWatchError(err)
 }
 
-// follow sets the symbolic links to files. Each file is read after that.
+// follow watches the files behind symbolic links. Each file is read after that, so no change is
+// missed.
 func (f *File) follow(w *filewatch.Watch, links []string) {
 	slices.Sort(links)
 	if !slices.Equal(links, f.links) {

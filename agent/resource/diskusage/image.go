@@ -20,7 +20,7 @@ type image struct {
 }
 
 // requestImageFs requests ImageFsInfo from the runtime, at most once per measurement.
-// After an error the last result stays.
+// After an error of the runtime the last result stays.
 func (m *Meter) requestImageFs(ctx context.Context) {
 	i := &m.known.image
 	if m.cfg.ImageFs == nil || !i.asked.Before(m.measuredAt) {

@@ -57,6 +57,6 @@ func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ESTALE)
 }
 
-// dot is the name of a directory in itself, above that of its parent, and nothing the
-// empty name of the open file.
+// dot is the name of a directory in itself, dotdot that of its parent, and emptyName means
+// the open file.
 var dot, dotdot, emptyName = [...]byte{'.', 0}, [...]byte{'.', '.', 0}, [...]byte{0}

@@ -158,7 +158,7 @@ func (l *measurement) resolveRoot(root string) string {
 }
 
 // stat measures a file system. If it does not respond in time, the previous values
-// stay.
+// stay. After an error they are unknown.
 func (l *measurement) stat(ctx context.Context, s *system) {
 	if s.local {
 		l.set(s, &l.st, l.statfs(s.path, &l.st))

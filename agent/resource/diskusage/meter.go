@@ -36,8 +36,8 @@ type Config struct {
 // Meter measures on request. It keeps a few numbers for each place until the first
 // request after the place is gone. Nothing runs between requests, except one
 // goroutine for each file system that is not local and does not respond. Its methods
-// are safe for concurrent use. They block on local disks, up to Patience on other
-// file systems, and on the functions of Config.
+// are safe for concurrent use. They block on local disks, up to RemoteTimeout on
+// other file systems, and on the functions of Config.
 //
 // A place that was not measured for lack of time has its previous values, with their
 // Time. A place that was never walked completely has the usage counted so far, as a
@@ -76,8 +76,8 @@ func New(cfg Config) (*Meter, error) {
 }
 
 // Pod returns the usage of a pod, with its containers in the given order. The result
-// is empty for a pod that was added since the last measurement. Pod returns an error
-// if ctx ends or Config.Pods fails.
+// is empty, without an error, for a pod that was added since the last measurement. Pod
+// returns an error if ctx ends, or if Config.Pods or the mount table cannot be read.
 func (m *Meter) Pod(ctx context.Context, uid string, containers []string) (PodUsage, error) {
 	if err := m.refresh(ctx); err != nil {
 		return PodUsage{}, err
@@ -113,7 +113,7 @@ func (m *Meter) Claims(ctx context.Context) ([]Claim, error) {
 
 // MeasureFully measures everything, with larger bounds than those of a request. It is for
 // decisions: without earlier requests, the result of one request would be incomplete.
-// Thorough returns an error as Pod does. Its walks block for up to 3 s.
+// It returns an error as Pod does. Its walks block for up to 3 s.
 func (m *Meter) MeasureFully(ctx context.Context) error {
 	if err := m.lock(ctx); err != nil {
 		return err

@@ -18,7 +18,7 @@ type Space struct {
 }
 
 // SpaceAt returns the space of the file system that a path is on. It makes two system
-// calls and walks nothing. The values are those of Meter.Node. It blocks as long as
+// calls. The values are those of Meter.Node. It blocks as long as
 // the file system does not respond.
 func SpaceAt(path string) (Space, error) {
 	var st unix.Stat_t

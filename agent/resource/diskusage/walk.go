@@ -45,9 +45,10 @@ type Walk struct {
 	// the mounted file system, which may hang. It takes three system calls instead of
 	// one for each entry to avoid that.
 	HasMounts bool
-	// Visit is called, if it is set, with each name in an open directory that is no
-	// directory itself, and with each directory after what is in it, for which name is
-	// empty. It must not keep its arguments.
+	// Visit is called, if it is set, for each file that is not a directory, with the
+	// open directory and the name in it. It is called for each directory after the
+	// entries of that, with the open directory and an empty name. It must not keep
+	// dir and st.
 	Visit func(dir int, name string, st *unix.Statx_t)
 
 	levels  []level    // the upper ones, between two steps
@@ -101,8 +102,7 @@ func (w *Walk) Usage() Usage {
 // Entries returns the number of directory entries read.
 func (w *Walk) Entries() int { return w.entries }
 
-// Err returns the first error, or ErrDeep. Everything other than the cause of an
-// error is counted.
+// Err returns the first error, which may wrap ErrDeep. The walk continues after an error.
 func (w *Walk) Err() error { return w.err }
 
 // Drop closes the files of an unfinished Walk. No step may follow.
@@ -325,7 +325,7 @@ func (k *Walker) statEntry(w *Walk, dir int, name []byte) error {
 	return statx(fd, &emptyName[0], &k.st)
 }
 
-// enter enters a directory.
+// enter descends into a directory, unless the tree is too deep.
 func (k *Walker) enter(w *Walk, dir int, name []byte) {
 	if len(k.open)+len(w.below) > maxLevels {
 		w.fail(ErrDeep)

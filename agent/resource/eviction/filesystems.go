@@ -16,7 +16,7 @@ const (
 	runtimeTimeout = 10 * time.Second
 )
 
-// fileSystems is which of nodefs, imagefs and containerfs are one file system. images
+// fileSystems is the arrangement of nodefs, imagefs and containerfs. images
 // and containers are the paths at which imagefs and containerfs are measured; images is
 // "" if imagefs is nodefs, and containers is "" if containerfs is imagefs.
 type fileSystems struct {
@@ -34,7 +34,7 @@ func (m *Manager) layout() (l policy.Layout, ok bool) {
 	return fs.layout, true
 }
 
-// awaitFileSystems asks the runtime until it answers.
+// awaitFileSystems repeats findFileSystems until it succeeds.
 func (m *Manager) awaitFileSystems(ctx context.Context) (*fileSystems, error) {
 	for {
 		fs, err := m.findFileSystems(ctx)
@@ -50,7 +50,8 @@ func (m *Manager) awaitFileSystems(ctx context.Context) (*fileSystems, error) {
 }
 
 // findFileSystems asks the runtime once. It compares devices and not mounts: a directory
-// that is mounted elsewhere is on the same file system.
+// that is mounted elsewhere is on the same file system. A path of the runtime that cannot be
+// measured counts as on its parent file system, until the agent restarts.
 func (m *Manager) findFileSystems(ctx context.Context) (*fileSystems, error) {
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()

@@ -37,7 +37,7 @@ const podsDelay = time.Second
 // loopConfig configures a loop. run calls its functions, one at a time.
 type loopConfig struct {
 	*Status
-	// Thresholds are those that Layout.Thresholds returns for Layout.
+	// Thresholds is the result of Layout.Thresholds.
 	Thresholds []evictionapi.Threshold
 	Layout     policy.Layout
 	// Transition is how long a node condition remains after its thresholds were last
@@ -47,14 +47,15 @@ type loopConfig struct {
 	// Observe measures the signals of the thresholds. A signal that could not be
 	// measured is not Known.
 	Observe func(context.Context) evictionapi.Observations
-	// Pods returns the pods with running processes, including terminating ones, with
-	// the stats that ranking by the signal needs.
+	// Pods returns the pods with running processes that may be evicted, including
+	// terminating ones, with the stats that ranking by the signal needs.
 	Pods func(context.Context, evictionapi.Signal) []policy.Pod
 	// Reclaim reclaims a node-level resource.
 	Reclaim func(context.Context, policy.Reclaim) error
 	// Evict terminates the pod, or shortens its termination, and reports the eviction
-	// in its status and as an event. gone is closed when no process of the pod runs
-	// any more. gone is nil if the pod was evicted before or is not known.
+	// in its status and as an event. gone is closed when the pod is terminated. It is
+	// nil if the pod was evicted before and its termination is not shortened, or if
+	// the pod neither syncs nor terminates.
 	Evict func(*v1.Pod, policy.Eviction) (gone <-chan struct{})
 	// Kill kills the processes of a pod at once, without the runtime.
 	Kill func(*v1.Pod) error
@@ -71,7 +72,8 @@ type loopConfig struct {
 	Log *slog.Logger
 }
 
-// loop is the eviction loop. Its methods are safe for concurrent use.
+// loop is the eviction loop. The methods of Status are safe for concurrent use, the others
+// are for the goroutine of run.
 type loop struct {
 	loopConfig
 	tracker *policy.Tracker
@@ -199,10 +201,10 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 	return time.Now()
 }
 
-// rehearse runs the decision path once while memory is available, without an effect
-// on any pod. Without memory, the node would read the code of that path from a slow
-// disk, page by page, and the first decision would be late. ProtectPages protects the
-// pages that the rehearsal used.
+// rehearse runs the decision path once, at the first check without action at which a pod
+// runs, without an effect on any pod. Without memory, the node would read the code of that
+// path from a slow disk, page by page, and the first decision would be late. ProtectPages
+// protects the pages that the rehearsal used.
 func (l *loop) rehearse(ctx context.Context) {
 	if l.rehearsed || ctx.Err() != nil || l.reportedSignal != 0 {
 		return
@@ -239,8 +241,8 @@ func (l *loop) mustAct(ctx context.Context, v *policy.Decision) bool {
 	return len(v.Thresholds) > 0 && !l.lastCheck.Before(l.idleUntil)
 }
 
-// reportThreshold reports the threshold that is acted on. It logs a warning once until another
-// signal's threshold is acted on or no threshold is met.
+// reportThreshold reports the threshold that is acted on. It logs a warning, and not again
+// until another signal's threshold is acted on or no threshold is met.
 func (l *loop) reportThreshold(t *evictionapi.Threshold, seen *evictionapi.Observations) {
 	l.OnThresholdMet(t.Signal)
 	level := slog.LevelDebug
@@ -309,10 +311,11 @@ func (l *loop) reclaimNode(ctx context.Context, s evictionapi.Signal) bool {
 	return true
 }
 
-// waitForTermination waits until the pod evicted for a threshold is gone or overdue; otherwise more
-// pods would be evicted for resources that it is about to release. A soft threshold
-// may allow the pod minutes. It then returns early if a hard threshold with
-// precedence is met.
+// waitForTermination waits until the pod evicted for a threshold is terminated or overdue;
+// otherwise more pods would be evicted for resources that it is about to release. It kills the
+// pod killDelay after the grace period. A soft threshold may allow the pod minutes. Then each
+// trigger causes a check, and waitForTermination returns early if a hard threshold with
+// precedence is met. Node conditions are not updated meanwhile.
 func (l *loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi.Threshold) {
 	limit := time.NewTimer(v.Grace + killDelay)
 	defer limit.Stop()

@@ -20,8 +20,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Config configures a Manager. Its fields may be set until Run. Its functions must be safe
-// for concurrent use.
+// Config configures a Manager. Status, LimitLocalStorage, ReadLoad and Space are read by New.
+// The others may be set until Run. Its functions must be safe for concurrent use.
 type Config struct {
 	*Status    // nil makes a new one
 	Thresholds []evictionapi.Threshold
@@ -74,8 +74,9 @@ type Pods interface {
 	// Active returns the pods that are neither terminating nor terminated.
 	Active() []pod.Entry
 	// Evict terminates the pod, or shortens its termination, and reports the eviction in
-	// its status and as an event. terminated is closed when no process of the pod runs
-	// any more. It is nil if the pod was evicted before or is not known.
+	// its status and as an event. terminated is closed when the pod is terminated. It is
+	// nil if the pod was evicted before and its termination is not shortened, or if the
+	// pod neither syncs nor terminates.
 	Evict(p *v1.Pod, why policy.Eviction) (terminated <-chan struct{})
 	// Kill kills the processes of a pod at once, without the runtime.
 	Kill(p *v1.Pod) error
@@ -92,7 +93,8 @@ type DiskUsage interface {
 	Pod(ctx context.Context, uid string, containers []string) (diskusage.PodUsage, error)
 }
 
-// Manager is the eviction manager. Its methods are safe for concurrent use.
+// Manager is the eviction manager. Its methods are safe for concurrent use. At most one Run
+// and one RunLocalStorage may be active at a time.
 type Manager struct {
 	Config
 	fs           atomic.Pointer[fileSystems] // nil until the runtime has answered
@@ -121,8 +123,8 @@ func New(c Config) *Manager {
 func (m *Manager) evict(p *v1.Pod, why policy.Eviction) <-chan struct{} { return m.Pods.Evict(p, why) }
 
 // Run enforces the thresholds until ctx ends, and returns the cause of ctx. It begins
-// when the runtime has reported its file systems: before that no pod runs that could be
-// evicted.
+// when the runtime has reported its file systems. Before that nothing is evicted, also not pods
+// that still run from before a restart of the agent.
 func (m *Manager) Run(ctx context.Context) error {
 	fs, err := m.awaitFileSystems(ctx)
 	if err != nil {

@@ -41,8 +41,9 @@ type Notifications interface {
 type notifier struct {
 	source  Notifications // nil without cgroups
 	trigger func()
-	// oomCheck finds OOM kills; nil means that nobody does. It shares the machine's
-	// PSI trigger, because all tasks cannot stall without some of them stalling.
+	// oomCheck finds OOM kills; nil means none. It shares the machine's PSI trigger,
+	// because all tasks cannot stall without some of them stalling. It is called on the
+	// goroutines of the notification and of late.
 	oomCheck func()
 	log      *slog.Logger
 
@@ -153,7 +154,8 @@ func (n *notifier) started(stop func(), err error) func() {
 	return nil
 }
 
-// close stops the watches of the pods' cgroup.
+// close stops the watches of the pods' cgroup. It stops neither the watch of the machine nor
+// late.
 func (n *notifier) close() {
 	for _, stop := range [...]func(){n.memory, n.pids} {
 		if stop != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // observer returns a function that measures the signals of the thresholds: it reads a
-// few small files and calls statfs once for each file system. It is for one goroutine.
+// few small files and the space of each file system. It is for one goroutine. A cgroup that
+// cannot be read leaves its signal unknown, without a warning.
 func (m *Manager) observer(fs *fileSystems, n *notifier) func(context.Context) evictionapi.Observations {
 	var reader *cgroups.Reader
 	if m.Tree != nil {

@@ -29,7 +29,7 @@ func NewStatus() *Status {
 	return s
 }
 
-// Trigger triggers a check of the thresholds. All triggers before the check are handled by it.
+// Trigger triggers a check of the thresholds. One check handles all earlier triggers.
 func (s *Status) Trigger() {
 	s.triggeredAt.CompareAndSwap(0, int64(max(time.Since(s.created), 1)))
 	s.trigger.Set()

@@ -46,8 +46,9 @@ func (k bundleKey) String() string {
 	return kindBundle + " of signer " + k.signer
 }
 
-// bundleOf returns the selection of a projection. Without a label selector it
-// selects nothing; with an empty one it selects all bundles of the signer.
+// bundleOf returns the selection of a projection. A signer without a label selector
+// selects nothing, which is a NotFound error. An empty label selector selects all bundles
+// of the signer.
 func bundleOf(source *v1.ClusterTrustBundleProjection) (bundleKey, error) {
 	switch {
 	case source.Name != nil && *source.Name != "":

@@ -39,7 +39,7 @@ func validFor(d time.Duration) validity { return validity{fresh: time.Now().Add(
 type readCache[K comparable, V any] struct {
 	o       *Objects
 	fetch   func(context.Context, K) (V, validity, error)
-	timeout time.Duration // how long a read with a usable value waits, unless there is an outage
+	timeout time.Duration // how long a read with a usable value waits without an outage; zero: not
 	missing time.Duration // how long NotFound is cached; zero treats it like any error
 
 	mu    sync.Mutex
@@ -54,11 +54,11 @@ type slot[V any] struct {
 	err     error           // of the last attempt
 	next    time.Time       // no fetch before this time
 	again   <-chan struct{} // closed when the API server is reachable again
-	flight  chan struct{}
+	flight  chan struct{}   // closed at the end of the fetch in progress; nil without one
 	backoff wait.Backoff
 	out     bool // counted in the outage: an old value is served after a failure
-	// renewals counts the calls of renew. A fetch that started before the last
-	// one is not new enough.
+	// renewals counts the calls of invalidate. A fetch that started before the
+	// last one is not new enough.
 	renewals int
 	tried    int // the value of renewals that the last fetch covered
 }
@@ -67,7 +67,6 @@ func newReadCache[K comparable, V any](o *Objects, fetch func(context.Context, K
 	return &readCache[K, V]{o: o, fetch: fetch, timeout: timeout, missing: missing, slots: make(map[K]*slot[V])}
 }
 
-// usable reports whether the value may be returned.
 func (s *slot[V]) usable(now time.Time) bool {
 	return s.known && (s.until.IsZero() || now.Before(s.until))
 }
@@ -155,8 +154,8 @@ func (d *readCache[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan
 	return value, err
 }
 
-// runFetch fetches k, and again if renew was called meanwhile, stores the result,
-// and releases the waiting reads.
+// runFetch fetches k, and again if invalidate was called meanwhile, until a fetch fails. It
+// stores the result and releases the waiting reads.
 func (d *readCache[K, V]) runFetch(ctx context.Context, k K, s *slot[V]) {
 	var value V
 	var valid validity

@@ -15,7 +15,7 @@ import (
 // fields are guarded by Objects.mu.
 type entry struct {
 	key   key
-	ready chan struct{} // closed at the first answer or error, or when no pod references it any more
+	ready chan struct{} // closed at the first answer or error, or when it is dropped
 
 	settled    bool           // ready is closed
 	known      bool           // the API server has answered
@@ -28,7 +28,7 @@ type entry struct {
 
 func newEntry(k key) *entry { return &entry{key: k, ready: make(chan struct{})} }
 
-// settle releases waiting reads. The caller holds the lock.
+// settle releases waiting reads. The caller holds Objects.mu.
 func (e *entry) settle() {
 	if !e.settled {
 		e.settled = true
@@ -36,7 +36,7 @@ func (e *entry) settle() {
 	}
 }
 
-// drop stops the follower of the entry. The caller holds the lock.
+// drop stops the follower of an entry that no pod references. The caller holds Objects.mu.
 func (e *entry) drop() {
 	e.dropped = true
 	if e.cancel != nil {

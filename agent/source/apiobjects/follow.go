@@ -38,8 +38,8 @@ type follower struct {
 	out     bool   // counted in the outage
 }
 
-// follow lists an object and watches it until ctx ends, no pod references it
-// any more, or the object is immutable.
+// follow lists an object and watches it until ctx ends, no pod references it, or
+// the object is immutable.
 func (o *Objects) follow(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -258,7 +258,6 @@ type outage struct {
 	n  int
 }
 
-// add adds one object.
 func (o *outage) add(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -266,7 +265,6 @@ func (o *outage) add(err error) {
 	o.log.Record(err)
 }
 
-// on reports whether an outage is in progress.
 func (o *outage) on() bool { return o.log.Active() }
 
 // resolve removes one object that can be read again.

@@ -90,9 +90,9 @@ func (w *references) add(p *v1.Pod) {
 // SetReferencingPods sets the pods whose referenced objects are needed. It must be called
 // with the whole set whenever a pod is added, changed or removed. New objects
 // are watched, and objects that are no longer referenced are dropped. What a
-// new pod references is at least as new as this call at its next read: someone
-// who creates a Service and then a pod expects the pod to see the Service. It
-// does not block, and must not be called concurrently.
+// new pod references is fetched again at its next read: a Service that was created
+// before a pod must be visible in the pod. SetReferencingPods does not block, and
+// must not be called concurrently.
 func (o *Objects) SetReferencingPods(pods []*v1.Pod) {
 	w := referencesOf(pods)
 	o.mu.Lock()

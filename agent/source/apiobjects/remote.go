@@ -56,13 +56,13 @@ var (
 const maxLists = 8
 
 // Objects reads objects from the API server. Its reads are safe for concurrent
-// use, before and while Run is active. They return from memory what is known; a
-// read that must wait for the API server does so until its context ends.
+// use, before and while Run is active. They return from memory what is known. A
+// read that must wait for the API server does so until its context or Run's ends,
+// or for readTimeout if there is a usable value.
 //
 // A read by a name that no pod references makes a request at most once in a few
 // seconds. Objects that only static pods reference are reported as not found:
-// the API server does not grant a node access to them, and the requests would
-// be repeated forever.
+// the API server does not grant a node access to them.
 type Objects struct {
 	objects.Getter
 
@@ -70,7 +70,7 @@ type Objects struct {
 	outage  outage
 	listing chan struct{} // semaphore of the lists in progress
 	wake    chan struct{}
-	done    chan struct{} // closed when Run's context has ended
+	done    chan struct{} // closed when Run has returned because its context ended
 	end     sync.Once     // closes done
 
 	mu      sync.Mutex
@@ -142,7 +142,8 @@ func (o *Objects) Run(ctx context.Context) error {
 	}
 }
 
-// start queues a job for Run. The caller must not hold the lock.
+// start queues a job for Run. The caller must not hold mu. It may hold that of a
+// readCache: a readCache's mu is taken before mu.
 func (o *Objects) start(job func(context.Context)) {
 	o.mu.Lock()
 	o.jobs = append(o.jobs, job)

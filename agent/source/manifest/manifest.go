@@ -19,9 +19,9 @@ import (
 // MaxSize is the maximum size of a manifest in bytes, the kubelet's limit.
 const MaxSize = 10 << 20
 
-// maxPods bounds the documents of a manifest, and the pods in its lists. It is
-// ten times what a node runs. It bounds what is kept of one text, pods and
-// problems.
+// maxPods bounds the documents of a manifest, and the pods of all its documents.
+// It bounds the memory for the pods and problems of one text. A node runs about a
+// tenth of it.
 const maxPods = 1000
 
 var errTooMany = fmt.Errorf("more than %d documents or pods", maxPods)
@@ -47,14 +47,15 @@ type Manifest struct {
 	objects int // objects seen so far, valid or not
 }
 
-// Problem is an error or warning about one document.
+// Problem is an error or warning about one document or pod.
 type Problem struct {
 	// Place is the document, and the item of a list. It is empty if the text is
 	// one document with one pod.
 	Place string
 	// Pod names the pod as far as the document allows; it has no UID.
 	Pod pod.Ref
-	// Err is a field.ErrorList's aggregate, or the decoder's error.
+	// Err is the aggregate of a field.ErrorList, a *field.Error, or the error of
+	// the decoder or of the bounds.
 	Err error
 	// Warning means that the pod was accepted nevertheless.
 	Warning bool

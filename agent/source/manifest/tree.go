@@ -26,9 +26,8 @@ func readTree(text []byte) (map[string]any, error) {
 	return tree, nil
 }
 
-// Bounds of a document, far beyond any real one. Parsing takes up to a hundred
-// times the size of the text: without these bounds a text of 3 MB could exhaust
-// the memory of a small board.
+// Bounds of a document. Parsing takes up to a hundred times the size of the text:
+// without these bounds a text of 3 MB could exhaust the memory of a small board.
 const (
 	maxValues = 100_000 // in a document
 	maxItems  = 4096    // in an array
@@ -80,7 +79,7 @@ func checkTree(value any, path *field.Path) error {
 	return nil
 }
 
-// Bounds of a written quantity, far beyond any useful one. The parser of
+// Bounds of a written quantity. The parser of
 // k8s.io/apimachinery/pkg/api/resource raises ten to the exponent and can run
 // for hours.
 const (

@@ -22,13 +22,14 @@ var fileFields = []string{
 	"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations",
 }
 
-// resourceFields are the container resources that either may reference.
+// resourceFields are the container resources that environment variables and downward API
+// volumes may reference, in addition to hugepages.
 var resourceFields = []string{
 	"limits.cpu", "limits.memory", "limits.ephemeral-storage",
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage",
 }
 
-// Divisors of resources of which either shows the quotient.
+// Divisors that a resourceFieldRef may have.
 var (
 	cpuDivisors  = []string{"1m", "1"}
 	byteDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}

@@ -143,8 +143,8 @@ func (d *decoded) list(text []byte) error {
 	return nil
 }
 
-// add decodes one object into its type and checks it. Unknown fields are
-// ignored with a warning, as an API server does.
+// add decodes one object into its type and checks it. Unknown fields are ignored with a
+// warning, as an API server does. So is a second object with the same key.
 func add[T any, P interface {
 	*T
 	Object
@@ -180,7 +180,7 @@ func add[T any, P interface {
 	return nil
 }
 
-// Bounds of a file, far beyond any real one.
+// Bounds of a file.
 const (
 	// maxFile is the maximum size of a file in bytes.
 	maxFile = 10 << 20

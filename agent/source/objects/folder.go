@@ -62,9 +62,9 @@ type Config struct {
 // RuntimeClass only the handler is used. Overhead and scheduling, which an API
 // server would copy into the pod, must be set in the manifest.
 //
-// Nothing is read before the first call. While Run is active, a call makes no
-// system call unless something changed; otherwise each call checks the
-// signatures of the files.
+// Nothing is read before the first call or Run. While Run is active and inotify works, a call
+// makes no system call unless something changed. Otherwise each call lists the directory and
+// checks the signatures of the files.
 type Folder struct {
 	Getter
 
@@ -196,7 +196,7 @@ func (f *Folder) take() {
 }
 
 // round places the watches, scans the files, and reports the changes since the
-// last round, including those that a Reader's call found. It returns the delay
+// last round, including those that get found. It returns the delay
 // until the next round, and whether that is within settleTime.
 func (f *Folder) round() (again time.Duration, soon bool) {
 	f.mu.Lock()

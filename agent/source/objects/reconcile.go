@@ -101,7 +101,7 @@ func (f *Folder) reportDirectory(message string) {
 	}
 }
 
-// checkFile reads one file if it is new and settled.
+// checkFile reads one file if it is new or changed, and settled.
 func (f *Folder) checkFile(folder *os.Root, name string, e *file) (changed, unsettled bool) {
 	sig, data, err := f.read(folder, name, e)
 	switch {
@@ -152,7 +152,8 @@ func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool)
 	return e.exposed != was
 }
 
-// reportError reports once that a file cannot be used. The file keeps its objects.
+// reportError reports that a file cannot be used, once for each error text. The file keeps its
+// objects.
 func (f *Folder) reportError(name string, e *file, err error) {
 	if text := bare(err).Error(); text != e.lastError {
 		e.lastError = text
@@ -160,7 +161,7 @@ func (f *Folder) reportError(name string, e *file, err error) {
 	}
 }
 
-// forget drops the files that have been missing for a while. When an editor
+// forget drops the files that have been missing for settleTime/2. When an editor
 // saves a file, the file is missing for a moment.
 func (f *Folder) forget() (gone, unsettled bool) {
 	now := f.now()
@@ -181,7 +182,7 @@ func (f *Folder) forget() (gone, unsettled bool) {
 	return gone, unsettled
 }
 
-// merge merges the objects of all files.
+// merge merges the objects of all files. Of two files, the one with the lower name wins.
 func (f *Folder) merge() {
 	all := make(map[Key]Object)
 	f.withheld = make(map[Key]string)

@@ -18,8 +18,8 @@ import (
 // Nothing was changed.
 var ErrFull = errors.New("no room in the journal")
 
-// retention is the retention of an object that is no longer referenced, from the
-// API server's last answer on. A pod that replaces another one often uses the
+// retention is how long an object that is no longer referenced is kept after the
+// API server's last answer. Tokens are not kept. A pod that replaces another one often uses the
 // same objects, and reads them before it is admitted.
 const retention = time.Hour
 
@@ -45,7 +45,7 @@ func (s *Store) put(st *batch, name string, value []byte) {
 	}
 }
 
-// putObject adds an object.
+// putObject adds an object, and its in-memory state even if the disk already has the value.
 func (s *Store) putObject(st *batch, k key, r *read) error {
 	value, err := encode(r.message)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *Store) load() error {
 	return nil
 }
 
-// damaged records a lost value, whose key is removed by the next write.
+// damaged records the key of a lost value. The value counts as different from any other.
 func (s *Store) damaged(name string) {
 	s.recordStored(name, stored{size: int64(len(name)) + overhead})
 	if uid, ok := strings.CutPrefix(name, prefixEnd); ok {

@@ -148,8 +148,10 @@ func (s *Store) finish(ctx context.Context, uid types.UID, status *v1.PodStatus)
 }
 
 // Forget removes everything stored for a deleted pod, even if its value cannot
-// be read, and returns when it is off the disk. After an error the pod is
-// forgotten for this process, and the next write removes it from the disk.
+// be read, and returns when it is off the disk. After an error the next write removes
+// it from the disk, unless an Admit or Finish of the pod ends after that: then the pod
+// is stored again. An object that is being stored for the pod may be written after
+// Forget has returned; a later write removes it.
 func (s *Store) Forget(ctx context.Context, uid types.UID) error {
 	s.mu.Lock()
 	s.dead[uid] = true
@@ -260,7 +262,8 @@ func (s *Store) IsTerminal(uid types.UID) bool {
 }
 
 // FinishAll stores the terminal statuses, as the API server has them, of the journaled
-// pods for which terminated returns true: those pods must not run again. It logs errors.
+// pods for which terminated returns true: those pods must not run again. It logs errors. It
+// blocks on the disk, for up to finishTimeout for each pod if another write hangs.
 func (s *Store) FinishAll(pods []*v1.Pod, terminated func(*v1.PodStatus) bool) {
 	var journaled []types.UID
 	for _, p := range pods {
@@ -302,8 +305,8 @@ func (s *Store) UIDs() []types.UID {
 	return slices.Compact(uids)
 }
 
-// value reads a value. A damaged value is marked so that it is written again,
-// even if unchanged.
+// value reads a value. A damaged value is marked so that the next put writes it,
+// even if unchanged. An object is not put while its version is unchanged.
 func (s *Store) value(name string) ([]byte, bool, error) {
 	value, ok, err := s.journal.Read(name)
 	if errors.Is(err, journal.ErrDamaged) {
@@ -317,8 +320,8 @@ func (s *Store) value(name string) ([]byte, bool, error) {
 	return value, ok, err
 }
 
-// decodePod decodes a pod and checks the fields from which paths and names are
-// derived.
+// decodePod decodes a pod and checks its UID, name and namespace, from which paths are
+// derived. It does not check the names of containers and volumes.
 func decodePod(uid types.UID, value []byte) (*v1.Pod, error) {
 	p := &v1.Pod{}
 	if err := decode(value, p); err != nil {
@@ -333,7 +336,7 @@ func decodePod(uid types.UID, value []byte) (*v1.Pod, error) {
 	return p, nil
 }
 
-// validatePod rejects a pod that no Kubernetes API server would create.
+// validatePod rejects a pod with an invalid UID, name or namespace, or without containers.
 func validatePod(p *v1.Pod) error {
 	if err := saneUID(p.UID); err != nil {
 		return err

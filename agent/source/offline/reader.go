@@ -26,10 +26,10 @@ type APIReader interface {
 //
 // A read of an object that the journal has waits for the other reader only so
 // long: until the API server has first responded, all reads share a timeout of
-// 2 s, and after that each read has 5 s. For 30 s after a timeout, reads hardly
-// wait at all. While the Config does not permit reads from the API server, they
-// neither wait nor read from the other reader. A token is returned even if it
-// has expired, with its expiration time.
+// 2 s, which begins with Open and again every 30 s. After that each read has 5 s.
+// For 30 s after a timeout, reads wait for 100 ms. While Config.MayRead denies it,
+// they do not read from the other reader. A token is returned even if it has
+// expired, with its expiration time.
 type Reader struct {
 	objects.Getter
 
@@ -48,7 +48,6 @@ func (s *Store) Reader(next APIReader) *Reader {
 	return r
 }
 
-// get returns an object.
 func (r *Reader) get(ctx context.Context, k objects.Key) (objects.Object, error) {
 	m, err := readThrough(ctx, r.store, key{k.Kind, k.Namespace, k.Name}, func(ctx context.Context) (message, error) {
 		o, err := objects.Get(ctx, r.next, k)

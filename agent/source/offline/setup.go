@@ -28,7 +28,7 @@ const (
 	StateSealed State = "sealed"
 	StatePlain  State = "plain"
 	StateOff    State = "off"  // by configuration
-	StateNone   State = "none" // unusable
+	StateNone   State = "none" // no key, or it cannot be opened
 )
 
 // Journal is the journal as TinyletConfiguration sets it up.
@@ -41,7 +41,6 @@ type Journal struct {
 	remedy string // what the operator must do; "" means nothing
 }
 
-// Remedies for the operator.
 const (
 	remedyUnsealed = "the Secrets of the cluster's pods are stored unencrypted: set journalKeyTPMFile or another key in TinyletConfiguration and run `tinylet journal-key --migrate`, or set journal: off"
 	remedyNoKey    = "pods of the API server are not stored for a reboot without network: journal is sealed, and no key is configured: set journalKeyTPMFile, journalKeyFile or journalKeyring"
@@ -113,7 +112,7 @@ func (j *Journal) removeFormer(log *slog.Logger) {
 	}
 }
 
-// Quarantined returns the directories of journals that were moved aside.
+// Quarantined returns the directories of quarantined journals, the newest first.
 func (j *Journal) Quarantined() []string { return Quarantined(j.dir) }
 
 // Remedy returns what the operator must do, or "".

@@ -55,8 +55,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// disk is implemented by journal.Journal, and by a fake for fault injection in
-// tests.
+// disk is implemented by *journal.Journal. Tests inject faults through it.
 type disk interface {
 	Keys(prefix string) []string
 	Read(key string) ([]byte, bool, error)
@@ -77,12 +76,14 @@ type Store struct {
 	// writeToken holds the write token. Its holder may write to the journal.
 	writeToken chan struct{}
 
-	// mu guards the fields below. Changing stored, pods or dead requires the
-	// write token as well. mu is not held while waiting for the disk.
+	// mu guards the fields below. Changing the keys of stored, or pods, requires
+	// the write token as well, except that Forget removes from pods and adds to
+	// dead without it. The write token is taken before mu. mu is not held while
+	// waiting for the disk.
 	mu          sync.Mutex
 	stored      map[string]stored // all values in the journal, by key
 	size        int64             // total size of stored in bytes
-	unread      map[string]bool   // keys of values that do not decode
+	unread      map[string]bool   // keys of pods and claims that do not decode
 	pods        map[types.UID]*podState
 	objects     map[key]*entry
 	dead        map[types.UID]bool // forgotten, but still on disk
@@ -120,7 +121,7 @@ type entry struct {
 // agent, the error wraps journal.ErrKey or journal.ErrVersion and names the
 // remedy, and nothing was changed. A plain journal with a key configured, and
 // one that is older than its anchor, are quarantined, and a new one is started;
-// Refused then returns the reason. Damaged values are skipped with a warning.
+// QuarantineReason then returns the reason. Damaged values are skipped with a warning.
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" || c.Log == nil {
 		return nil, errors.New("open pod journal: Dir and Log are required")
@@ -161,7 +162,7 @@ func newStore(c Config, j disk) (*Store, error) {
 	return s, s.load()
 }
 
-// remedyMigrate is the remedy for a journal that was rejected and quarantined.
+// remedyMigrate is the remedy for a journal that is not trusted and was quarantined.
 const remedyMigrate = "if you trust it, stop the agent, run `tinylet journal-key --migrate` and start the agent; else remove it"
 
 // openJournal opens the journal. A journal that is untrusted, or unreadable if

@@ -10,8 +10,8 @@ import (
 )
 
 // readThrough reads an object from the API server with next and stores the answer.
-// If the API server does not respond, it reads the object from the journal. T is the
-// type of newMessage, or message.
+// After any error but NotFound, it reads the object from the journal. T is the type of
+// newMessage, or message.
 func readThrough[T message](ctx context.Context, s *Store, k key, next func(context.Context) (T, error)) (T, error) {
 	var none T
 	fromJournal := func() (T, error) {
@@ -85,8 +85,9 @@ func (s *Store) readJournal(k key, into message) error {
 }
 
 // recordNotFound records that the API server does not have an object. For the rest of the
-// process lifetime the journal's copy is not returned any more. It stays in the
-// journal while a pod references it, since a start without network needs it.
+// process lifetime, or until the API server returns the object, the journal's copy is
+// not returned. It stays in the journal while a pod references it, since a start
+// without network needs it.
 func (s *Store) recordNotFound(k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +150,7 @@ func (s *Store) logWriteState(k key, err error) {
 	}
 }
 
-// versionOf returns an identifier that differs for each content of an object,
-// or "".
+// versionOf returns the object's UID and resource version, or "" without the latter.
 func versionOf(m message) string {
 	o, ok := m.(metav1.Object)
 	if !ok || o.GetResourceVersion() == "" {

@@ -14,8 +14,8 @@
 //     priority (OverLimit). No static pod is evicted for node pressure.
 //
 // A caller's iteration is: call Tracker.Step with the observations; if it returns
-// thresholds to act on, perform the Reclaims of the first; if Tracker.Reclaimed
+// thresholds to act on, perform the Reclaims of the first; if Tracker.ReclaimSufficed
 // returns false, evict the first pod of Rank as Describe returns. Only one pod is
 // evicted at a time; observe again when it is gone. OverLimit is independent of this.
-// It needs more expensive stats, but only of pods for which Limited holds.
+// It needs more expensive stats, but only of pods for which HasLimit holds.
 package policy

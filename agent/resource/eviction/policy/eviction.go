@@ -53,7 +53,7 @@ type Eviction struct {
 }
 
 // Describe returns how a pod is evicted for the first of the thresholds to act on.
-// act must not be empty. The observations are those from which the Verdict was
+// act must not be empty. The observations are those from which the Decision was
 // computed. maxGrace is evictionMaxPodGracePeriod, the longest grace period for a
 // soft threshold.
 func Describe(p *Pod, act []evictionapi.Threshold, o *evictionapi.Observations, maxGrace time.Duration) Eviction {

@@ -8,7 +8,7 @@ type Measurement struct {
 	Known bool
 }
 
-// Measured returns a known Figure.
+// Measured returns a known Measurement.
 func Measured(value int64) Measurement { return Measurement{value, true} }
 
 func (f Measurement) value() int64 {

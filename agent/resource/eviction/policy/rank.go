@@ -18,7 +18,8 @@ import (
 //     then pods whose usage exceeds their request most;
 //   - process IDs: pods of lower priority, then pods with the most tasks.
 //
-// A pod without stats precedes the others; upstream compares the stats even then.
+// A pod without stats precedes the others, for process IDs those of the same priority.
+// Upstream compares the stats even then.
 // Ties are broken by age, youngest first, and then by UID. All pods must have running
 // processes. The result points into pods.
 func Rank(pods []Pod, s evictionapi.Signal, l Layout) []*Pod {

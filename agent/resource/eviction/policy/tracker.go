@@ -103,7 +103,7 @@ func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Decision {
 }
 
 // conditionHolds reports whether a node condition holds. If it holds only for its transition
-// period, holds lowers next to the end of that period.
+// period, conditionHolds sets next to the end of that period, unless next is earlier.
 func (t *Tracker) conditionHolds(i int, met bool, now time.Time, next *time.Time) bool {
 	last := &t.lastMet[i]
 	switch {
