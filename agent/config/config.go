@@ -16,8 +16,9 @@
 //     effect causes a warning. So does a gate that Kubernetes v1.36 does not have,
 //     for which the kubelet would not start. One configuration can therefore serve
 //     nodes of several versions.
-//   - Fields that are not honoured cause a warning when they are set
-//     (Differences). docs/reference/compatibility.md lists them.
+//   - Fields that are not honoured cause a warning when they have a value other
+//     than the default and the one that is honoured (unsupportedSettings).
+//     docs/reference/compatibility.md lists them.
 //   - A containerLogMaxSize of 0 is an error: the kubelet would rotate every
 //     log at each check.
 package config
@@ -109,8 +110,9 @@ func pathsOf(rootDir, certDir, podLogsDir string) Paths {
 	}
 }
 
-// ListenPorts returns the TCP ports that the agent listens on, sorted: those of the
-// kubelet API server, and of /healthz and the status page.
+// ListenPorts returns the configured TCP ports of the agent, sorted: that of the
+// kubelet API, also if the agent does not serve it (standalone mode, or enableServer
+// is false), and that of /healthz and the status page.
 func (cfg *Config) ListenPorts() []uint16 {
 	var ports []uint16
 	add := func(port int32) {
@@ -126,9 +128,9 @@ func (cfg *Config) ListenPorts() []uint16 {
 	return ports
 }
 
-// PlainPodURL returns what the operator must do about a staticPodURL without TLS, else "":
-// anyone on the path to that server can choose the node's pods, which may be privileged.
-// Loopback is safe.
+// PlainPodURL returns the problem and its remedy if staticPodURL is not encrypted, else "".
+// Anyone on the path to that server can choose the node's pods, which may be privileged.
+// A loopback address is safe.
 func (cfg *Config) PlainPodURL() string {
 	u, err := url.Parse(cfg.Kubelet.StaticPodURL)
 	if err != nil || u.Scheme != "http" || loopback(u.Hostname()) {
@@ -137,8 +139,8 @@ func (cfg *Config) PlainPodURL() string {
 	return "staticPodURL is http, so anyone on the path to " + u.Host + " can run pods on this node: use https"
 }
 
-// loopback reports whether a host is this one. It does not resolve names other than localhost:
-// the result would not be authenticated either.
+// loopback reports whether a host is localhost or a loopback address. It does not resolve
+// other names, because the result would not be authenticated.
 func loopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -156,7 +158,8 @@ func (cfg *Config) HealthzAddress() string {
 	return net.JoinHostPort(cfg.Kubelet.HealthzBindAddress, strconv.Itoa(int(port)))
 }
 
-// MaxBackoff returns the limit of the crash loop backoff; 0 means the default.
+// MaxBackoff returns the limit of the crash loop backoff. 0 means that it is not set, which
+// Load does not return.
 func (cfg *Config) MaxBackoff() time.Duration {
 	if p := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; p != nil {
 		return p.Duration
@@ -174,8 +177,8 @@ func (cfg *Config) credentialFiles() []string {
 	}
 }
 
-// ExposedCredentials returns the problem and its remedy if other users may use
-// files with credentials, else "". It reads the files' modes on each call.
+// ExposedCredentials returns the problem and its remedy if other users have permissions
+// on files with credentials, else "". It reads the files' modes on each call.
 func (cfg *Config) ExposedCredentials() string {
 	var problems []string
 	for _, path := range cfg.credentialFiles() {

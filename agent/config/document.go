@@ -27,7 +27,6 @@ type Warning struct {
 	Attrs   []slog.Attr
 }
 
-// file is the content of a configuration file.
 type file struct {
 	name string // absolute path
 	data []byte
@@ -39,8 +38,8 @@ type layer struct {
 	kubelet, tinylet map[string]any
 }
 
-// parse decodes a file's documents and checks each separately. An error names the
-// file and the document, counted from 1 without empty ones.
+// parse decodes a file's documents and checks each separately. Errors and warnings name
+// the file and the document. Documents are counted from 1, without empty ones.
 func (f file) parse() (layer, []Warning, error) {
 	var (
 		out      layer
@@ -115,7 +114,7 @@ func toDocument(data []byte) (document, error) {
 }
 
 // storeIn checks the document by its kind and stores its fields in out. Relative
-// paths are relative to dir. Unknown and duplicate fields of a KubeletConfiguration
+// paths in a KubeletConfiguration are relative to dir. Its unknown and duplicate fields
 // cause a warning only, as in the kubelet
 // (pkg/kubelet/kubeletconfig/util/codec/codec.go).
 func (d *document) storeIn(out *layer, dir string) error {
@@ -180,7 +179,6 @@ var pathFields = [][]string{
 	{"volumePluginDir"}, {"podLogsDir"}, {"authentication", "x509", "clientCAFile"},
 }
 
-// makeAbsolute makes relative paths absolute, relative to dir.
 func makeAbsolute(fields map[string]any, dir string) {
 	for _, path := range pathFields {
 		parent, last := fields, len(path)-1

@@ -24,8 +24,8 @@ func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
 	}
 }
 
-// memoryWarnings returns warnings about memory thresholds that are unsuitable for
-// this machine, or have no effect. They are not errors, because several nodes may
+// memoryWarnings returns warnings about memory.available thresholds that are unsuitable
+// for this machine, or have no effect. They are not errors, because several nodes may
 // share a file.
 func memoryWarnings(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
 	thresholds, err := Thresholds(kc)

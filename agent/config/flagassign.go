@@ -17,8 +17,8 @@ import (
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
-// assign sets a field from the text of a flag. The first text of a flag replaces
-// lists and maps, the next ones add to them, as in the kubelet. Each text replaces
+// assign sets a field from the text of a flag. As in the kubelet, the first text of a
+// flag replaces a list or a map, and further texts add to it. Each text replaces the
 // taints. Feature gates are only added: those of file and flag are merged.
 func assign(dst reflect.Value, text string, form form, first bool) error {
 	switch _, gates := dst.Interface().(map[string]bool); {

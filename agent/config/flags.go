@@ -119,7 +119,6 @@ func addIgnored(set *pflag.FlagSet, flag ignoredFlag) {
 	}
 }
 
-// apply sets the fields of kc to the values of the given flags.
 func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 	for _, value := range f.bound {
 		if err := value.apply(kc); err != nil {
@@ -130,7 +129,7 @@ func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 }
 
 // ignoredFlagWarnings returns a warning for each given flag without effect. For flags that set a
-// field, unsupportedSettings warns about the field.
+// field, unsupportedWarnings warns about the field.
 func (f *Flags) ignoredFlagWarnings() []Warning {
 	var warnings []Warning
 	for _, flag := range ignoredFlags {

@@ -33,8 +33,8 @@ func (f *fieldValue) Set(text string) error {
 	return nil
 }
 
-// String returns the given texts. pflag calls it once before parsing, for the
-// default.
+// String returns the given texts. VarPF calls it before parsing, for the default,
+// which addBound then replaces.
 func (f *fieldValue) String() string { return strings.Join(f.texts, ",") }
 
 // Type returns the name of the value's type in the help.
@@ -78,7 +78,6 @@ func (f *fieldValue) Type() string {
 	return "string"
 }
 
-// apply sets the flag's field of kc to the given texts.
 func (f *fieldValue) apply(kc *kubelet.KubeletConfiguration) error {
 	dst := fieldByPath(reflect.ValueOf(kc).Elem(), f.flag.field)
 	for i, text := range f.texts {

@@ -41,9 +41,10 @@ func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 // Gate is a feature gate that the kubelet v1.36 reads.
 type Gate struct {
 	Name string
-	// Default is the kubelet's default. Here is the effective value in tinylet.
+	// Default is the kubelet's default. Effective is the value in tinylet if the gate is
+	// not set. Unless Honoured is true, it does not change (but see gateMemoryQoS).
 	Default, Effective bool
-	// Honoured means that the agent reads the gate, so that both values are honoured.
+	// Honoured means that the agent reads the gate: both values have an effect.
 	Honoured bool
 }
 

@@ -13,13 +13,12 @@ import (
 	"strings"
 )
 
-// maxFileBytes bounds the size of a configuration file: far above any real one, far
-// below a board's memory.
+// maxFileBytes bounds the size of a configuration file. Real files are much smaller.
 const maxFileBytes = 1 << 20
 
-// Load reads the files that the flags name and returns the effective
-// configuration for a machine with memory bytes of memory, 0 if not known. It does
-// not Validate it. An error names the file, the document and the field. The caller
+// Load reads the files that the flags name and returns the effective configuration
+// for a machine with memory bytes of memory, 0 if not known. It does not call
+// Validate. A decoding error names the file, the document and the field. The caller
 // should log the warnings, also after an error.
 func (f *Flags) Load(memory int64) (*Config, []Warning, error) {
 	var base *file
@@ -170,8 +169,8 @@ func settingWarnings(cfg *Config) (out []Warning) {
 	return out
 }
 
-// readFile reads a configuration file. It makes the name absolute, because relative
-// paths in the file are relative to its directory.
+// readFile reads a configuration file. The name in the result is absolute, because
+// relative paths in the file are relative to its directory.
 func readFile(path string) (file, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

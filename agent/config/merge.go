@@ -31,10 +31,10 @@ func merge(base, patch map[string]any) map[string]any {
 	return base
 }
 
-// mergeKubelet decodes the base, sets its defaults, and merges the drop-ins into
-// it. As in the kubelet, drop-ins are merged into the defaults as well: one that
-// sets one eviction threshold keeps the others. An explicit evictionHard: {} in
-// the base, for no thresholds, is kept.
+// mergeKubelet decodes the base, sets its defaults, and merges the drop-ins into it.
+// As in the kubelet, drop-ins are merged into the defaults as well: a drop-in that
+// sets one eviction threshold keeps the others. An explicit evictionHard: {} in the
+// base, which means no thresholds, is kept.
 func mergeKubelet(base map[string]any, dropIns []map[string]any, memory int64) (kubelet.KubeletConfiguration, error) {
 	var kc kubelet.KubeletConfiguration
 	if err := convert(base, &kc); err != nil {
@@ -82,7 +82,6 @@ func convert(fields map[string]any, into any) error {
 	return nil
 }
 
-// oneLine returns an error's text with its lines joined.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }

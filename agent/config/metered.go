@@ -29,16 +29,16 @@ const (
 	// meteredStatusDelay is how long a pod status is delayed that changes neither
 	// phase nor readiness, such as a restart of a pod that is not ready.
 	meteredStatusDelay = time.Minute
-	// meteredEventInterval is half of the hour for which the API server keeps an event
-	// that is not updated.
+	// meteredEventInterval is half of the default --event-ttl of the API server (1 h), for
+	// which it keeps an event that is not updated.
 	meteredEventInterval = 30 * time.Minute
-	// minMeteredLease is the minimum lease duration of a metered node in
-	// seconds. With it the node renews as often as a node that is not metered.
+	// minMeteredLease is the minimum lease duration of a metered node in seconds. With
+	// it the node renews every 10 s, as a node that is not metered does by default.
 	minMeteredLease = 20
 )
 
-// UpdateIntervals is the set of update intervals towards the API server. The user of a field
-// applies its own default if the field is zero.
+// UpdateIntervals has the intervals of updates that are sent to the API server. The code that
+// uses a field applies its own default if the field is zero.
 type UpdateIntervals struct {
 	// LeaseRenewal is the interval between two renewals of the Lease.
 	LeaseRenewal time.Duration
@@ -47,13 +47,14 @@ type UpdateIntervals struct {
 	StatusDelay time.Duration
 	// EventInterval is how long a repeated event is not sent again.
 	EventInterval time.Duration
-	// PingAfter is how long the API server may be silent before it is pinged. It is
-	// longer than Renew, because the response to a renewal makes a ping
-	// unnecessary.
+	// PingAfter is how long nothing may be received from the API server before it is
+	// pinged. It is longer than LeaseRenewal, because the response to a renewal makes
+	// a ping unnecessary.
 	PingAfter time.Duration
 }
 
-// UpdateIntervals returns the update intervals of a metered node, or the zero Pace.
+// UpdateIntervals returns the update intervals of a metered node, or else the zero
+// UpdateIntervals.
 func (cfg *Config) UpdateIntervals() UpdateIntervals {
 	if !cfg.Tinylet.Metered {
 		return UpdateIntervals{}

@@ -61,7 +61,7 @@ const (
 	NetworkCNI    = "cni"
 )
 
-// Defaults of Network.
+// Defaults and limits of Network.
 const (
 	DefaultBridge       = "tinylet0"
 	DefaultConfigFolder = "/etc/cni/net.d"
@@ -75,8 +75,9 @@ func setNetworkDefaults(n *Network) {
 	setDefault(&n.Bridge, DefaultBridge)
 }
 
-// PodCIDRs returns the configured networks of the node's pods. Nil means that
-// the API server assigns them. cfg must be valid.
+// PodCIDRs returns the configured networks of the node's pods. Nil means that the Node
+// object has them. On a standalone node without a setting it returns FallbackPodCIDRs.
+// cfg must be valid.
 func (cfg *Config) PodCIDRs() []netip.Prefix {
 	if texts := cfg.Tinylet.Network.PodCIDRs; len(texts) > 0 {
 		return parsePrefixes(texts)

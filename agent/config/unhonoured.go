@@ -22,7 +22,7 @@ type UnsupportedSetting struct {
 	Behaviour, Remedy string
 }
 
-// NoValue is the Holds of a field of which no value is honoured.
+// NoValue is the HonouredValue of a field of which no value is honoured.
 const NoValue = "-"
 
 const (
@@ -125,8 +125,8 @@ func showSetting(v reflect.Value) string {
 	return text
 }
 
-// behaviourOf returns tinylet's behaviour for a field that is not honoured, "" if the
-// field is honoured. An entry applies to the fields below its field as well.
+// behaviourOf returns tinylet's behaviour for a field of unsupportedSettings, "" for
+// others. An entry applies to the fields below its field as well.
 func behaviourOf(field string) string {
 	for i := range unsupportedSettings {
 		if u := &unsupportedSettings[i]; field == u.Field || strings.HasPrefix(field, u.Field+".") {

@@ -203,15 +203,14 @@ var sysctlPattern = sync.OnceValue(func() *regexp.Regexp {
 const maxSysctl = 253
 
 // namespaced are the namespaced sysctls that the kubelet allows
-// (k8s.io/component-helpers/node/util/sysctl). A trailing dot stands for all
-// sysctls with that prefix.
+// (k8s.io/component-helpers/node/util/sysctl). An entry with a trailing dot is a prefix.
 var namespaced = []string{
 	"kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
 	"kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "net.", "fs.mqueue.",
 }
 
-// sysctl checks that a name, or a pattern with a star at its end, is of namespaced
-// sysctls.
+// sysctl checks that a name, or a pattern with a star at its end, matches namespaced
+// sysctls only.
 func (c *checker) sysctl(path, pattern string) {
 	name := strings.ReplaceAll(strings.TrimSuffix(pattern, "*"), "/", ".")
 	known := slices.ContainsFunc(namespaced, func(group string) bool {

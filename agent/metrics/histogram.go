@@ -7,8 +7,8 @@ var defaultBounds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 // Histogram is a histogram of durations. The zero value is ready to use. Its
 // methods are not safe for concurrent use. A copy shares the buckets: use Clone.
 type Histogram struct {
-	// Bounds are the buckets' upper bounds in seconds, ascending. Nil means the
-	// kubelet's default bounds. Set Bounds before the first Observe. The slice
+	// Bounds are the buckets' upper bounds in seconds, ascending. Nil means
+	// defaultBounds. Set Bounds before the first Observe. The slice
 	// may be shared and must not be changed.
 	Bounds []float64
 

@@ -1,8 +1,8 @@
 // Package metrics writes the agent's metrics in Prometheus' text format (version
-// 0.0.4 of the exposition format), by a Stream, and holds their values: Counts,
-// Timing, Timings and Histogram. Counting takes some nanoseconds and no memory
-// once a row exists. Text is made only for a scrape. There is no registry: each
-// component writes its own metric families.
+// 0.0.4 of the exposition format) with a Stream, and holds their values: CounterVec,
+// Timing, TimingVec and Histogram. Counting allocates no memory once a row exists.
+// Text is made only for a scrape. There is no registry: each component writes its own
+// metric families.
 package metrics
 
 // ContentType is the media type of what a Stream writes.

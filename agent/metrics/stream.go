@@ -21,9 +21,9 @@ const (
 // streamBuffer is the size of one write in bytes.
 const streamBuffer = 8192
 
-// Stream writes samples without storing them: the thousands of samples of a
-// node's containers would take some megabytes. Samples belong to the family begun
-// last. The caller must write all samples of a family together, and each sample
+// Stream writes samples without storing them: the thousands of samples of a node's
+// containers would take some megabytes. Samples belong to the family of the last call
+// of Family. The caller must write all samples of a family together, and each sample
 // once. A Stream is not safe for concurrent use. After an error it writes nothing
 // more, and Flush returns the error.
 type Stream struct {
@@ -170,8 +170,7 @@ func (s *Stream) end() {
 }
 
 // AppendLabel appends a label, in the exposition format, to the labels in dst. It
-// replaces invalid UTF-8 in the value: a scraper would reject the whole text for
-// it.
+// replaces invalid UTF-8 in the value, because a scraper would reject the whole text.
 func AppendLabel(dst []byte, name, value string) []byte {
 	if len(dst) > 0 {
 		dst = append(dst, ',')

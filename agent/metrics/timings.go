@@ -27,7 +27,7 @@ func (t *Timing) Observe(took time.Duration, err error) {
 	}
 }
 
-// TimingVec is a set of Timing, one for each operation, by the labels of their
+// TimingVec is a set of Timings, one for each operation, by the labels of their
 // samples. The zero value is ready to use and has the default bounds. All methods
 // are safe for concurrent use. Rows are never removed: use labels with few values
 // only. A row takes some 100 bytes and 8 for each bound.
@@ -36,7 +36,7 @@ type TimingVec struct {
 	bounds []float64
 }
 
-// NewTimingVec returns Timings with these bounds, as in Histogram.Bounds.
+// NewTimingVec returns a TimingVec with these bounds, as in Histogram.Bounds.
 func NewTimingVec(bounds []float64) *TimingVec { return &TimingVec{bounds: bounds} }
 
 // Observe counts an operation with these labels, in the form of AppendLabel, and
@@ -45,7 +45,6 @@ func (t *TimingVec) Observe(labels []byte, took time.Duration, err error) {
 	t.rows.getOrCreate(labels, t.initRow).Observe(took, err)
 }
 
-// initRow initializes a new row.
 func (t *TimingVec) initRow(row *Timing) { row.durations.Bounds = t.bounds }
 
 // Timing adds the samples of t to a histogram family.
@@ -82,8 +81,8 @@ func (s *Stream) Errors(t *TimingVec, labels ...[]byte) {
 	}
 }
 
-// copyTiming copies t to s.scratch and returns how many operations failed. With the copy
-// a slow scraper does not block Observe.
+// copyTiming copies the durations of t to s.scratch and returns how many operations
+// failed. Because of the copy, a slow scraper does not block Observe.
 func (s *Stream) copyTiming(t *Timing) (failed uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// rearm is how long a write deadline is used before it is set again: setting it costs
-// a system call or a message.
+// rearm is how long a write deadline is used before it is set again, because each setting
+// has a cost (a timer of the runtime or, with HTTP/2, a message).
 const rearm = time.Second
 
 // deadlineWriter is a response writer with a write deadline: each write must finish within
-// writeTimeout. The deadline applies only while a write is in progress, so a response
-// that is produced slowly, or that waits for data, is not aborted. It must be used by
-// one goroutine.
+// writeTimeout, less up to rearm. Each write sets the deadline, and FlushError clears it.
+// So a response that waits for its first data, or for more after a flush, is not aborted.
+// With HTTP/2 the deadline of a write that was not flushed also ends the stream while no
+// write is in progress. A deadlineWriter must be used by one goroutine.
 type deadlineWriter struct {
 	http.ResponseWriter
 	control          *http.ResponseController
-	armed            time.Time // when the deadline was set; zero means no deadline
+	armed            time.Time // when the deadline was last set; zero means that it is not set
 	responseDeadline time.Time // deadline of the whole response; zero means none
 	wrote            bool
 	hijacked         bool // the connection was hijacked

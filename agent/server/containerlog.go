@@ -20,16 +20,17 @@ type ContainerLogs struct {
 		ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error)
 	}
 	Statuses *podstatus.Store
-	// Node returns what the runtime reported of itself; ok is false before that.
+	// Node returns what the runtime has reported about itself; ok is false before that.
 	Node func() (n *criconfig.Node, ok bool)
 }
 
 // errNoLog means that a container has no log.
 var errNoLog = errors.New("the runtime writes none")
 
-// Find returns the file to which the runtime writes a container's log. While the runtime
-// does not respond, that is the path in the container's config. For a query that follows,
-// Ended is closed when the container has exited, unless ctx ends before.
+// Find returns the file to which the runtime writes a container's log. If the runtime
+// returns an error other than ErrNotFound, Find uses the path in the container's config.
+// For a query that follows, Ended is closed when the container has exited, unless ctx
+// ends before.
 func (l *ContainerLogs) Find(ctx context.Context, q LogQuery) (LogFile, error) {
 	file := LogFile{}
 	status, err := l.Runtime.ContainerStatus(ctx, q.ID)
@@ -66,7 +67,7 @@ func (l *ContainerLogs) configuredPath(q LogQuery) string {
 	return criconfig.ContainerLogPath(e.Pod, node, c.Name, int(c.RestartCount))
 }
 
-// closeAtExit closes ended when a container does not run any more. It returns when ctx ends.
+// closeAtExit closes ended when a container no longer runs. It returns when ctx ends.
 func (l *ContainerLogs) closeAtExit(ctx context.Context, q LogQuery, ended chan<- struct{}) {
 	changed := make(chan struct{}, 1)
 	defer l.Statuses.Notify(changed)()

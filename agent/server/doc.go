@@ -21,8 +21,7 @@
 //   - /debug/flags/v is always disabled: the log level is set in the configuration.
 //
 // When idle, the server has two goroutines that accept connections and one that
-// waits for ctx. Unauthenticated clients have few connections: further ones of
-// the source with the most of them wait, and a new one of another source
-// displaces the oldest one of that source. The API server shows its client
-// certificate in the handshake, so slow unauthenticated clients do not delay it.
+// waits for ctx. Connections without an authorized request are limited to few. At the
+// limit, further connections of the source with the most of them wait, and a connection
+// of another source displaces the oldest one of that source.
 package server

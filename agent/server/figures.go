@@ -24,7 +24,8 @@ func (s *Server) stats(w *deadlineWriter, r *http.Request, parts []string) {
 		writeText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: parse form failed: %v", err))
 		return
 	}
-	// From now on the server reads only to detect that the client disconnects.
+	// The form is read. From now on the server reads only to detect that the client
+	// disconnects.
 	_ = w.control.SetReadDeadline(time.Time{}) // supported by HTTP/1.1 and HTTP/2
 	only := r.Form["only_cpu_and_memory"]
 	if !s.acquireSnapshot(w, r) {
@@ -41,7 +42,7 @@ func (s *Server) stats(w *deadlineWriter, r *http.Request, parts []string) {
 // accepts gzip.
 func (s *Server) metrics(write Text) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := w.(*deadlineWriter) // route passes a *paced
+		p := w.(*deadlineWriter) // route passes a *deadlineWriter
 		if !s.acquireSnapshot(p, r) {
 			return
 		}

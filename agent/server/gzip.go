@@ -69,7 +69,6 @@ func (c *gzipResponse) Write(data []byte) (int, error) {
 	return c.Write(data)
 }
 
-// finish writes the remaining data.
 func (c *gzipResponse) finish() error {
 	switch {
 	case c.zip != nil:
@@ -81,7 +80,6 @@ func (c *gzipResponse) finish() error {
 	return nil
 }
 
-// release returns the gzip writer to the pool and frees its slot.
 func (c *gzipResponse) release() {
 	if c.zip == nil {
 		return

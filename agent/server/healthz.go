@@ -13,7 +13,7 @@ import (
 )
 
 // addHealthz adds /healthz and /healthz/NAME, in the format of Kubernetes components
-// (pkg/server/healthz of k8s.io/apiserver).
+// (pkg/server/healthz of k8s.io/apiserver). The reasons of failed checks are not logged.
 func (s *Server) addHealthz(exact map[string]http.Handler) {
 	checks := local.WithPing(s.config.Checks)
 	exact["/healthz"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

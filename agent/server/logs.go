@@ -80,8 +80,9 @@ func (s *Server) containerLogs(w *deadlineWriter, r *http.Request, parts []strin
 	s.sendLog(w, r, LogQuery{Pod: p, Container: container, ID: bare(id), Follow: options.Follow}, id, options)
 }
 
-// sendLog sends a log until its end, or until the client disconnects or the server
-// shuts down.
+// sendLog sends a log until its end, or until the client disconnects. A followed log also
+// ends when the server begins to shut down, any other when the server ends the requests
+// that remain.
 func (s *Server) sendLog(w *deadlineWriter, r *http.Request, q LogQuery, id string, options podlogs.Options) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -178,7 +179,8 @@ func message(what string, err error) string {
 	return `{"message": ` + string(data) + `}`
 }
 
-// logContainerID returns the ID, with scheme, of the container whose log is requested
+// logContainerID returns the ID, with scheme unless the status does not have the container
+// yet, of the container whose log is requested
 // (validateContainerLogStatus in pkg/kubelet/kubelet_pods.go): the running one,
 // else the last one that ran, or with previous the one before. started is the ID,
 // without scheme, of the running container. It is "" if only the status knows of
@@ -228,8 +230,8 @@ func logContainerID(podName string, status *v1.PodStatus, name, started string, 
 	return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, podName, why)
 }
 
-// previousRun returns the ID of the status's container if a newer container of the name
-// has started since, and "" otherwise.
+// previousRun returns the ID of the container in the status if started is the ID of a
+// newer container, and "" otherwise.
 func previousRun(c *v1.ContainerStatus, started string) string {
 	switch {
 	case c == nil || started == "" || bare(c.ContainerID) == started:

@@ -15,7 +15,6 @@ import (
 // listHead is the start of a v1.PodList as the API's encoder writes it.
 const listHead = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`
 
-// pods serves /pods.
 func (s *Server) pods(w *deadlineWriter, r *http.Request, _ []string) {
 	if !s.acquireSnapshot(w, r) {
 		return
@@ -57,9 +56,10 @@ func writePods(w *deadlineWriter, pods iter.Seq[*v1.Pod]) {
 	_ = out.Flush() // fails only if the client has disconnected
 }
 
-// acquireSnapshot acquires a slot for a response that is assembled from much data, and
-// limits the duration of the response to snapshotTime. It reports whether it acquired
-// the slot, which the caller must free; otherwise it has sent a 503.
+// acquireSnapshot acquires a slot for a response that needs much data. It waits for up to
+// snapshotQueue. It limits the time until the last write of the response to snapshotTime.
+// It reports whether it acquired the slot, which the caller must free. Otherwise it has
+// sent a 503.
 func (s *Server) acquireSnapshot(w *deadlineWriter, r *http.Request) bool {
 	if !s.slots.snapshots.wait(r.Context(), snapshotQueue) {
 		writeBusy(w)
@@ -70,7 +70,7 @@ func (s *Server) acquireSnapshot(w *deadlineWriter, r *http.Request) bool {
 }
 
 // findPod returns the pod of a name with its newest status; ok is false if there is
-// none. If two pods have the name, because one replaces a terminating one, find
+// none. If two pods have the name, because one replaces a terminating one, findPod
 // returns the newer.
 func (s *Server) findPod(namespace, name string) (found *v1.Pod, status *v1.PodStatus, ok bool) {
 	for p, st := range s.config.Pods() {

@@ -11,8 +11,8 @@ type route struct {
 	// methods are the allowed methods, in the order of the Allow header; nil
 	// allows every method.
 	methods []string
-	// minParts and most limit the number of path elements after the first. A negative
-	// most means no limit.
+	// minParts and maxParts limit the number of path elements after the first. A
+	// negative maxParts means no limit.
 	minParts, maxParts int
 	serve              func(w *deadlineWriter, r *http.Request, parts []string)
 }
@@ -110,7 +110,7 @@ func (s *Server) rootedRoutes() map[string]route {
 	return rooted
 }
 
-// handled adapts h to family.serve.
+// handled adapts h to route.serve.
 func handled(h http.Handler) func(*deadlineWriter, *http.Request, []string) {
 	return func(w *deadlineWriter, r *http.Request, _ []string) { h.ServeHTTP(w, r) }
 }

@@ -22,9 +22,8 @@ const (
 	maxPromoted = 80
 	maxPending  = 16
 	maxWaiting  = 64
-	// pendingRequests limits the concurrent requests of a connection without a
-	// client certificate until its first request was allowed: each waits for
-	// reviews.
+	// pendingRequests limits the concurrent requests of a connection that is not
+	// promoted and has no valid client certificate: each waits for reviews.
 	pendingRequests = 8
 )
 
@@ -53,8 +52,9 @@ type (
 	endingKey struct{}
 )
 
-// serve serves l until ctx ends or Accept fails, and returns the error of Accept.
-// Before it returns, it closes l and waits for all handlers.
+// serve serves l until ctx ends or Accept fails, and returns the error of the HTTP server.
+// Before it returns, it closes l and waits for all handlers. A handler that waits for a
+// review returns only after the review.
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -122,7 +122,7 @@ func transportOf(c net.Conn) net.Conn {
 }
 
 // limitRequest limits the body of a request, and the concurrent requests of a connection
-// before its first one was allowed. It runs before the guard.
+// before it is promoted. It runs before the guard.
 func (s *Server) limitRequest(w http.ResponseWriter, r *http.Request) {
 	defer s.recover(r)
 	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {

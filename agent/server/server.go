@@ -33,8 +33,8 @@ type Config struct {
 	// enableProfilingHandler, and /configz returns all of it. It must not be
 	// changed afterwards.
 	Kubelet *kubelet.KubeletConfiguration
-	// GetCertificate returns the serving certificate. It is called for each
-	// handshake, so the certificate can be renewed at any time.
+	// GetCertificate returns the serving certificate. It is called at least for
+	// each full handshake, so the certificate can be renewed at any time.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Authn authenticates clients, Authz authorizes their requests.
 	Authn *authn.Authenticator
@@ -132,9 +132,9 @@ const (
 	longestRetry = 15 * time.Second
 )
 
-// Run serves the API until ctx ends, and returns nil after everything that it
-// started has ended. At the end, requests in flight get 2 s (endTime); followed
-// logs end at once. Errors of listening, such as an address that the node does not
+// Run serves the API until ctx ends, and returns nil after everything that it started
+// has ended. When ctx ends, followed logs end at once, and other requests in flight have
+// 2 s (shutdownTimeout). Errors of listening, such as an address that the node does not
 // have yet, are logged and retried with backoff.
 func (s *Server) Run(ctx context.Context) error {
 	log := s.config.Log.With("address", s.config.Kubelet.Address, "port", s.config.Kubelet.Port)

@@ -73,10 +73,10 @@ func suite(name string) (id uint16, weak, ok bool) {
 	return 0, false, false
 }
 
-// tlsConfig returns the TLS configuration. Each connection uses a copy with the
-// current client CAs. A client certificate is verified with each request, and does
-// not promote the connection: a cluster's CA signs many certificates without any
-// right to this node, such as those of other nodes.
+// tlsConfig returns the TLS configuration. Each connection uses a copy with the current
+// client CAs. A client certificate is verified with each request. It does not promote the
+// connection by itself: a cluster's CA signs many certificates, such as those of other
+// nodes, that have no access to this node.
 func (s *Server) tlsConfig(is settings) *tls.Config {
 	base := &tls.Config{
 		MinVersion: is.least, CipherSuites: is.suites, CurvePreferences: is.curves,

@@ -4,8 +4,8 @@ import "strconv"
 
 const mi = 1 << 20
 
-// The default memory threshold is 1/16 of the node's memory, at least the floor, at
-// most upstream's default, and never more than 1/4, for machines too small to run
+// The default memory threshold is 1/16 of the node's memory, at least the floor and at
+// most upstream's default. It is never more than 1/4, for machines too small to run
 // pods.
 //
 // Upstream's 100Mi is meant for servers. On a board of 256 MB it is more than a

@@ -1,6 +1,6 @@
 // Package evictionapi defines the eviction signals, their thresholds and their
 // observations, as pkg/kubelet/eviction/api of the kubelet 1.36 does, and parses
-// the thresholds of a KubeletConfiguration. It has pure functions only.
+// the thresholds of a KubeletConfiguration. Its functions have no side effects.
 // Differences from upstream:
 //
 //   - The default memory threshold depends on the node's memory (DefaultHard).

@@ -57,7 +57,6 @@ func Parse(c Config) ([]Threshold, error) {
 	return out, nil
 }
 
-// parser collects errors.
 type parser struct{ errs []error }
 
 func (p *parser) fail(format string, args ...any) {

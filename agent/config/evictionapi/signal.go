@@ -113,8 +113,7 @@ func (c Conditions) Or(d Conditions) Conditions {
 	return Conditions{c.Memory || d.Memory, c.Disk || d.Disk, c.PID || d.PID}
 }
 
-// String lists the conditions that are true, in brackets, in the form of upstream's
-// messages.
+// String lists the conditions that are true in brackets, as upstream's messages do.
 func (c Conditions) String() string {
 	var names []string
 	for _, one := range [...]struct {

@@ -58,8 +58,9 @@ type Threshold struct {
 // soft threshold with a grace period of zero is hard.
 func (t Threshold) Hard() bool { return t.Grace == 0 }
 
-// Met reports whether the observation is below the threshold, with held, below the
-// threshold plus its minimum reclaim. It returns false for an unknown observation.
+// Met reports whether the observation is below the threshold. With held it reports
+// whether the observation is below the threshold plus its minimum reclaim. It returns
+// false for an unknown observation.
 func (t Threshold) Met(o Observation, held bool) bool {
 	if !o.Known {
 		return false

@@ -17,9 +17,8 @@ var (
 	buildUnix = ""
 )
 
-// Kubernetes is the Kubernetes release whose kubelet tinylet replaces. The patch
-// number stays 0, so that no control plane of that minor release is older than the
-// node.
+// Kubernetes is the Kubernetes release whose kubelet tinylet replaces. Its patch number
+// is 0, so that no control plane of that minor release is older than the node.
 const Kubernetes = "v1.36.0"
 
 // Release returns tinylet's own release, such as 0.1.0, without a leading v.
@@ -43,8 +42,8 @@ func MajorMinor() (major, minor string) {
 // (cmd/kubeadm/app/preflight/utils.go).
 func Line() string { return "Kubernetes " + Kubelet() }
 
-// BuildTime returns when the binary was built, or the zero time if the linker did not
-// set it. A wall clock before that time is wrong.
+// BuildTime returns when the binary was built (UTC), or the zero time if the linker did
+// not set it. A wall clock before that time is wrong.
 func BuildTime() time.Time {
 	seconds, err := strconv.ParseInt(buildUnix, 10, 64)
 	if err != nil || seconds <= 0 {

@@ -25,8 +25,7 @@ type Config struct {
 	ClientCAFile string
 	// Review creates a TokenReview on the API server and returns the result
 	// (authentication.webhook.enabled); with nil, tokens are ignored. It must
-	// return when its context ends, and must not retry for long, because requests
-	// block until it returns.
+	// return when its context ends. Requests block until it returns.
 	Review func(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
 	// CacheTTL is how long an authenticated token is cached
 	// (authentication.webhook.cacheTTL); 0 disables the cache.
@@ -106,10 +105,10 @@ func (a *Authenticator) Run(ctx context.Context) {
 	a.bundle.follow(ctx)
 }
 
-// Authenticate returns the user of a request. It blocks while a token is reviewed,
-// at most until r's context ends or the review times out. On an error the request is
-// unauthenticated: the error is ErrNoCredentials, ErrReview, or describes the invalid
-// credentials.
+// Authenticate returns the user of a request. It blocks while a token is reviewed, for at
+// most 10 s. If r's context ends, it returns only if it waits for the review of another
+// request (see cache.Cache.Get). On an error the request is unauthenticated: the error is
+// ErrNoCredentials, ErrReview, or describes the invalid credentials.
 func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 	var wrong []error
 	if a.bundle != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -149,8 +148,8 @@ func (a *Authenticator) ClientCAs() *x509.CertPool {
 	return a.bundle.pool.Load()
 }
 
-// Challenge returns the WWW-Authenticate header for unauthenticated requests; "" if
-// none applies, as with client certificates (RFC 9110, 11.6.1).
+// Challenge returns the WWW-Authenticate header (RFC 9110, 11.6.1) for unauthenticated
+// requests; "" if tokens are ignored, because client certificates have no challenge.
 func (a *Authenticator) Challenge() string {
 	if a.tokens == nil {
 		return ""

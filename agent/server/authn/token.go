@@ -51,7 +51,6 @@ func bearerToken(header string) string {
 	return token
 }
 
-// user returns the user of a token, cached or by a review.
 func (t *tokens) user(ctx context.Context, token string) (*User, error) {
 	if len(token) > maxToken {
 		return nil, fmt.Errorf("review bearer token: size of %d bytes exceeds %d", len(token), maxToken)
@@ -71,7 +70,6 @@ func (t *tokens) user(ctx context.Context, token string) (*User, error) {
 	}
 }
 
-// createReview creates a TokenReview for a token.
 func (t *tokens) createReview(ctx context.Context, token string) (reviewResult, error) {
 	review, err := t.review(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
 	if err != nil {

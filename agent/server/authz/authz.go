@@ -28,8 +28,7 @@ type Config struct {
 	// NodeName is the node's name.
 	NodeName string
 	// Review creates a SubjectAccessReview on the API server and returns the
-	// result. It must return when its context ends, and must not retry for long,
-	// because requests block until it returns.
+	// result. It must return when its context ends. Requests block until it returns.
 	Review func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
 	// AllowedTTL is how long a positive decision is cached
 	// (authorization.webhook.cacheAuthorizedTTL), DeniedTTL how long a negative
@@ -86,8 +85,9 @@ func New(c Config) (*Authorizer, error) {
 type ReviewError struct {
 	// Subresource is the reviewed subresource.
 	Subresource string
-	// Unavailable means that the API server was unavailable, so that a retry makes sense.
-	// Otherwise it rejected the review, or its response is contradictory.
+	// Unavailable means that the API server did not respond or that its error is
+	// temporary: the client can retry. Otherwise it rejected the review, or its response
+	// is contradictory.
 	Unavailable bool
 	Err         error
 }
@@ -104,8 +104,9 @@ func (e *ReviewError) Unwrap() error { return e.Err }
 // node's subresources (see Subresources). It first checks the cache for an allowed
 // subresource, and then gets a decision for each in order, cached or by a review: so a
 // cached permission is used even if a finer subresource cannot be reviewed. It blocks
-// during reviews, at most until ctx ends or the review times out. Every error is a
-// *ReviewError, and means that the request is not allowed.
+// during reviews, for at most 10 s each. If ctx ends, it returns only if it waits for the
+// review of another request (see cache.Cache.Get). Every error is a *ReviewError, and
+// means that the request is not allowed.
 func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, subresources []string) (bool, error) {
 	if a.decisions == nil {
 		return true, nil
@@ -132,7 +133,6 @@ func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, su
 	return false, nil
 }
 
-// review creates a SubjectAccessReview.
 func (a *Authorizer) review(ctx context.Context, u *authn.User, verb, subresource string) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups,

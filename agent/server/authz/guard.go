@@ -12,7 +12,7 @@ import (
 )
 
 // Guard passes authenticated and authorized requests to a handler. The handler gets
-// the user with authn.From; the Authorization header is removed. Its methods may be
+// the user with authn.UserFrom; the Authorization header is removed. Its methods may be
 // called concurrently.
 type Guard struct {
 	authn *authn.Authenticator
@@ -21,7 +21,7 @@ type Guard struct {
 	log   *slog.Logger
 }
 
-// NewGuard returns a Guard in front of next. The server must request client
+// NewGuard returns a Guard that passes requests to next. The server must request client
 // certificates without verifying them (tls.RequestClientCert), and should limit the
 // size of headers and the time to read them.
 func NewGuard(authn *authn.Authenticator, authz *Authorizer, next http.Handler, log *slog.Logger) *Guard {

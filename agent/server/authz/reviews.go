@@ -11,14 +11,15 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// Reviews sends TokenReviews and SubjectAccessReviews to the API server. They do not wait for
-// credentials, because the caller of the kubelet API waits for them.
+// Reviews sends TokenReviews and SubjectAccessReviews to the API server. Its methods return
+// ErrNoCredentials instead of waiting for credentials, because a client of the kubelet API waits
+// for the result.
 type Reviews struct {
 	// Client returns the current client, nil before the node has credentials.
 	Client func() *apiclient.Client
 }
 
-// ErrNoCredentials means that the node has not joined yet.
+// ErrNoCredentials means that the node has no credentials for its API server yet.
 var ErrNoCredentials = errors.New("the node has no credentials for its API server yet")
 
 // Token sends a TokenReview.

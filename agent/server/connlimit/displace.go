@@ -6,7 +6,8 @@ import (
 )
 
 // pendingToDisplace returns the oldest connection of the source with the most pending
-// connections, so that a source that opens many displaces its own.
+// connections, so that a source that opens many displaces its own. It returns nil if
+// pending is empty.
 func pendingToDisplace(pending []*Conn) (out *Conn) {
 	most := 0
 	for i, c := range pending {
@@ -42,7 +43,7 @@ func idleToDisplace(promoted []*Conn, user string) (out *Conn) {
 }
 
 // source returns the source of a connection: the IPv4 address, or the /64 prefix of an
-// IPv6 address, which belongs to one host.
+// IPv6 address, because one host can have all addresses of such a prefix.
 func source(address net.Addr) netip.Prefix {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {

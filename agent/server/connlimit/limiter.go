@@ -1,8 +1,8 @@
 // Package connlimit limits the connections of a listener without locking out
-// authorized clients. A connection is pending until its first request was authorized,
-// and then promoted. The number of pending connections is small: a new one displaces
-// another, of the source with the most of them. Promoted connections are not displaced
-// by pending ones.
+// authorized clients. A connection is pending until the server promotes it, after its
+// first authorized request. The number of pending connections is small: at the limit, a
+// new one displaces another, of the source with the most of them. Promoted connections
+// are not displaced by pending ones.
 package connlimit
 
 import (
@@ -22,11 +22,12 @@ type Config struct {
 	Pending int
 	// Waiting limits the connections that wait to become pending. They wait
 	// because displacing other connections of their source would make all of its
-	// connections start again. A waiting connection uses only kernel memory.
+	// connections start again. A waiting connection is not read: its data stays in the
+	// kernel.
 	Waiting int
 	// Grace is how long a pending connection is not displaced, so that a request
-	// that has arrived with it is read. Until then, no further connection is
-	// accepted.
+	// that has arrived with it is read. Until then, a new connection that would
+	// displace it is not admitted, and neither are those after it.
 	Grace time.Duration
 }
 
@@ -64,10 +65,10 @@ type Conn struct {
 	listener *Listener
 	source   netip.Prefix
 	began    time.Time   // when it became pending
-	promoted atomic.Bool // promoted; set once
+	promoted atomic.Bool // set once
 	requests atomic.Int32
-	user     string // under listener.mu, as is gone
-	removed  bool
+	user     string // under listener.mu, as is removed
+	removed  bool   // removed from promoted or pending
 }
 
 // Accept waits for a connection. If too many are pending, it closes one of them or

@@ -1,8 +1,8 @@
-// Package local serves the agent's local API and contains the client for it. A
-// unix socket for root serves pods, events, resource usage and the version as
-// JSON, metrics as text, and exec and attach sessions. The loopback address
-// serves the kubelet's /healthz and the status page. The package holds no state
-// of pods; it calls the functions of its Config.
+// Package local serves the agent's local API and contains the client for it. A unix
+// socket for root serves pods, events, resource usage, the status and the version as
+// JSON, metrics as text, drains, and exec and attach sessions. A TCP address, loopback
+// by default, serves the kubelet's /healthz and the status page. A Server holds no
+// state of pods; it calls the functions of its Config.
 package local
 
 import (
@@ -17,8 +17,8 @@ import (
 const DefaultSocketPath = "/run/tinylet/tinylet.sock"
 
 // Paths on the socket. All except PathDrain serve GET. All except PathMetrics
-// respond with JSON; errors are an Error. PathExec and PathAttach are described
-// separately.
+// respond with JSON. Errors of the handlers are an Error. PathExec and PathAttach are
+// described separately.
 const (
 	// PathPods returns a list of Pod. With the query name=TEXT it returns only
 	// those whose name, or namespace/name, begins with TEXT.
@@ -35,8 +35,8 @@ const (
 	// PathUsage returns a Usage, measured for this request, or 404 if usage is
 	// not available.
 	PathUsage = "/v1/usage"
-	// PathDrain terminates the node's pods on POST. It returns a Drained per
-	// line until all pods have terminated. DELETE cancels the drain.
+	// PathDrain terminates the node's pods on POST. It returns a DrainProgress per line
+	// until Drain.Begin returns. DELETE cancels the drain.
 	PathDrain = "/v1/drain"
 	// PathMetrics returns the agent's metrics in the text format of Prometheus.
 	PathMetrics = "/metrics"
@@ -46,11 +46,12 @@ const (
 type Pod struct {
 	// Pod is the pod with its status.
 	Pod *v1.Pod `json:"pod"`
-	// WorkerState is syncing, terminating or terminated.
+	// WorkerState is adopted, waiting, syncing, terminating or terminated (the states
+	// of agent/podworker); "" without a worker.
 	WorkerState string `json:"workerState"`
 	// MemoryBytes is the working set of the pod's cgroup; 0 if unknown.
 	MemoryBytes uint64 `json:"memoryBytes"`
-	// Containers has one entry for each container of the pod in the runtime.
+	// Containers has one entry for each container that has an ID in the pod's status.
 	Containers []Container `json:"containers"`
 }
 
@@ -59,7 +60,8 @@ type Container struct {
 	Name string `json:"name"`
 	// ID is the runtime's container ID, without a scheme.
 	ID string `json:"id"`
-	// LogPath is the absolute path of the newest log file.
+	// LogPath is the absolute path of the newest log file; "" before the runtime has
+	// responded.
 	LogPath string `json:"logPath"`
 	// MemoryBytes is the working set of the container's cgroup; 0 if unknown.
 	MemoryBytes uint64 `json:"memoryBytes"`
@@ -153,7 +155,7 @@ type Condition struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
-// Conditions returns node conditions as the local API has them.
+// Conditions converts node conditions to those of the local API.
 func Conditions(all []v1.NodeCondition) (out []Condition) {
 	for _, c := range all {
 		out = append(out, Condition{
@@ -163,7 +165,8 @@ func Conditions(all []v1.NodeCondition) (out []Condition) {
 	return out
 }
 
-// Error is the body of every response other than 200.
+// Error is the body of an error response, except for those of PathExec and PathAttach, of
+// unknown paths and of methods that are not allowed, which are text.
 type Error struct {
 	Error string `json:"error"`
 }

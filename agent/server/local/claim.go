@@ -12,18 +12,17 @@ import (
 // ErrOtherAgent means that another agent is running on this node.
 var ErrOtherAgent = errors.New("another agent is running on this node")
 
-// Claim is an agent's exclusive lock of a node. It ends with Release or with
-// the process.
+// Claim is an agent's exclusive lock of a node. It ends with Release or with the process.
 //
-// It is a lock on a file next to the socket. Unlike a PID file or the socket
-// itself, a killed agent cannot leave it behind.
+// It is a lock (flock(2)) on a file next to the socket. The kernel releases it when the
+// process ends. A PID file or the socket itself would remain after an agent is killed.
 type Claim struct{ lock *os.File }
 
 // ClaimNode locks the node for this agent. It returns ErrOtherAgent if another
 // agent has the lock. Any other error means that it is unknown whether another
-// agent is running. socketPath is that of Config; "" is DefaultSocketPath. An
-// agent claims the node before it writes anything or changes any process, so
-// that it cannot disturb another one.
+// agent is running. socketPath is that of Config; "" is DefaultSocketPath. An agent
+// claims the node before it writes anything else or changes any process, so that it
+// cannot disturb another agent.
 func ClaimNode(socketPath string) (*Claim, error) {
 	if socketPath == "" {
 		socketPath = DefaultSocketPath

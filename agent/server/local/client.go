@@ -20,12 +20,13 @@ import (
 
 // Errors of a Client, for errors.Is. Their texts include a remedy.
 var (
-	// ErrNotRunning means that no agent listens on the socket.
+	// ErrNotRunning means that no agent listens on the socket, or that a stream of
+	// responses ended.
 	ErrNotRunning = errors.New("the agent is not running; start tinylet, or pass the path of its socket")
 	// ErrNotRoot means that the caller has no permission to access the agent.
 	ErrNotRoot = errors.New("only root may access the agent; run the command as root")
-	// ErrNoResponse means that the agent accepted the connection and did not
-	// respond.
+	// ErrNoResponse means that the agent did not respond within 20 s. The port in its
+	// text is the default one.
 	ErrNoResponse = errors.New("the agent does not respond; see its log and http://127.0.0.1:10248/healthz?verbose")
 )
 
@@ -72,8 +73,8 @@ func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Pods lists the pods whose name, or namespace/name, begins with name; ""
-// lists all. Like all methods of Client without a stream, it blocks until the
-// response is complete, ctx ends, or 20 s have passed.
+// lists all. Like all methods of Client except Dial, Drain and WatchEvents, it blocks
+// until the response is complete, ctx ends, or 20 s have passed.
 func (c *Client) Pods(ctx context.Context, name string) ([]Pod, error) {
 	path := PathPods
 	if name != "" {
@@ -160,7 +161,8 @@ func (c *Client) open(ctx context.Context, method, path string) (*http.Response,
 	return nil, errors.New(e.Error)
 }
 
-// explain maps errors of the system to the errors of Client.
+// explain maps errors of the system to the errors of Client. The result of ctx's end is its
+// cause.
 func explain(ctx context.Context, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -13,7 +13,7 @@ import (
 type Drain struct {
 	// Begin terminates the pods. It blocks until they have terminated, their
 	// grace periods are over, or ctx ends; the latter does not stop the
-	// termination.
+	// termination. The Server does not wait for its return after a request has ended.
 	Begin func(ctx context.Context) error
 	// Cancel makes the node admit pods again. It must not block.
 	Cancel func()
@@ -26,8 +26,7 @@ type Drain struct {
 type DrainProgress struct {
 	// Remaining is the number of pods that have not terminated.
 	Remaining int `json:"left"`
-	// Done marks the last line. Error is why the drain failed, "" if it did
-	// not.
+	// Done marks the last line. Error is why the drain failed, or "".
 	Done  bool   `json:"done,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -80,10 +79,10 @@ func (s *Server) cancelDrain(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, struct{}{})
 }
 
-// Drain makes the agent terminate the node's pods. It calls progress with the
-// number of remaining pods whenever that changes. It blocks until the drain is
-// over or ctx ends; the latter does not stop the termination. It returns the
-// number of remaining pods.
+// Drain makes the agent terminate the node's pods. It calls progress with the number of
+// remaining pods whenever that changes, at most once a second. It blocks until the drain
+// is over, the agent exits (ErrNotRunning) or ctx ends; the latter does not stop the
+// termination. It returns the number of remaining pods.
 func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, err error) {
 	for line, err := range stream[DrainProgress](ctx, c, http.MethodPost, PathDrain) {
 		if err != nil {

@@ -21,8 +21,8 @@ import (
 // TCP_DEFER_ACCEPT), because any user of the host can open many.
 func (s *Server) listenHealthz(ctx context.Context) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		// Without support by the kernel, silent connections are accepted too
-		// and displace each other.
+		// If the kernel does not support it, connections without a request are
+		// accepted too and displace each other.
 		return c.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readTimeout/time.Second))
 		})
@@ -79,8 +79,8 @@ func (s *Server) healthz() http.Handler {
 	return promoteOnRequest(all)
 }
 
-// promoteOnRequest promotes a connection once it has sent a request, so that silent
-// connections cannot displace it: any user of the host can open those.
+// promoteOnRequest promotes a connection once it has sent a request. Connections without
+// a request, which any user of the host can open, then cannot displace it.
 func promoteOnRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
@@ -92,10 +92,9 @@ func promoteOnRequest(next http.Handler) http.Handler {
 	})
 }
 
-// rejectForeignHosts rejects requests for a host name other than localhost, such as
-// those of a web site whose name resolves to this address (DNS rebinding). If
-// the bound address is not a loopback address, it accepts any name, because
-// monitoring may use one.
+// rejectForeignHosts rejects requests for a host name other than localhost, such as those
+// of a web site whose name resolves to this address (DNS rebinding). If the listen address
+// is not a loopback address, it accepts any name, because monitoring may use one.
 func (s *Server) rejectForeignHosts(next http.Handler) http.Handler {
 	bound, err := netip.ParseAddrPort(s.config.HealthzAddress)
 	loopback := err == nil && bound.Addr().Unmap().IsLoopback()

@@ -35,8 +35,8 @@ func (l *PodLister) List() []Pod {
 	return out
 }
 
-// Measured returns the pods with their statuses, memory and logs. It reads the memory from
-// the cgroups. Until the runtime has reported its cgroup driver, memory and logs are omitted.
+// Measured returns the pods with their statuses, memory and log paths. It reads the memory from
+// the cgroups. Until the runtime has reported its cgroup driver, both are omitted.
 func (l *PodLister) Measured(context.Context) []Pod {
 	node, _ := l.Node.Peek()
 	out := l.List()

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// Limits of both listeners. A connection serves one request, so no client can
-// hold one for longer than the timeouts. An exec or attach session is counted
+// Limits of both listeners. A connection serves one request. Except for drains, event
+// watches and the events of the status page, which set their own deadlines, no client can
+// hold a connection for longer than the timeouts. An exec or attach session is counted
 // separately (sessions.go).
 const (
-	maxConnections  = 32 // /healthz has as many more without a request yet
+	maxConnections  = 32 // of /healthz: with a request, and as many without
 	maxHeaderBytes  = 8 << 10
 	maxCommandBytes = 264 << 10 // on the socket: a command is in its URL
 	readTimeout     = 5 * time.Second

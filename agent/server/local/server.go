@@ -54,7 +54,7 @@ type Config struct {
 	// Todo returns actions that the administrator must take at the node; nil
 	// is none.
 	Todo func() []string
-	// Problem returns Status.Problem; "" is no problem, and nil is none.
+	// Problem returns Status.Problem; nil means that there is none.
 	Problem func() string
 	// Metrics writes the agent's metrics in Prometheus' text format, and
 	// returns errors of w; nil writes none.
@@ -69,13 +69,14 @@ type Config struct {
 type Check struct {
 	// Name is a path element, such as syncloop.
 	Name string
-	// Healthy returns nil or the failure. It must not block, because a
-	// watchdog waits for it. It is called concurrently.
+	// Healthy returns nil or the failure. Requests for /healthz, the status and the
+	// status page wait for it, so it must return within seconds. It is called
+	// concurrently.
 	Healthy func(now time.Time) error
 }
 
-// Server serves the local API. It uses no resources without requests, except
-// for its listeners.
+// Server serves the local API. Without requests it uses only its listeners and their
+// goroutines.
 type Server struct {
 	config   Config
 	started  time.Time
@@ -103,10 +104,10 @@ func New(c Config) (*Server, error) {
 	}, nil
 }
 
-// Run serves until ctx ends, waits for the requests in progress and returns
-// nil. It logs errors of listening, such as a port in use, and retries: the pods
-// do not depend on this server. Run replaces an existing socket, so the caller
-// must have claimed the node (ClaimNode).
+// Run serves until ctx ends, waits for the requests in progress, which it aborts after 2 s,
+// and returns nil. It logs errors of listening, such as a port in use, and retries: the pods
+// do not depend on this server. Run replaces an existing socket, so the caller must have
+// claimed the node (ClaimNode).
 func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	if s.config.HealthzAddress != "" {

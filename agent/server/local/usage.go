@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Usage is the resource usage of the node and its pods. Memory is the working
-// set in bytes, 0 if unknown. CPU is in nanocores, averaged over the time since
-// the previous request by any client; nil if unknown, as in the first one.
+// Usage is the resource usage of the node and its pods. Memory is the working set in
+// bytes, 0 if unknown. CPU is in nanocores, averaged over the time since the previous
+// reading for any client, scrapes of the kubelet API included. It is nil if unknown, as in
+// the first reading or if the previous one is older than 10 min.
 type Usage struct {
 	// Time is when the usage was measured.
 	Time time.Time `json:"time"`
@@ -92,9 +93,8 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, &shown)
 }
 
-// Usage returns the resource usage of the node and its pods. CPU usage is an
-// average since the previous request by any client, so a first call may not
-// have it.
+// Usage returns the resource usage of the node and its pods. CPU usage is an average
+// since the previous reading for any client, so a first call may not have it.
 func (c *Client) Usage(ctx context.Context) (*Usage, error) {
 	return get[*Usage](ctx, c, PathUsage)
 }

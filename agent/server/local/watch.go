@@ -51,9 +51,9 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // WatchEvents calls handle with each of the recent events, the oldest first,
-// and then with each new or repeated event. It blocks until ctx ends (and
-// returns the cause), handle fails (its error), or the agent exits
-// (ErrNotRunning).
+// and then with each new or repeated event. It blocks until ctx ends (and returns the
+// cause), handle fails (its error), or the agent ends the response (ErrNotRunning): it
+// exits, or a write to this client took longer than 30 s.
 func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error) error {
 	for e, err := range stream[event.Event](ctx, c, http.MethodGet, PathEvents+"?watch=true") {
 		if err != nil {

@@ -1,6 +1,6 @@
 // Package profile serves the agent's profiles at /debug/pprof/. It is not part of
 // package server because linking it also links the Go runtime's memory profiling,
-// which costs memory even in an idle agent; DeferHeapProfile avoids most of that.
+// which uses memory even in an idle agent. DeferHeapProfile avoids most of that.
 package profile
 
 import (

@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// localStreams returns the caller's streams for the client. Their errors end the session,
-// which the client would ignore. release waits for reads and writes in progress; later
-// ones fail, because the client may still have goroutines when it has returned.
+// localStreams returns the caller's streams for the client. Their errors, which the client
+// would ignore, end the session. release waits for reads and writes in progress. Later ones
+// fail, because the client may still have goroutines when it has returned.
 func localStreams(ctx context.Context, c *Session, fail context.CancelCauseFunc) (o remotecommand.StreamOptions, release func()) {
 	var all []*local
 	add := func(s *local) *local {

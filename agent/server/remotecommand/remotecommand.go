@@ -1,9 +1,9 @@
 // Package remotecommand runs a command in a container over a connection to the agent,
 // or attaches to one, with Kubernetes' client of the protocol
 // (k8s.io/client-go/tools/remotecommand), which kubectl exec uses. It owns what a
-// command line needs in addition: the limit of a session's start, the HTTP errors with
-// their codes, the errors of the caller's streams, and the difference between a command
-// that succeeded and a session that ended without a result.
+// command line needs in addition: the time limit of a session's start, the HTTP errors
+// with their codes, the errors of the caller's streams, and the difference between a
+// command that succeeded and a session that ended without a result.
 //
 // It uses SPDY/3.1 instead of WebSocket: over WebSocket, the streaming servers of
 // today's runtimes only speak v4.channel.k8s.io, which cannot signal the end of stdin.
@@ -43,7 +43,8 @@ var (
 type ResponseError struct {
 	// Code is the HTTP status code; 101 for an upgrade to another protocol.
 	Code int
-	// Text is the unmodified text of the server, up to 16 KiB.
+	// Text is the server's text, up to 16 KiB, without leading and trailing white space,
+	// or a description of the response.
 	Text string
 }
 
@@ -53,7 +54,7 @@ func (r *ResponseError) Error() string { return r.Text }
 // CommandError means that the command could not be run, or that the runtime does not know
 // its result.
 type CommandError struct {
-	// Text is the unmodified text of the runtime.
+	// Text is the text of the runtime, or says which stream it rejected.
 	Text string
 }
 
@@ -94,8 +95,8 @@ type Session struct {
 
 // Run runs the session and blocks until its end. It returns the command's exit code and a
 // nil error, also for a nonzero code. If there is no exit code, the error is a
-// *ResponseError or a *CommandError, ErrNoAnswer, ErrNoStatus, the cause of ctx's end, or
-// the error of Dial, Stdin, Stdout or Stderr.
+// *ResponseError or a *CommandError, ErrNoAnswer, ErrNoStatus, the cause of ctx's end, the
+// error of Dial, Stdin, Stdout or Stderr, or an error of the connection or the protocol.
 func Run(ctx context.Context, c Session) (code int, err error) {
 	closeStdin := func() {}
 	if c.Stdin != nil {

@@ -53,8 +53,8 @@ type upgrader struct {
 	fail    context.CancelCauseFunc
 	refused error        // of the request; the client's error has the URL, with the command
 	missing atomic.Int32 // streams that are not created yet
-	// statusBytes are the bytes of the command's status. The client of Kubernetes
-	// takes a session without a status for success.
+	// statusBytes are the received bytes of the command's status. The client of
+	// Kubernetes reports success for a session without a status.
 	statusBytes atomic.Int64
 }
 

@@ -137,8 +137,7 @@ func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *collec
 	}
 }
 
-// dedupe leaves one row for each cgroup: the agent and the runtime may
-// share one.
+// dedupe leaves one row for each cgroup of the node and of the system containers.
 func (g *collected) dedupe() {
 	for i := 0; i < len(g.rows) && g.rows[i].pod == nil; {
 		first := 0
@@ -188,8 +187,8 @@ func memoryLimit(r *row) (float64, bool) {
 	return valueOf(limit)
 }
 
-// cfsCounter returns a counter of the CPU limit for cgroups that have had one.
-// The kernel has the counters for all cgroups.
+// cfsCounter returns a counter of the CPU limit. It is omitted for cgroups that never had
+// a limit. The kernel has the counters for all cgroups.
 func cfsCounter(of func(*cgroups.CPUStats) cgroups.Number) func(*row) (float64, bool) {
 	return func(r *row) (float64, bool) {
 		value := of(&r.stats.CPU)

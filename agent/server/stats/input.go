@@ -41,8 +41,8 @@ type Pod struct {
 // Sandbox is a pod's sandbox.
 type Sandbox struct {
 	ID string
-	// Image is the image label of network counters. Dashboards ignore series
-	// with an empty one, so a runtime without pause images needs a name too.
+	// Image is the image label of network counters. It must not be empty, because
+	// dashboards ignore series without an image.
 	Image string
 	Start time.Time
 	// Cgroup is the id label of network counters. The cgroup is not read.

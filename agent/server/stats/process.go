@@ -21,7 +21,6 @@ type process struct {
 	proc string // path of /proc
 }
 
-// processStats holds the process stats at one time.
 type processStats struct {
 	cpu               time.Duration
 	started           time.Time
@@ -37,7 +36,6 @@ const userHertz = 100
 // interrupts is its longest.
 const maxStat = 1 << 20
 
-// read reads the current stats.
 func (p process) read() (f processStats, err error) {
 	stat, err := os.ReadFile(filepath.Join(p.proc, "self", "stat"))
 	if err != nil {

@@ -44,8 +44,8 @@ type SourceConfig struct {
 	Log       *slog.Logger
 }
 
-// Source is the Stats of this machine: it reads the agent's pods, their cgroups and the
-// machine when a request arrives.
+// Source is the Stats of this machine. For each request it reads the agent's pods, their
+// cgroups and the machine.
 type Source struct {
 	*Stats
 	SourceConfig
@@ -89,8 +89,8 @@ func (s *Source) systemContainers() []SystemContainer {
 	return groups
 }
 
-// pods returns the pods that have a sandbox. Of two pods of one name it returns the newer
-// one.
+// pods returns the pods that have a sandbox. Of several pods of one name, which are adjacent
+// in the list of statuses, it returns the newest.
 func (s *Source) pods(context.Context) ([]Pod, error) {
 	n, ok := s.Node.Peek()
 	if !ok {
@@ -260,7 +260,6 @@ func deviceOf(folder string) string {
 	return unknown
 }
 
-// podDisk measures what a pod uses on disks.
 func (s *Source) podDisk(ctx context.Context, of *Pod) (PodDisk, error) {
 	names := make([]string, len(of.Containers))
 	for i := range names {

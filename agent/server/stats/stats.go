@@ -45,8 +45,7 @@ type Config struct {
 	// attempt of a container is included.
 	Pods func(context.Context) ([]Pod, error)
 	// AfterRead is called after each attempt to read all cgroups, for other
-	// checks that can run when the agent is awake anyway. It must not block.
-	// nil is none.
+	// checks that can run while a request is served. It must not block. May be nil.
 	AfterRead func()
 	// SystemContainers returns cgroups other than the pods', such as the agent's. One
 	// without a path is omitted. It is called after Pods. May be nil.

@@ -40,7 +40,6 @@ func (s *Stats) WriteSummary(ctx context.Context, w io.Writer, onlyCPUAndMemory 
 	return nil
 }
 
-// writePieces encodes a summary pod by pod.
 func writePieces(w io.Writer, summary *statsapi.Summary) error {
 	out := bufio.NewWriter(w) // after an error of w, all writes return it
 	encoder := json.NewEncoder(out)
@@ -106,7 +105,6 @@ func (s *Stats) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	return summary, nil
 }
 
-// podStats builds a pod's stats from its rows.
 func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
 	out := statsapi.PodStats{
 		PodRef:     statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID},
@@ -164,7 +162,7 @@ func (r *row) summary(name string, full bool) statsapi.ContainerStats {
 	return out
 }
 
-// valuePtr returns a pointer to the value of a figure, or nil if it is unknown.
+// valuePtr returns a pointer to the value of f, or nil if it is unknown.
 func valuePtr(f *cgroups.Number) *uint64 {
 	if !f.Known {
 		return nil

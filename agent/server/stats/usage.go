@@ -15,8 +15,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Usage returns what the node and its pods use, for `tinylet top` and the status page: the
-// usage of running pods, and the state of the others.
+// Usage returns the resource usage of the node and its pods, for `tinylet top` and the status
+// page. Pods that do not run have their state only.
 func (s *Source) Usage(ctx context.Context) (*local.Usage, error) {
 	g, err := s.collect(ctx, coreParts)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Source) pressure() *local.Pressure {
 	return &local.Pressure{CPU: at.CPUPressure.Some.Avg10, Memory: at.MemoryPressure.Some.Avg10, IO: at.IOPressure.Some.Avg10}
 }
 
-// sum adds two values, each of which may be nil (unknown).
+// sum adds two values. nil is unknown: it returns the other value.
 func sum(a, b *uint64) *uint64 {
 	switch {
 	case a == nil:

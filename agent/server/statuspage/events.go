@@ -13,16 +13,16 @@ import (
 const maxWatches = 8
 
 const (
-	// minPeriod is the minimum time between two states.
+	// minPeriod is the minimum time between two states for one watcher.
 	minPeriod = time.Second
-	// maxPeriod is the maximum time between two states. It keeps the resource
-	// usage current, and shows the browser that the connection is alive.
+	// maxPeriod is the time after which a state is sent without a change. It keeps
+	// the resource usage current, and the browser detects a dead connection.
 	maxPeriod = 5 * time.Second
 	// firstPeriod is the time between the first two states. CPU usage needs
 	// two readings.
 	firstPeriod = 1500 * time.Millisecond
-	// writeTimeout is the write timeout of a state. A watcher that exceeds it is
-	// disconnected.
+	// writeTimeout limits the writes of one state. A watcher that does not read within
+	// it is disconnected.
 	writeTimeout = 10 * time.Second
 )
 
@@ -100,7 +100,6 @@ func singleLine(text string) string {
 	return strings.Map(func(r rune) rune { return max(r, ' ') }, text)
 }
 
-// stream writes server-sent events.
 type stream struct {
 	to      http.ResponseWriter
 	control *http.ResponseController

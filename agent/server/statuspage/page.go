@@ -1,11 +1,11 @@
 // Package statuspage serves the status page of the node for browsers. It
 // consists of one static HTML file, the JSON with its data, and access control.
 //
-// The page is read-only: only GET and HEAD are accepted. Without watchers there
-// is no goroutine, no timer and no memory in use. The state is read for each
-// request. For a watcher it is read after each change, at most once a second,
-// and every 5 s for the resource usage. The number of watchers is limited, they
-// share the state that is read, and one that does not read is disconnected.
+// The page is read-only: only GET and HEAD are accepted. Without watchers there is no
+// goroutine and no timer, and no state is kept. The state is read for each request. For
+// a watcher it is read after each change, at most once a second, and every 5 s for the
+// resource usage. The number of watchers is limited. They share the state that is read.
+// A watcher that does not read is disconnected.
 //
 // Names of pods and messages of events are untrusted. The page puts them into
 // text nodes only, and its Content-Security-Policy allows no script but its own.
@@ -103,7 +103,6 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveState serves /page/state.
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	state, err := p.read(r.Context(), time.Now())
 	if err != nil {
@@ -114,8 +113,8 @@ func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(state) // the client has disconnected
 }
 
-// read returns the state as JSON in one line, read no earlier than since. The
-// result is shared and must not be modified.
+// read returns the state as JSON in one line. The reading of the state began no earlier
+// than since. The result is shared and must not be modified.
 func (p *Page) read(ctx context.Context, since time.Time) ([]byte, error) {
 	if err := p.acquire(ctx); err != nil {
 		return nil, err
@@ -149,7 +148,6 @@ func (p *Page) acquire(ctx context.Context) error {
 	}
 }
 
-// release releases the lock of last.
 func (p *Page) release() { <-p.lock }
 
 //go:embed index.html

@@ -29,7 +29,7 @@ type Source struct {
 	Checks         []local.Check
 	Pods           func() []local.Pod
 	Events         func() []event.Event
-	// Usage measures the node and its pods; nil if nothing measures.
+	// Usage measures the node and its pods; nil omits the usage.
 	Usage func(context.Context) (*local.Usage, error)
 	// Cluster returns the connection to the API server; nil on a standalone node.
 	Cluster func() *local.Cluster
@@ -104,7 +104,6 @@ func withHealth(all []local.Condition) []Condition {
 	return out
 }
 
-// setUsage sets what the node uses.
 func (s *State) setUsage(u *local.Usage) {
 	unmeasured := s.Node.NodeUsage
 	s.Node.NodeUsage, s.Node.Agent, s.Node.Runtime, s.Classes = u.Node, u.Agent, u.Runtime, u.Classes
@@ -172,7 +171,6 @@ func setState(shown *Container, status *v1.ContainerStatus) {
 	}
 }
 
-// podSeverity returns the severity of a pod's status.
 func podSeverity(p *v1.Pod, s *pod.Summary) Severity {
 	switch {
 	case p.Status.Phase == v1.PodFailed:
@@ -185,8 +183,8 @@ func podSeverity(p *v1.Pod, s *pod.Summary) Severity {
 	return reasonSeverity(s.Status)
 }
 
-// reasonSeverity derives the severity from a reason. There is no list of the reasons that
-// the kubelet and runtimes use for failures.
+// reasonSeverity derives the severity from parts of a reason, because there is no complete
+// list of the reasons that the kubelet and runtimes use for failures.
 func reasonSeverity(reason string) Severity {
 	for _, part := range []string{"Err", "BackOff", "Invalid", "OOMKilled", "CannotRun", "ExitCode:", "Signal:", "Unknown"} {
 		if strings.Contains(reason, part) {

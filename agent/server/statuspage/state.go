@@ -13,7 +13,7 @@ type State struct {
 	// it.
 	Time time.Time `json:"time"`
 	Node Node      `json:"node"`
-	// Checks are those of /healthz.
+	// Checks are those of /healthz, and "figures" if the usage could not be measured.
 	Checks []Check `json:"checks"`
 	// Conditions are the conditions of the Node; on a standalone node only the
 	// pressure conditions.

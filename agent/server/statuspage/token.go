@@ -8,7 +8,7 @@ import (
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
-// Limits of a token, in characters.
+// Limits of a token, in ASCII characters.
 const (
 	minToken = 16
 	maxToken = 1024

@@ -17,11 +17,10 @@ const cookieName = "tinylet_page"
 // authorize reports whether the request may access the page. If not, it has
 // written the response.
 //
-// Without a token every client that can connect has access, and the listener
-// is bound to the loopback address only. A browser on the node may load pages
-// of other sites whose names resolve to this address (DNS rebinding), so the
-// requested host must be a name of this host. With a token, a page of another
-// site has no cookie.
+// Without a token every client that can connect has access, and the listener must be
+// bound to a loopback address. A browser on the node may load pages of other sites whose
+// names resolve to this address (DNS rebinding), so the requested host must be localhost
+// or a loopback address. With a token, a page of another site has no cookie.
 func (p *Page) authorize(w http.ResponseWriter, r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); r.URL.Path != pathPage && site != "" && site != "same-origin" && site != "none" {
 		http.Error(w, "cross-site requests to the status page are not allowed", http.StatusForbidden)

@@ -42,7 +42,7 @@ func (f *Finder) Find(ctx context.Context, name Name) (Found, error) {
 	}
 }
 
-// foundIn returns the result of Find for a pod, if there is one.
+// foundIn returns the result of Find for a pod. known means that the pod exists.
 func foundIn(e pod.Entry, known bool, name Name) (Found, error) {
 	switch {
 	case !known && name.UID != "":

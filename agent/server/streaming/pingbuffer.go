@@ -10,8 +10,8 @@ import (
 )
 
 // unreadBytes returns the number of received bytes of a connection that were not read,
-// unsent the number of sent bytes that the peer has not acknowledged (tcp(7), SIOCINQ
-// and SIOCOUTQ). Both return 0 if that is unknown.
+// unackedBytes the number of written bytes that the peer has not acknowledged (tcp(7),
+// SIOCINQ and SIOCOUTQ). Both return 0 if that is unknown.
 func unreadBytes(conn net.Conn) int  { return queued(conn, unix.SIOCINQ) }
 func unackedBytes(conn net.Conn) int { return queued(conn, unix.SIOCOUTQ) }
 
@@ -37,11 +37,10 @@ const maxHeld = 4 << 10
 
 // pingBuffer buffers the client's pings while there is unread output of the runtime. A
 // runtime closes its connection at the end of a session while its output is still in
-// flight, megabytes of it if the client is slow. A byte that arrives then is answered
-// with a reset (RFC 9293, section 3.6.1), and the output in flight is dropped. The
-// client cannot distinguish that from the end of the output: the tail of a file of
-// kubectl cp was missing when a ping of the API server, which sends one every five
-// seconds, arrived at that moment.
+// flight, megabytes of it if the client is slow. If a byte arrives then, the kernel sends
+// a reset (RFC 9293, section 3.6.1) and drops the output in flight. The client cannot
+// distinguish that from the end of the output: kubectl cp lost the end of a file when a
+// ping of the API server, which sends one every five seconds, arrived at that moment.
 type pingBuffer struct {
 	runtime net.Conn
 	held    atomic.Bool // pings is not empty
@@ -72,7 +71,6 @@ func (h *pingBuffer) write(b []byte, ping bool) error {
 // ready reports whether buffered pings can be sent now.
 func (h *pingBuffer) ready() bool { return h.held.Load() && unreadBytes(h.runtime) == 0 }
 
-// flush sends the buffered pings.
 func (h *pingBuffer) flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

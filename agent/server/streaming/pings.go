@@ -4,8 +4,8 @@ import "encoding/binary"
 
 // pingParser detects ping frames in one direction of a session. Both protocols have them. A
 // client that sends a ping every five seconds (k8s.io/client-go/tools/remotecommand)
-// must not keep an idle session open. pings parses the frame headers and buffers at
-// most one of them.
+// must not keep an idle session open. pingParser parses the frame headers and buffers at
+// most one of them. A WebSocket pong counts as a ping.
 //
 // SPDY: http://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1,
 // sections 2.2 and 2.6.5. WebSocket: RFC 6455, sections 5.2 and 5.5.2.

@@ -25,7 +25,8 @@ var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
 // drainTimeout is how long a client that has received all output may take to close its
 // write side, and how long output in flight to it may make no progress. Closing a
-// connection with unread data would drop output that is still in flight to the client.
+// connection that has unread data of the client would drop output that is still in flight
+// to it.
 const drainTimeout = 30 * time.Second
 
 // session forwards bytes between two connections.
@@ -219,8 +220,8 @@ func (s *session) expire() {
 	s.close()
 }
 
-// startDrain starts the timer that ends the session after drainTimeout. said means that the
-// runtime has closed its write side.
+// startDrain starts the timer of drainExpired. said means that the runtime has closed its
+// write side.
 func (s *session) startDrain(said bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +232,9 @@ func (s *session) startDrain(said bool) {
 	}
 }
 
-// drainExpired ends the session unless output still reaches the client: on a slow link,
-// sending the kernel's buffer takes longer than drainTimeout.
+// drainExpired ends the session if no output has reached the client within drainTimeout.
+// Otherwise it starts the timer again: on a slow link, sending the kernel's buffer takes
+// longer than drainTimeout.
 func (s *session) drainExpired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -174,7 +174,6 @@ func (h *Handler) Run(ctx context.Context) {
 	h.wait.Wait()
 }
 
-// acquire acquires a slot; end must not block.
 func (h *Handler) acquire(run bool, end func()) (*slot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -234,7 +233,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refused.write(w)
 }
 
-// read parses a request.
 func read(r *http.Request) (request, *upgrade, error) {
 	asked, err := parsePath(r.Method, r.URL.Path)
 	if err != nil {
@@ -317,9 +315,9 @@ func (h *Handler) prepare(ctx context.Context, asked request, found Found) (stri
 	}
 }
 
-// run serves /run like the kubelet: it sends stdout, then stderr, as text, of each the
-// first container.MaxExecOutput bytes. A nonzero exit code is an error with the code
-// and stderr. The command may run until the client disconnects.
+// run serves /run like the kubelet: it sends stdout, then stderr, as text. Of each it sends
+// the first container.MaxExecOutput bytes. A nonzero exit code is an error with the code
+// and stderr. The command may run until the client disconnects or Handler.Run ends.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, containerID string, cmd []string) error {
 	stdout, stderr, code, err := h.c.Runtime.ExecSync(ctx, containerID, cmd, 0)
 	if err != nil {

@@ -46,7 +46,6 @@ func (u *upgrade) protocol() string {
 	return protocolSPDY
 }
 
-// upgradeOf parses a client's upgrade request.
 func upgradeOf(r *http.Request) (*upgrade, error) {
 	protocols := r.Header.Values("Upgrade")
 	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || len(protocols) != 1 || !httpguts.HeaderValuesContainsToken(r.Header.Values("Connection"), "upgrade") {

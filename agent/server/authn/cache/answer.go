@@ -3,8 +3,8 @@
 // limits the number of cached results, the number of concurrent lookups and their
 // duration.
 //
-// It has no goroutines: the goroutine of the first request makes the lookup, and an
-// expired result is removed when it is read or its place is needed.
+// It has no goroutines: the goroutine of the first request makes the lookup. An expired
+// result is removed when it is read, or when the cache is full.
 package cache
 
 import (
@@ -17,8 +17,8 @@ import (
 
 // Config configures a Cache.
 type Config struct {
-	// PositiveTTL and No are the TTLs of positive and negative results; 0 disables
-	// caching.
+	// PositiveTTL and NegativeTTL are the TTLs of positive and negative results; 0
+	// disables caching.
 	PositiveTTL, NegativeTTL time.Duration
 	// Size limits the cached positive and, separately, the cached negative
 	// results, so that a client cannot displace positive results with keys that
@@ -61,8 +61,8 @@ type flight[V any] struct {
 	err   error
 }
 
-// New returns a Cache. Size, Timeout and AtOnce must be positive, Yes and No must not
-// be negative.
+// New returns a Cache. Size, Timeout and Concurrency must be positive. PositiveTTL and
+// NegativeTTL must not be negative.
 func New[V any](c Config) (*Cache[V], error) {
 	if c.Size <= 0 || c.Concurrency <= 0 || c.Timeout <= 0 || c.PositiveTTL < 0 || c.NegativeTTL < 0 {
 		return nil, fmt.Errorf("cache: invalid config %+v: Size, Timeout and AtOnce must be positive, Yes and No not negative", c)
@@ -81,9 +81,9 @@ func (c *Cache[V]) GetCached(key Key) (value V, yes, ok bool) {
 }
 
 // Get returns the cached result of key, or makes a lookup with ask. While a lookup of
-// the key is in flight, further calls wait for its result, until ctx ends. The lookup
-// itself continues after its own request was canceled, up to Timeout: on a slow link,
-// a client with a short timeout would never get a result otherwise.
+// the key is in flight, further calls wait for its result, until their ctx ends. The call
+// that makes the lookup does not return when its ctx ends, but after at most Timeout: on a
+// slow link, a client with a short timeout would never get a result otherwise.
 func (c *Cache[V]) Get(ctx context.Context, key Key, ask Lookup[V]) (value V, yes bool, err error) {
 	c.mu.Lock()
 	if value, yes, ok := c.getCached(key, time.Now()); ok {
@@ -107,7 +107,7 @@ func (c *Cache[V]) Get(ctx context.Context, key Key, ask Lookup[V]) (value V, ye
 	}
 }
 
-// lookup makes the lookup, stores its result and releases the waiting calls, even if the
+// lookup makes the lookup and stores its result. It releases the waiting calls even if the
 // lookup panics.
 func (c *Cache[V]) lookup(ctx context.Context, key Key, q *flight[V], ask Lookup[V]) {
 	defer func() {

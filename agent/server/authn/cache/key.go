@@ -13,10 +13,10 @@ import (
 // secret of the Hasher.
 type Key [sha256.Size]byte
 
-// Hasher computes Keys with a random secret that never leaves the process, so that
-// neither a memory dump reveals the parameters of a lookup nor crafted parameters
-// collide with others (k8s.io/apiserver/pkg/authentication/token/cache does the same).
-// Its methods may be called concurrently.
+// Hasher computes Keys with a random secret that never leaves the process. A Key alone
+// therefore does not reveal the parameters of a lookup, and crafted parameters do not
+// collide with others (k8s.io/apiserver/pkg/authentication/token/cache does the same). Its
+// methods may be called concurrently.
 type Hasher struct{ macs sync.Pool }
 
 // NewHasher returns a Hasher with a new secret; the Keys of two Hashers differ.
