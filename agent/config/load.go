@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// maxFileBytes bounds the size of a configuration file. Real files are much smaller.
+// maxFileBytes bounds the size of a configuration file. It is far above the size of real
+// files and far below the memory of a board.
 const maxFileBytes = 1 << 20
 
 // Load reads the files that the flags name and returns the effective configuration

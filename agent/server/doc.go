@@ -23,5 +23,7 @@
 // When idle, the server has two goroutines that accept connections and one that
 // waits for ctx. Connections without an authorized request are limited to few. At the
 // limit, further connections of the source with the most of them wait, and a connection
-// of another source displaces the oldest one of that source.
+// of another source displaces the oldest one of that source. The concurrent requests of
+// such a connection are limited too, unless its client, such as the API server, has
+// shown a valid certificate in the handshake.
 package server

@@ -25,7 +25,8 @@ type Config struct {
 	ClientCAFile string
 	// Review creates a TokenReview on the API server and returns the result
 	// (authentication.webhook.enabled); with nil, tokens are ignored. It must
-	// return when its context ends. Requests block until it returns.
+	// return when its context ends, and must not retry for long, because requests
+	// block until it returns.
 	Review func(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
 	// CacheTTL is how long an authenticated token is cached
 	// (authentication.webhook.cacheTTL); 0 disables the cache.

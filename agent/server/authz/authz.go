@@ -28,7 +28,8 @@ type Config struct {
 	// NodeName is the node's name.
 	NodeName string
 	// Review creates a SubjectAccessReview on the API server and returns the
-	// result. It must return when its context ends. Requests block until it returns.
+	// result. It must return when its context ends, and must not retry for long,
+	// because requests block until it returns.
 	Review func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
 	// AllowedTTL is how long a positive decision is cached
 	// (authorization.webhook.cacheAuthorizedTTL), DeniedTTL how long a negative
