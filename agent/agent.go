@@ -21,10 +21,11 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Run runs the agent on the runtime of cfg until ctx ends, and then returns nil; the pods
-// keep running. It claims the node before it writes anything or changes any process. It
-// returns an error only for what a restart does not cure: an invalid configuration, another
-// agent on this node, a claim that cannot be made.
+// Run runs the agent on the runtime of cfg until ctx ends; the pods keep running. It claims
+// the node before it writes anything or changes any process. It returns an error if the agent
+// cannot start: an invalid configuration, another agent on this node, a claim that cannot be
+// made, no usable cgroup v2 hierarchy. After a run it returns the errors of closing the
+// journal and the runtime's connections, if any.
 func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	claim, err := local.ClaimNode(cfg.Tinylet.SocketPath)
 	if err != nil {
@@ -56,7 +57,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 }
 
 // newGuard returns the protection of this process and, once it connects, of the container
-// runtime; nil if the configuration disables both.
+// runtime; nil if ownCgroup is false.
 func newGuard(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *selfprotect.Guard {
 	if !*cfg.Tinylet.OwnCgroup {
 		return nil
@@ -95,7 +96,6 @@ func (env environment) run(ctx context.Context) error {
 	return err
 }
 
-// agent is all stages. Each is built from those before it.
 type agent struct {
 	*core
 	cluster *cluster // nil on a standalone node
@@ -110,7 +110,8 @@ type agent struct {
 }
 
 // assemble builds all stages, and starts no task. It requires the claim of the node: it sets the
-// limits of the reserved cgroups and opens the journal.
+// limits of the reserved cgroups and opens the journal. After an error the journal and the
+// cgroup poller stay open.
 func assemble(env environment) (a *agent, err error) {
 	a = new(agent)
 	if a.core, err = newCore(env); err != nil {

@@ -150,8 +150,8 @@ func (c *cluster) uplinkChanged() {
 // serverAddresses returns the known addresses of the API server.
 func (c *cluster) serverAddresses() []netip.Addr { return c.identity.ServerAddresses() }
 
-// onceJoined returns a task that calls do when there is a client of the API server: then the
-// server's addresses are known.
+// onceJoined returns a task that calls do once there is a client of the API server, whose
+// addresses are then known, or when the task's context ends.
 func (c *cluster) onceJoined(name string, do func()) health.Task {
 	return health.Task{Name: name, Once: true, Run: func(ctx context.Context) error {
 		_, err := c.identity.Client(ctx)

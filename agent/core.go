@@ -27,8 +27,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// environment is what the agent runs in. In tests native, runtimeCalls, tree and guard may be
-// nil.
+// environment holds the dependencies of an agent. In tests native, runtimeCalls, tree and
+// guard may be nil.
 type environment struct {
 	cfg     *config.Config
 	runtime container.Runtime
@@ -37,7 +37,7 @@ type environment struct {
 	runtimeCalls func() uint64
 	tree         *cgroups.Tree
 	guard        *selfprotect.Guard // nil if ownCgroup is false
-	// hostNetwork means that the agent owns the host's pod network. Most tests do without.
+	// hostNetwork means that the agent owns the host's pod network. It is false in most tests.
 	hostNetwork bool
 	log         *slog.Logger
 }
@@ -65,7 +65,8 @@ type core struct {
 	stopping      chan struct{} // closed when the agent stops
 }
 
-// newCore starts nothing and changes nothing.
+// newCore starts nothing. It changes the reserved CPU of env.cfg if reservedSystemCPUs is set
+// (cpumanager.Reserve).
 func newCore(env environment) (*core, error) {
 	c := &core{
 		environment: env, statuses: podstatus.NewStore(), events: event.NewRecorder(env.log), volumes: volume.New(env.cfg.Paths.Root),

@@ -40,11 +40,9 @@ func (a *agent) writeMetrics(ctx context.Context, w io.Writer) error {
 	return out.Flush()
 }
 
-// metricsWriter is implemented by runtimes that count their calls: the CRI driver does, a
-// fake may not.
+// metricsWriter is implemented by runtimes that count their calls, such as the CRI driver.
 type metricsWriter interface{ WriteMetrics(out *metrics.Stream) }
 
-// writeProbes writes the metrics of probes.
 func (a *agent) writeProbes(_ context.Context, w io.Writer) error {
 	return stats.WriteProbes(w, a.probes.Counts())
 }

@@ -65,7 +65,8 @@ func newNetworkStage(core *core, cl *cluster) (*networkStage, error) {
 	return s, nil
 }
 
-// problem returns why pods have no network, or "".
+// problem returns why pods have no network, or why routes or Services are not up to date; ""
+// if there is no problem.
 func (s *networkStage) problem() string {
 	if s.network == nil {
 		return ""
@@ -73,7 +74,7 @@ func (s *networkStage) problem() string {
 	return s.network.Problem()
 }
 
-// problems returns a function that joins the problems of others with a semicolon.
+// problems returns a function that joins the non-empty results of others with semicolons.
 func problems(all ...func() string) func() string {
 	return func() string {
 		var out []string
@@ -134,7 +135,8 @@ func (s *networkStage) addServices(c *network.Config, core *core, cl *cluster) e
 	return nil
 }
 
-// addCleanup adds a task that removes what an earlier agent has left in the kernel.
+// addCleanup adds a task that removes what an earlier agent has left in the kernel. It tries
+// once and logs an error.
 func (s *networkStage) addCleanup(name string, core *core, failed string, clear func() error) {
 	s.networkTasks = append(s.networkTasks, health.Task{Name: name, Once: true, Run: func(context.Context) error {
 		if err := clear(); err != nil {

@@ -22,12 +22,12 @@ import (
 // the agent is stopped for a node shutdown.
 const flagName = "shutdown"
 
-// nodeStage terminates pods for the sake of the node: evictions, node shutdown, lost containers.
+// nodeStage terminates pods by eviction and node shutdown, and handles lost containers.
 type nodeStage struct {
 	disks     *diskusage.Meter
 	eviction  *eviction.Manager
 	evictable *podsync.Evictable
-	reaper    *reaper.Reaper // nil without cgroups
+	reaper    *reaper.Reaper // nil without cgroups or native API
 	shutdown  *shutdown.Manager
 }
 
@@ -49,7 +49,7 @@ func newNodeStage(core *core, rt *runtimeStage, p *podStage, rep *reportingStage
 	sc := shutdown.Config{
 		State: core.shutdownState, Periods: shutdown.Periods(&core.cfg.Kubelet), Pods: s.evictable.Unfinished,
 		End: func(pd *v1.Pod, grace time.Duration) {
-			// A terminating pod has a reason of its own.
+			// A pod that already terminates keeps its reason.
 			if state, ok := p.workers.State(pd.UID); ok && state != podworker.Terminating {
 				p.syncer.Evict(pd.UID, podstatus.Reason{Reason: shutdown.ReasonEnded, Message: shutdown.MessageEnded})
 			}
@@ -81,7 +81,6 @@ func newNodeStage(core *core, rt *runtimeStage, p *podStage, rep *reportingStage
 	return s, nil
 }
 
-// addEviction builds the eviction manager.
 func (s *nodeStage) addEviction(core *core, rt *runtimeStage, p *podStage) error {
 	k := &core.cfg.Kubelet
 	thresholds, err := config.Thresholds(k)

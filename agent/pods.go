@@ -102,7 +102,6 @@ func newPodStage(core *core, cl *cluster, rt *runtimeStage, reg *registrationSta
 	return s, nil
 }
 
-// newSyncer builds what syncs one pod.
 func (s *podStage) newSyncer(core *core, cl *cluster, rt *runtimeStage, reg *registrationStage) *podsync.Syncer {
 	cfg, node, log := core.cfg, core.node, core.log
 	var reader objects.Reader = s.objects // local files come first

@@ -7,7 +7,7 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// registrationStage reports the Node.
+// registrationStage registers the Node and reports its status and Lease.
 type registrationStage struct {
 	inputs    *registration.Collector
 	registrar *registration.Registrar

@@ -73,7 +73,7 @@ func (s *reportingStage) isRecorded(uid types.UID) bool {
 }
 
 // awaitTerminal blocks until the API server has the final statuses of the pods that a node
-// shutdown has terminated.
+// shutdown has terminated, or ctx ends.
 func (s *reportingStage) awaitTerminal(ctx context.Context) {
 	s.reporter.AwaitTerminal(ctx, func() (waiting []types.UID) {
 		for _, e := range s.core.statuses.List() {

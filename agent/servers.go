@@ -27,11 +27,11 @@ type serverStage struct {
 	streams *streaming.Handler
 	stats   *stats.Source                               // nil without cgroups
 	usage   func(context.Context) (*local.Usage, error) // nil without cgroups
-	nodeAPI *nodeAPI                                    // nil on a standalone node
+	nodeAPI *nodeAPI                                    // nil if standalone or without enableServer
 	local   *local.Server
 }
 
-// nodeAPI is the kubelet API on port 10250.
+// nodeAPI is the kubelet API, by default on port 10250.
 type nodeAPI struct {
 	authn  *authn.Authenticator
 	server *server.Server
@@ -95,8 +95,8 @@ func newServerStage(a *agent) (_ *serverStage, err error) {
 	return s, nil
 }
 
-// newNodeAPI builds the kubelet API. A standalone node has none, because no API server
-// authenticates its clients.
+// newNodeAPI returns nil on a standalone node, where no API server authenticates the clients,
+// and if enableServer is false.
 func newNodeAPI(a *agent, s *serverStage) (*nodeAPI, error) {
 	cfg, k := a.cfg, &a.cfg.Kubelet
 	if a.cluster == nil || !*k.EnableServer {
@@ -143,7 +143,8 @@ func newNodeAPI(a *agent, s *serverStage) (*nodeAPI, error) {
 	return &nodeAPI{authn: authenticator, server: srv}, nil
 }
 
-// newPage returns the status page, or nil if it is disabled.
+// newPage returns the status page, or nil if it is disabled: also without healthz server, and
+// without token on an address other than loopback.
 func (a *agent) newPage(pods *local.PodLister, usage func(context.Context) (*local.Usage, error), checks []local.Check) (http.Handler, error) {
 	cfg := a.cfg
 	address := cfg.HealthzAddress()
@@ -174,12 +175,12 @@ func (a *agent) notify(slot chan<- struct{}) (cancel func()) {
 	return func() { statuses(); events() }
 }
 
-// pressureConditions returns the conditions of a standalone node.
+// pressureConditions returns the pressure conditions, which are all conditions of a standalone
+// node.
 func (a *agent) pressureConditions() []local.Condition {
 	return local.Conditions(nodestatus.PressureConditions(a.pressure.Conditions()))
 }
 
-// checks returns the agent's health checks.
 func (a *agent) checks() []local.Check {
 	return []local.Check{
 		{Name: "syncloop", Healthy: func(time.Time) error { return alive(a.loop) }},
@@ -208,8 +209,7 @@ func (a *agent) foreignVolumeRemedies() []string {
 	return remedies
 }
 
-// newNotifier returns the notifications for systemd, or nil if systemd has not started the agent
-// or does not expect them.
+// newNotifier returns nil if NOTIFY_SOCKET is unset.
 func (a *agent) newNotifier() *sdnotify.Notifier {
 	if !sdnotify.Enabled() {
 		return nil

@@ -72,7 +72,7 @@ func (a *agent) podTasks() []health.Task {
 	return all
 }
 
-// runLoop runs the sync loop, and releases the workers that wait for systemd when ctx ends.
+// runLoop runs the sync loop. When ctx ends it releases the pod workers that wait for systemd.
 func (a *agent) runLoop(ctx context.Context) error {
 	if a.cgroups != nil {
 		defer context.AfterFunc(ctx, a.cgroups.Close)()

@@ -1,6 +1,6 @@
-// Package health detects the faults of the agent that a restart cures: a loop
-// that makes no progress, a lock that is held too long. A supervisor that can
-// restart the agent, such as systemd's watchdog, uses the result.
+// Package health detects the faults of the agent that a restart cures: a loop that makes
+// no progress, a lock that is held too long. systemd's watchdog uses the result (package
+// sdnotify).
 //
 // The checks do not cover what a restart does not cure: the state of the
 // container runtime, the API server, the network and the disks. An agent that
@@ -20,17 +20,16 @@ import (
 
 // Check is a test for one fault.
 type Check struct {
-	// Name names what is checked, in a word or two.
+	// Name is what is checked, in one or two words.
 	Name string
 	// Run returns nil as soon as the check passes. When ctx ends it must
 	// return, with the reason why the check has not passed.
 	Run func(ctx context.Context) error
 }
 
-// Run runs all checks concurrently and returns their errors, joined, each
-// prefixed with the check's name. It returns nil if all pass. Each check has
-// the limit to pass. The limit must be long enough for a slow board under load,
-// which schedules the check late but does schedule it.
+// Run runs all checks concurrently, waits for all, and returns their errors, joined, each
+// prefixed with the check's name. It returns nil if all pass. The context of the checks
+// ends after limit, which must be long enough for a slow board under load.
 func Run(ctx context.Context, limit time.Duration, checks []Check) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -54,8 +53,8 @@ var ErrLockHeld = errors.New("the lock is held")
 const pollInterval = 10 * time.Millisecond
 
 // CheckLock waits until it can take a lock, and releases it at once. It returns
-// ErrHeld if ctx ends first. try and unlock are the lock's methods, such as
-// TryLock and Unlock.
+// ErrLockHeld if ctx ends first. try and unlock are the lock's methods, such as TryLock
+// and Unlock.
 func CheckLock(ctx context.Context, try func() bool, unlock func()) error {
 	var ticker *time.Ticker
 	for !try() {

@@ -38,11 +38,11 @@ const (
 	stableAfter    = 5 * time.Minute
 )
 
-// errReturnedEarly is for a task that returned nil and should not have.
+// errReturnedEarly is the error of a task that returned nil before its context ended.
 var errReturnedEarly = errors.New("it returned before the agent ended")
 
-// Supervisor runs tasks, and records which of them do not run as they should. Its methods
-// are safe for concurrent use.
+// Supervisor runs tasks, and records which of them returned early. Its methods are safe for
+// concurrent use.
 type Supervisor struct {
 	log *slog.Logger
 
@@ -61,10 +61,11 @@ type failure struct {
 	since   time.Time // start of the current run
 }
 
-// over reports whether the task runs, and has run well since.
+// over reports whether the task has run for stableAfter since its restart.
 func (f failure) over(now time.Time) bool { return !f.waiting && now.Sub(f.since) >= stableAfter }
 
-// Run runs the task until ctx ends, again if it returns early.
+// Run runs the task until ctx ends or a task with Once is complete. It runs a task that
+// returns early again after a wait.
 func (s *Supervisor) Run(ctx context.Context, t *Task) {
 	for times := 0; ; {
 		began := time.Now()
@@ -96,9 +97,9 @@ func (s *Supervisor) Run(ctx context.Context, t *Task) {
 	}
 }
 
-// RunStages starts the tasks of all stages, in order. When ctx ends it stops the stages in
-// reverse: the tasks of a stage are cancelled when those of the later stages have returned. It
-// returns when all have.
+// RunStages starts the tasks of all stages, in order, without waiting between stages. When
+// ctx ends it stops the stages in reverse: the tasks of a stage are cancelled when those of the
+// later stages have returned. It returns when all tasks have returned.
 func (s *Supervisor) RunStages(ctx context.Context, stages []Stage) {
 	running := make([]func(cause error), len(stages)) // stop a stage, and wait for it
 	for i, stage := range stages {
@@ -150,7 +151,7 @@ func (s *Supervisor) record(name string, f failure) {
 }
 
 // Healthy returns an error while a task waits to be run again, or has returned early more
-// than once and not run well since. It changes nothing.
+// than once and has not run for 5 minutes since. It changes nothing.
 func (s *Supervisor) Healthy(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

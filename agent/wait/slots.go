@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Slots limits how much runs at the same time, first come, first served: a channel with
-// one place for each slot.
+// Slots limits concurrency, first come, first served: a channel whose capacity is the
+// number of slots.
 type Slots chan struct{}
 
 // Acquire waits for a slot, or returns the cause of ctx when ctx ends. The slot is free
-// again when release is called, or after most if that is earlier: what takes longer
-// continues without a slot, so that it delays others but never blocks them. Further
-// calls of release do nothing.
+// again when release is called, or after most if that is earlier: a holder that takes
+// longer continues without a slot and does not block others. Further calls of release do
+// nothing.
 func (s Slots) Acquire(ctx context.Context, most time.Duration) (release func(), err error) {
 	select {
 	case s <- struct{}{}:

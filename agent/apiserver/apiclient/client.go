@@ -36,10 +36,11 @@ type Config struct {
 	// none. After a change of the certificate, call Reconnect.
 	Certificate func() (*tls.Certificate, error)
 	// Token returns the bearer token for each request; nil or "" sends none. It
-	// must not block.
+	// must not block on the network.
 	Token func() (string, error)
-	// Ready blocks until a connection makes sense, such as until the clock is
-	// plausible for certificates, or until ctx ends; nil does not block.
+	// Ready is called before each new connection. It blocks until one may be made,
+	// such as until the clock is plausible for certificates, or until ctx ends; nil
+	// does not block.
 	Ready func(ctx context.Context) error
 	// Proxy returns the proxy of a request; nil means the proxy of the environment.
 	Proxy func(*http.Request) (*url.URL, error)
@@ -53,18 +54,18 @@ type Config struct {
 }
 
 // Client sends requests to one API server. Its methods may be called concurrently.
-// Those with a context block until the server answers or the context ends, and
-// return errors of k8s.io/apimachinery/pkg/api/errors for error statuses of the
-// server.
+// Those with a context block until the server answers, a time limit is exceeded or the
+// context ends. They wrap errors of k8s.io/apimachinery/pkg/api/errors for error
+// statuses of the server.
 type Client struct {
 	Requester
 	clients   map[schema.GroupVersion]*rest.RESTClient
 	transport *transport
 }
 
-// Requester sends requests with a client that may not exist yet. Until there is one, a
-// request waits for it until its context ends. Errors are those of the function that
-// returns the client, or of the request.
+// Requester sends requests with a client that may not exist yet. A request waits for
+// the client until its context ends. Errors are those of the function that returns the
+// client, or of the request.
 type Requester struct {
 	client func(ctx context.Context) (*Client, error)
 }
@@ -176,7 +177,7 @@ func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	return data, nil
 }
 
-// do sends the request that begin begins. into may be nil.
+// do sends the request that begin returns. into may be nil.
 func (q Requester) do(ctx context.Context, verb string, r Resource, namespace, name string, into runtime.Object, begin func(*rest.RESTClient) *rest.Request) error {
 	c, err := q.client(ctx)
 	if err != nil {
@@ -195,7 +196,8 @@ func (q Requester) do(ctx context.Context, verb string, r Resource, namespace, n
 	return nil
 }
 
-// address sets what a request is for. An empty name means all objects, or a new one.
+// address sets the namespace, resource and name of a request. An empty name means all
+// objects, or a new one.
 func address(request *rest.Request, r Resource, namespace, name string) *rest.Request {
 	request = request.NamespaceIfScoped(namespace, namespace != "").Resource(r.name).WarningHandlerWithContext(rest.NoWarnings{})
 	if name != "" {

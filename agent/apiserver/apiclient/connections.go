@@ -22,11 +22,11 @@ func (c *Client) Addresses() []netip.Addr {
 	return all
 }
 
-// CloseStaleConnections closes the connections that the kernel would now make from another link,
-// or from another address in place of one that is gone. They are dead, which would
-// otherwise be detected only by a timeout half a minute later. Connections whose
-// remote address has no route stay, because the same route may come back. Reroute
-// only asks the kernel and does not block on the network.
+// CloseStaleConnections closes the connections that the kernel would now make from
+// another link, or from another address in place of one that is gone. They are dead,
+// which otherwise only a timeout of some 25 s detects. Connections whose remote address
+// has no route stay, because the same route may come back. CloseStaleConnections only
+// queries the kernel and does not block on the network.
 func (c *Client) CloseStaleConnections() {
 	t := c.transport
 	for _, conn := range t.open() {
@@ -38,7 +38,7 @@ func (c *Client) CloseStaleConnections() {
 	}
 }
 
-// sourceOf returns the source address that the kernel would use for far, the zero
+// sourceOf returns the source address that the kernel would use for far; the zero
 // Addr if there is no route.
 func sourceOf(far net.Addr) netip.Addr {
 	conn, err := net.Dial("udp", far.String()) // sends nothing

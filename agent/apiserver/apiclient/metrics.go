@@ -18,15 +18,15 @@ type requests struct {
 	took    *metrics.TimingVec
 }
 
-// exchange is one attempt of a request, which began at begun.
+// exchange is one attempt of a request.
 type exchange struct {
 	counted      *requests
 	method, host string
 	begun        time.Time
 }
 
-// answered counts an attempt by its status code, 0 for no response. All errors
-// other than status codes count as one, to bound the number of series.
+// answered counts an attempt by its status code; 0 means no response. All attempts
+// without a response have one label value, to bound the number of series.
 func (e *exchange) answered(code int) {
 	text := "<error>"
 	if code != 0 {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Outage is a period in which requests to the API server fail. It logs each period
-// twice, at its begin and at its end, regardless of the number of attempts. Its
-// methods may be called concurrently.
+// Outage detects periods in which requests to the API server fail. It logs the begin
+// and the end of each, regardless of the number of attempts. Its methods may be called
+// concurrently.
 type Outage struct {
 	log          *slog.Logger
 	begins, ends string

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// recoveryGap is the minimum time between two signalled recoveries: a link that
-// breaks every second must not end all waits.
+// recoveryGap is the minimum time between two reported recoveries: a link that breaks
+// every second must not end all waits.
 const recoveryGap = 5 * time.Second
 
-// recovery signals that the API server answers again. The transport's lock protects
-// it.
+// recovery reports that the API server answers again. The transport's lock guards it.
 type recovery struct {
-	away        bool          // an attempt failed, and none after it succeeded
+	away        bool          // an attempt failed, and no recovery was reported since
 	recoveredAt time.Time     // time of the last recovery
 	back        chan struct{} // closed by the next one
 }
 
-// attempt records the result of a request. An error status of the API server itself
-// neither begins nor ends an outage: the server may be starting.
+// attempt records the result of a request. No response, 502, 503 and 504 begin an
+// outage, and a status below 400 ends it. Other error statuses do neither: the server
+// may be starting.
 func (r *recovery) attempt(resp *http.Response, err error, now time.Time) {
 	switch {
 	case err != nil:
@@ -34,9 +34,9 @@ func (r *recovery) attempt(resp *http.Response, err error, now time.Time) {
 	}
 }
 
-// Recovered returns a channel that is closed when a request next succeeds after
-// others failed: components that wait to retry need not wait longer. Call it before
-// the request, and wait with wait.Backoff.
+// Recovered returns a channel that is closed when a request next succeeds after others
+// failed, at most every 5 s, so that components that wait to retry need not wait longer.
+// Call it before the request, and wait with wait.Backoff.
 func (c *Client) Recovered() <-chan struct{} {
 	t := c.transport
 	t.mu.Lock()

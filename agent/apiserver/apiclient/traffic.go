@@ -54,8 +54,7 @@ type purpose struct{ verb, resource string }
 
 type counter struct{ sent, received atomic.Uint64 }
 
-// of returns the counter for the bodies of one purpose, and the counters for
-// results and durations.
+// of returns the counter for the bodies of one purpose, and the metrics of requests.
 func (m *Meter) of(p purpose) (*counter, *requests) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

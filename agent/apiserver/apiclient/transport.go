@@ -23,10 +23,10 @@ import (
 // Time limits that detect dead peers.
 const (
 	dialLimit = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5 s
-	// pingAfter is how long the server may send no frame before it is pinged.
+	// pingAfter is the default of Config.PingAfter.
 	pingAfter = 15 * time.Second
-	// answerLimit is how long no byte may arrive after that; by then the response
-	// to the ping is due. This limit detects a dead link.
+	// answerLimit is how long no byte may arrive after a ping was sent. This limit
+	// detects a dead link.
 	answerLimit = 10 * time.Second
 	// unackedLimit is how long sent bytes may remain without a TCP acknowledgement.
 	unackedLimit = 25 * time.Second
@@ -37,13 +37,12 @@ const (
 	headerLimit = 60 * time.Second
 	// stallLimit is how long a response other than a watch may stall.
 	stallLimit = 60 * time.Second
-	// The server may fill the receive windows, which take memory, without being
-	// asked.
+	// The receive windows bound the memory that the server can make the client use.
 	connectionWindow = 1 << 20
 	streamWindow     = 256 << 10
 )
 
-// Errors of requests without a response.
+// Errors of requests without a complete response.
 var (
 	// ErrStalled means that a response began and then stalled.
 	ErrStalled = errors.New("response stalled")
@@ -60,7 +59,7 @@ type transport struct {
 	host   string // of the server's URL, without port
 	meter  *Meter
 	stall  time.Duration                 // stallLimit
-	silent time.Duration                 // how long no byte may arrive
+	silent time.Duration                 // how long no byte may arrive: ping and answerLimit
 	source func(far net.Addr) netip.Addr // the source address for far
 
 	mu    sync.Mutex
@@ -70,7 +69,7 @@ type transport struct {
 	recovery recovery
 }
 
-// contact is the result of the last exchange with the server.
+// contact is the result of the last exchange that its caller did not cancel.
 type contact struct {
 	answered time.Time // when the server last sent a response
 	err      error     // of the last attempt, nil if it got a response
@@ -258,7 +257,8 @@ func setUserTimeout(conn net.Conn) {
 	}
 }
 
-// note records the result of an exchange, unless the caller canceled it.
+// note records the result of an exchange, unless it failed after the caller's context
+// ended, by cancellation or deadline.
 func (t *transport) note(ctx context.Context, resp *http.Response, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
@@ -313,7 +313,8 @@ func (t *transport) open() []*countedConn {
 }
 
 // Contact returns when the server last sent a response, zero for never, and the
-// error of the last attempt, nil if it got a response.
+// error of the last attempt, nil if it got a response. Attempts whose context ended
+// do not count.
 func (c *Client) Contact() (answered time.Time, err error) {
 	c.transport.mu.Lock()
 	defer c.transport.mu.Unlock()

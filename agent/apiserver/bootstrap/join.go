@@ -30,8 +30,8 @@ const (
 	signaturePrefix = "jws-kubeconfig-"
 )
 
-// requestLimit is the time limit for one response of the server. A link of 1 kB/s
-// takes 10 s.
+// requestLimit is the time limit for one read of cluster-info. A link of 1 kB/s takes
+// 10 s.
 const requestLimit = time.Minute
 
 // Options are the operator's inputs for Join.
@@ -45,8 +45,8 @@ type Options struct {
 	// UnsafeSkipCAVerification trusts any CA that is signed with the token. Every
 	// node that ever joined with the token can then impersonate the API server.
 	UnsafeSkipCAVerification bool
-	// Force joins even if the node has a kubeconfig of another cluster, which is
-	// removed, or files of an earlier attempt.
+	// Force joins even if the node has a kubeconfig, which is removed, whatever its
+	// cluster and content.
 	Force bool
 	// Kubeconfig is the path of the node's kubeconfig.
 	Kubeconfig string
@@ -65,13 +65,14 @@ type Result struct {
 	Advertised string `json:"advertised,omitempty"`
 	// CAHash is the hash of the trusted CA.
 	CAHash string `json:"caHash"`
-	// AlreadyJoined means that the node already belongs to this cluster; nothing was
-	// written.
+	// AlreadyJoined means that the node has a kubeconfig of this cluster with a client
+	// certificate that has not expired; nothing was written.
 	AlreadyJoined bool `json:"already"`
 }
 
-// Join discovers the cluster and writes the files. It sends two requests and does
-// not retry. Its errors state the cause and the remedy.
+// Join discovers the cluster and writes the files. It reads cluster-info twice, at most
+// a minute each, and does not repeat a failed read. Its errors state the cause and, if
+// known, the remedy.
 func Join(ctx context.Context, o Options) (Result, error) {
 	token, err := ParseToken(o.Token)
 	if err != nil {
@@ -236,9 +237,10 @@ func parseInfo(data []byte) (*cluster, error) {
 	return &cluster{server: c.Server, ca: c.CertificateAuthorityData}, nil
 }
 
-// checkExisting reports whether the node already belongs to the cluster. It returns an
-// error if the node belongs to another cluster or its kubeconfig is unreadable,
-// unless Force is set.
+// checkExisting reports whether the node has a kubeconfig of the cluster with a client
+// certificate that has not expired. Only the first certificate of each CA is compared.
+// It returns an error if the node's kubeconfig is of another cluster or unusable. With
+// Force it returns false.
 func checkExisting(o *Options, info *cluster) (already bool, err error) {
 	have, err := identity.Load(o.Kubeconfig)
 	switch {
@@ -261,8 +263,8 @@ func checkExisting(o *Options, info *cluster) (already bool, err error) {
 	return false, nil
 }
 
-// write writes the CA, then the bootstrap kubeconfig, which makes the node start.
-// With Force it removes the old kubeconfig last.
+// write writes the CA, then the bootstrap kubeconfig, for which the agent waits. With
+// Force it removes the node's kubeconfig last.
 func write(o *Options, token Token, info *cluster) error {
 	if err := atomicfile.Write(o.CAFile, info.ca, 0o644); err != nil {
 		return fmt.Errorf("write the cluster's CA: %w", err)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// pin is the SHA-256 hash of a public key, written as sha256:<hex>
-// (cmd/kubeadm/app/util/pubkeypin).
+// pin is the SHA-256 hash of a certificate's public key (SubjectPublicKeyInfo), written
+// as sha256:<hex> (cmd/kubeadm/app/util/pubkeypin).
 type pin [sha256.Size]byte
 
 func parsePin(s string) (pin, error) {

@@ -28,8 +28,8 @@ func regarding(e *event.Event, nodeName string) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}
 }
 
-// rename names an event after its first time, or after the first following
-// nanosecond whose name is free.
+// rename sets the name of an event from its stamp, or from the first following
+// nanosecond whose name no other known event has.
 func (s *Sink) rename(k *sentEvent, about string) {
 	for {
 		k.name = nameOf(about, k.stamp)
@@ -40,7 +40,6 @@ func (s *Sink) rename(k *sentEvent, about string) {
 	}
 }
 
-// taken reports whether another known event has that name.
 func (s *Sink) taken(k *sentEvent) bool {
 	for _, other := range s.sent {
 		if other != k && other.name == k.name && other.namespace == k.namespace {
@@ -60,12 +59,11 @@ func nameOf(about string, stamp int64) string {
 	return about + end
 }
 
-// wall returns the wall clock time of then by the current clock. A node without a
-// battery-backed clock records its first events in 1970 and connects after the
-// clock was set. now is from the same clock as then, with its monotonic part.
+// wall converts then to the current wall clock. A node without a battery-backed clock
+// records its first events in 1970 and connects after the clock was set. now is from
+// the same clock as then, with its monotonic part; clock is now without it.
 func wall(then, now, clock time.Time) time.Time { return clock.Add(-now.Sub(then)) }
 
-// objectOf returns the Event object of an event.
 func objectOf(e *event.Event, k *sentEvent, last time.Time, nodeName string) *v1.Event {
 	return &v1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: k.namespace, Name: k.name, Annotations: e.Annotations},
@@ -82,7 +80,7 @@ func objectOf(e *event.Event, k *sentEvent, last time.Time, nodeName string) *v1
 	}
 }
 
-// patchOf returns the merge patch for an event that was repeated. It includes the
+// patchOf returns the JSON merge patch for an event that was repeated. It includes the
 // message only for a combined event.
 func patchOf(e *event.Event, last time.Time) ([]byte, error) {
 	patch := struct {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxTries limits the attempts for an event that makes the server fail, as in
+	// maxTries limits the attempts for an event to which the server answers 500, as in
 	// Kubernetes.
 	maxTries = 12
 	// maxNames limits the names that are tried for an event.
@@ -45,7 +45,7 @@ func keyOf(e *event.Event) key {
 	return k
 }
 
-// sentEvent is what was sent of an event.
+// sentEvent is the state of an event on the API server.
 type sentEvent struct {
 	namespace, name string // of the object
 	stamp           int64  // ns since 1970, for the next name
@@ -112,7 +112,7 @@ func (s *Sink) send(ctx context.Context, e *event.Event) error {
 	return nil
 }
 
-// meet returns the record of an event of which nothing was sent.
+// meet returns the state of an event of which nothing was sent.
 func (s *Sink) meet(e *event.Event, now time.Time) *sentEvent {
 	about := regarding(e, s.config.NodeName)
 	k := &sentEvent{namespace: about.Namespace, first: wall(e.First, now, now.Round(0))}
@@ -124,7 +124,8 @@ func (s *Sink) meet(e *event.Event, now time.Time) *sentEvent {
 	return k
 }
 
-// try creates or patches the object. Its error is an outage if a retry may succeed.
+// try creates or patches the object. Its error is an outage if the same event is to be
+// sent again later.
 func (s *Sink) try(ctx context.Context, k *sentEvent, e *event.Event) error {
 	for names := 1; ; {
 		if s.limiter != nil {
@@ -168,8 +169,7 @@ func (s *Sink) request(ctx context.Context, k *sentEvent, e *event.Event) error 
 	return s.config.API.Create(ctx, apiclient.CoreEvents, k.namespace, "", "", objectOf(e, k, last, s.config.NodeName), nil)
 }
 
-// retriable reports whether a retry may succeed: the server did not answer, does not
-// authenticate this node at the moment, or is overloaded.
+// retriable reports whether a retry may succeed: no response, 401, 429 or 5xx.
 func retriable(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -6,9 +6,9 @@
 // dashboards and event exporters read it: the newer API rejects count,
 // firstTimestamp, lastTimestamp and source, by which kubectl sorts.
 //
-// The package stores only what was sent of the events in the recorder. During an
-// outage of the API server the events stay in the recorder. Those that are still
-// there after the outage are then sent, once.
+// The package stores only the state of the recorder's events on the API server. During
+// an outage the events stay in the recorder. Those that are still there after the
+// outage are then sent, once.
 package eventsink
 
 import (
@@ -30,14 +30,14 @@ const (
 	// defaultCoalesce is well below the hour for which a server keeps an event that
 	// is not patched.
 	defaultCoalesce = 5 * time.Minute
-	// maxWait is the maximum wait for a server that does not answer. An event does
-	// not justify a longer one.
+	// maxWait is the maximum wait before an attempt during an outage.
 	maxWait = 2 * time.Minute
-	// maxKnown is above the number of events in a recorder.
+	// maxKnown is the number of known events above which those that the recorder has
+	// dropped are removed. It is above the number of events in a recorder (256).
 	maxKnown = 512
 )
 
-// EventAPI is the part of *apiclient.Client that a Sink needs.
+// EventAPI is the part of apiclient.Requester that a Sink needs.
 type EventAPI interface {
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
 	Patch(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error
@@ -66,7 +66,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Sink sends events to the API server. It is used by one Run at a time.
+// Sink sends events to the API server.
 type Sink struct {
 	config  Config
 	limiter flowcontrol.RateLimiter // nil means no limit
@@ -95,7 +95,7 @@ func New(config Config) (*Sink, error) {
 	return s, nil
 }
 
-// errWake ends a watch that must restart with another alarm.
+// errWake ends a watch that must restart, with an earlier alarm or with all events.
 var errWake = errors.New("restart event watch")
 
 // Run sends events until ctx ends, and returns its cause. Only one Run may be
@@ -117,8 +117,8 @@ func (s *Sink) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watch sends events until ctx ends, held events are due, or the server does not
-// accept them. It starts with all events in the recorder.
+// watch sends events until ctx ends, held events are due, or there is an outage. It
+// starts with all events in the recorder.
 func (s *Sink) watch(ctx context.Context) error {
 	alarm := s.alarm()
 	watching, cancel := ctx, context.CancelFunc(func() {})
@@ -150,7 +150,7 @@ type outage struct{ err error }
 func (o *outage) Error() string { return o.err.Error() }
 func (o *outage) Unwrap() error { return o.err }
 
-// recovered ends an outage: the server accepted an event.
+// recovered records that the server accepted an event.
 func (s *Sink) recovered() {
 	s.wait.Reset()
 	s.refused = false

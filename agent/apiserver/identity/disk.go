@@ -21,7 +21,8 @@ func (d disk) step(step, path string) error {
 	return d.before(step, path)
 }
 
-// replace is atomicfile.Write with the steps.
+// replace is atomicfile.Write with the steps and another suffix. After an error the
+// temporary file may remain.
 func (d disk) replace(path string, data []byte, mode fs.FileMode) error {
 	return d.replaceBy(path+".tmp", path, data, mode)
 }

@@ -1,6 +1,5 @@
-// Package identity owns the node's credentials toward the API server and toward the
-// clients of its own server: the kubeconfig, the client certificate and the serving
-// certificate.
+// Package identity manages the node's credentials for the API server and for the clients
+// of its own server: the kubeconfig, the client certificate and the serving certificate.
 //
 // The files are those of the kubelet, so that kubeadm and a stock kubelet can write
 // them and take them over: a kubeconfig that points to
@@ -14,6 +13,6 @@
 // Pure functions decide the next step from the content of the files and the time.
 // The decision is repeated whenever a file changes, the clock is set, or a
 // certificate is due for renewal. Each file is replaced atomically and synced to
-// the disk, certificate before kubeconfig: kubeadm waits for a kubeconfig whose
+// the disk, the certificate before the kubeconfig: kubeadm waits for a kubeconfig whose
 // files exist.
 package identity

@@ -25,11 +25,12 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Clock reports whether the wall clock is plausible.
+// Clock reports whether the wall clock is plausible, so that certificate lifetimes can be
+// checked.
 type Clock interface {
-	// Ready blocks until certificate lifetimes can be checked, or ctx ends.
+	// Ready blocks until the clock is plausible, or ctx ends.
 	Ready(ctx context.Context) error
-	// Plausible reports whether certificate lifetimes can be checked.
+	// Plausible does not block.
 	Plausible() bool
 	// Changed returns a channel that is closed when the clock is next set.
 	Changed() <-chan struct{}
@@ -40,9 +41,9 @@ type Clock interface {
 type Config struct {
 	// Kubeconfig is the path of the node's kubeconfig. The file need not exist yet.
 	Kubeconfig string
-	// BootstrapKubeconfig is the path of the kubeconfig whose credentials request
-	// the first certificate, and any certificate after one has expired; "" means
-	// none. The file may appear at any time.
+	// BootstrapKubeconfig is the path of the kubeconfig whose credentials request a
+	// certificate while the node has no usable one, at first or after one has expired;
+	// "" means none. The file may appear at any time.
 	BootstrapKubeconfig string
 	// EnrolKubeconfig is the path of a kubeconfig that stays on the node. It is
 	// used when the certificate has expired and there is no bootstrap kubeconfig,
@@ -85,7 +86,7 @@ type Identity struct {
 	client  store
 	issuer  issuer
 	serving *serving
-	share   float64 // see renewal
+	share   float64 // of renewal
 
 	// Tests replace these.
 	now     func() time.Time
@@ -98,13 +99,13 @@ type Identity struct {
 	ready     chan struct{} // closed when main is set
 	fails     atomic.Uint64
 	mu        sync.Mutex
-	problem   string // of the files
-	trouble   string // of the last attempt, if an operator can fix it
+	problem   string // of the files; see step.problem
+	trouble   string // of the last attempt, if an operator can fix it; cleared by a success
 	main      server
 	given     *apiclient.Client
 	enrolling *apiclient.Client // of the last request for the first credentials, nil once there are some
-	in        *Kubeconfig       // from which main was created
-	extra     []string          // files that the kubeconfig refers to
+	in        *Kubeconfig       // of main, or the last one reported as changed
+	extra     []string          // certificate and key files of the kubeconfig
 }
 
 // New validates the configuration and returns an Identity. It reads no files and
@@ -150,9 +151,10 @@ func New(c Config) (*Identity, error) {
 	return id, nil
 }
 
-// Client returns the client of the API server. It blocks until there are a
-// kubeconfig and credentials, or ctx ends. It always returns the same client, which
-// presents the current certificate.
+// Client returns the client of the API server. It blocks until there is a usable
+// kubeconfig, or ctx ends. It always returns the same client, which presents the current
+// certificate. A later change of the kubeconfig's server, CA, proxy or token has no
+// effect on it.
 func (id *Identity) Client(ctx context.Context) (*apiclient.Client, error) {
 	select {
 	case <-id.ready:
@@ -171,8 +173,8 @@ func (id *Identity) Current() *apiclient.Client {
 	return id.given
 }
 
-// Recovered returns the client's channel that is closed when an outage ends; nil before there is
-// a client, for which requests wait.
+// Recovered returns the client's channel that is closed when an outage ends; nil while
+// there is no client, for which requests wait.
 func (id *Identity) Recovered() <-chan struct{} {
 	if client := id.Current(); client != nil {
 		return client.Recovered()
@@ -219,8 +221,8 @@ func (id *Identity) server() server {
 	return id.main
 }
 
-// Problem returns what is wrong with the node's credentials and how to fix it, or
-// "".
+// Problem returns what is wrong with the client credentials and how to fix it, or "". It
+// does not cover the serving certificate.
 func (id *Identity) Problem() string {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -235,7 +237,8 @@ type Stats struct {
 	// ClientExpiry and ServingExpiry are when the certificates expire; zero means
 	// that there is none.
 	ClientExpiry, ServingExpiry time.Time
-	// ClientFailures and ServingFailures count failed certificate requests.
+	// ClientFailures and ServingFailures count failed attempts to obtain, save or use
+	// a certificate.
 	ClientFailures, ServingFailures uint64
 }
 
@@ -272,8 +275,8 @@ func (id *Identity) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchFiles has the files read when they are watched and after each change, until ctx
-// ends. The files and their directories need not exist.
+// watchFiles makes syncLoop read the files when they are watched and after each change,
+// until ctx ends. The files and their directories need not exist.
 func (id *Identity) watchFiles(ctx context.Context) {
 	id.watch(ctx, filewatch.Following{
 		Paths: id.paths, Moved: id.moved, Changed: func() { wait.Notify(id.again) },
@@ -296,7 +299,6 @@ func (id *Identity) paths() []string {
 	return append(paths, id.extra...)
 }
 
-// readFiles reads the files.
 func (id *Identity) readFiles() *credentialFiles {
 	f := &credentialFiles{}
 	f.kubeconfig, f.kubeconfigErr = Load(id.config.Kubeconfig)
@@ -323,7 +325,7 @@ func (id *Identity) readFiles() *credentialFiles {
 	return f
 }
 
-// follow adds the files that the kubeconfig refers to to the watched files.
+// follow sets the certificate and key files of the kubeconfig as further watched files.
 func (id *Identity) follow(k *Kubeconfig) {
 	var extra []string
 	for _, path := range []string{k.CertFile, k.KeyFile} {
@@ -359,7 +361,6 @@ func loadIf(path string) (*Kubeconfig, error) {
 	return Load(path)
 }
 
-// rules returns the current rules.
 func (id *Identity) rules() *rules {
 	c := &id.config
 	return &rules{
@@ -369,7 +370,8 @@ func (id *Identity) rules() *rules {
 	}
 }
 
-// present returns the certificate for a new connection, nil if there is none.
+// present returns the certificate for a new connection, nil if there is none, and an
+// error if it has expired.
 func (id *Identity) present() (*tls.Certificate, error) {
 	pair := id.pair.Load()
 	if pair == nil {
@@ -381,7 +383,6 @@ func (id *Identity) present() (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// node is the subject of events about the node.
 var node = pod.Ref{}
 
 // drain empties a channel of capacity 1.

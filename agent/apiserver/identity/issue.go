@@ -22,12 +22,13 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// approvalLimit bounds the wait for the certificate of a request before the request
-// is read again (client-go's util/certificate: certificateWaitTimeout).
+// approvalLimit bounds the wait for the certificate of a request, after which the attempt
+// fails and the next one reads the same request again (client-go's util/certificate:
+// certificateWaitTimeout).
 const approvalLimit = 15 * time.Minute
 
 // autoApprovalTimeout is how long a cluster with automatic approval may take before the
-// request is reported as waiting for approval.
+// request is reported as waiting for approval. It counts from the start of each watch.
 const autoApprovalTimeout = 10 * time.Second
 
 // csrAPI is the part of the API client that certificate requests need.
@@ -42,7 +43,8 @@ var (
 	errNotIssued = errors.New("certificate not issued in time")
 	// errInterrupted means that the caller must decide again before it waits on.
 	errInterrupted = errors.New("interrupted")
-	// errGone means that a request was deleted, as clusters do after a day.
+	// errGone means that a request was deleted. The cluster's CSR cleaner does that after
+	// a day.
 	errGone = errors.New("deleted while pending")
 )
 
@@ -64,8 +66,9 @@ type issuer struct {
 }
 
 // obtain requests a certificate and waits for it, at most approvalLimit. A repeated
-// call continues with the same request, unless that was refused. The parameter
-// again is that of pendingKey. A value on interrupt ends the wait.
+// call continues with the same request, unless that was refused. The parameter again is
+// that of pendingKey. A value on interrupt ends the wait with errInterrupted, but not a
+// request to the API server in progress.
 func (i *issuer) obtain(ctx context.Context, api csrAPI, t template, again bool, interrupt <-chan struct{}) (*tls.Certificate, error) {
 	key, err := i.store.pendingKey(again)
 	if err != nil {
@@ -121,8 +124,8 @@ func (i *issuer) createRequest(ctx context.Context, api csrAPI, t template, key 
 	return have, nil
 }
 
-// await watches the request, starting from its given state, until there is a
-// certificate.
+// await watches the request, starting from its given state, and returns the certificate
+// in PEM.
 func (i *issuer) await(ctx context.Context, api csrAPI, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
 	backoff := &wait.Backoff{}
@@ -175,7 +178,8 @@ func issuedCertificate(request *certificatesv1.CertificateSigningRequest, uid ty
 	return nil, nil
 }
 
-// watchRequest watches one request until it is decided or the watch ends.
+// watchRequest watches one request until it has a certificate, is refused or deleted, or
+// the watch ends. It returns nil and nil if the API server ended the watch.
 func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
 	w, err := api.Watch(ctx, apiclient.CertificateSigningRequests, "", metav1.ListOptions{

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// syncLoop runs one step after the other until ctx ends.
+// syncLoop reads the files, decides and acts, again and again until ctx ends.
 func (id *Identity) syncLoop(ctx context.Context) {
 	tries := newTries(id.config.Log)
 	var rejected *Kubeconfig // the bootstrap kubeconfig that the API server rejected
@@ -89,8 +89,8 @@ func (id *Identity) setProblem(s step) {
 	}
 }
 
-// setTrouble stores how to fix the failure of the last attempt; "" means nothing to
-// fix.
+// setTrouble stores how an operator can fix the failure of the last attempt; "" means
+// that there is nothing to fix.
 func (id *Identity) setTrouble(trouble string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -105,8 +105,8 @@ func (id *Identity) recordRefusal(reason, kind string, err error) {
 	}
 }
 
-// useCredentials switches to the credentials that were found. The first call creates the
-// client.
+// useCredentials switches to the credentials in f. The first call creates the client.
+// Later calls only log a change of the server, CA, proxy or token.
 func (id *Identity) useCredentials(f *credentialFiles) error {
 	id.mu.Lock()
 	main, in := id.main, id.in
@@ -172,9 +172,9 @@ func (id *Identity) renew(ctx context.Context, f *credentialFiles) error {
 	return nil
 }
 
-// enrol requests a certificate with other credentials. Each file is written after
-// those that it refers to. The key is removed last, so that an agent that crashes
-// before finds its request again.
+// enrol requests a certificate with the credentials of another kubeconfig. Each file is
+// written after those that it refers to. The key is removed last, so that an agent that
+// crashes before that finds its request again.
 func (id *Identity) enrol(ctx context.Context, with *Kubeconfig) error {
 	api, client, err := id.open(with.Connection())
 	if err != nil {
@@ -218,8 +218,8 @@ func (id *Identity) tidy(f *credentialFiles) {
 	}
 }
 
-// sleepUntil waits until a wall clock time (zero means none), until the clock is
-// set, until a notification on again, or until ctx ends.
+// sleepUntil waits until a second after a wall clock time (zero means none), until the
+// clock is set, until a notification on again, or until ctx ends.
 func sleepUntil(ctx context.Context, now func() time.Time, until time.Time, jumped, again <-chan struct{}) {
 	var ring <-chan time.Time
 	if !until.IsZero() {

@@ -22,7 +22,6 @@ func newKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// encodeKey returns a key in PEM.
 func encodeKey(key crypto.PrivateKey) ([]byte, error) {
 	data, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
@@ -39,9 +38,9 @@ func decodeKey(data []byte) (key *ecdsa.PrivateKey, ok bool) {
 	return key, ok && key.Curve == elliptic.P256()
 }
 
-// pendingKey returns the key whose certificate is pending: the stored one, or a new
-// one. A stored key whose certificate is already the current one, because only its
-// removal is missing, is returned only if again is set: the caller has not yet used
+// pendingKey returns the key whose certificate is pending: the stored one, or a new one
+// that it stores. A stored key whose certificate is already the current one, because only
+// its removal is missing, is returned only if again is set: the caller has not yet used
 // that certificate.
 func (s *store) pendingKey(again bool) (*ecdsa.PrivateKey, error) {
 	data, err := readFile(s.keyFile())

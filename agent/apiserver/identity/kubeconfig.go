@@ -38,9 +38,10 @@ type Kubeconfig struct {
 	// Cert and Key are the client certificate and its key in PEM, if they are
 	// inline.
 	Cert, Key []byte
-	// CertFile and KeyFile are their files otherwise; both may be the same file.
+	// CertFile and KeyFile are their files if they are not inline; both may be the same
+	// file.
 	CertFile, KeyFile string
-	// Token is the bearer token, unless TokenFile is set.
+	// Token is the bearer token. TokenFile, if set, takes precedence.
 	Token, TokenFile string
 
 	caFile string
@@ -222,8 +223,8 @@ func (k *Kubeconfig) Certificate() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// Connection returns the client configuration with the kubeconfig's own
-// credentials. Credentials in files are read again when they are used.
+// Connection returns the client configuration with the kubeconfig's own credentials. A
+// certificate in files is read at each new connection, a token file at most once a minute.
 func (k *Kubeconfig) Connection() apiclient.Config {
 	c := apiclient.Config{Server: k.Server, CA: k.CA, ServerName: k.ServerName, Insecure: k.Insecure}
 	if k.Proxy != nil {

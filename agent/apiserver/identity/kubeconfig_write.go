@@ -58,8 +58,8 @@ func (k *Kubeconfig) certified(pem string) *Kubeconfig {
 	}
 }
 
-// sameServer reports whether both name the same server, with the same proxy and
-// trust.
+// sameServer reports whether both have the same server, server name, CA, verification and
+// proxy.
 func (k *Kubeconfig) sameServer(other *Kubeconfig) bool {
 	return k.Server == other.Server && k.ServerName == other.ServerName && k.Insecure == other.Insecure &&
 		bytes.Equal(k.CA, other.CA) && k.proxyURL() == other.proxyURL()
@@ -73,7 +73,8 @@ func (k *Kubeconfig) proxyURL() string {
 	return k.Proxy.String()
 }
 
-// sameUser reports whether both have the same credentials.
+// sameUser reports whether both have the same token and certificate. Keys and the content
+// of files are not compared.
 func (k *Kubeconfig) sameUser(other *Kubeconfig) bool {
 	return k.Token == other.Token && k.TokenFile == other.TokenFile && bytes.Equal(k.Cert, other.Cert) && k.CertFile == other.CertFile
 }

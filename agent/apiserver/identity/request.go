@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// template is the content of a certificate to request.
+// template describes a certificate to request.
 type template struct {
 	prefix string // of the request's name
 	signer string

@@ -63,8 +63,8 @@ func loadSelfSigned(pki string) (*tls.Certificate, error) {
 	return (&servingFiles{cert: cert, key: key}).load()
 }
 
-// saveSelfSigned writes the key first: a certificate without its key is unusable
-// and is created again.
+// saveSelfSigned writes the key first. After a crash between the two files they do not
+// match, and both are created again.
 func saveSelfSigned(d disk, pki string, pair *tls.Certificate) error {
 	cert, key := selfSignedFiles(pki)
 	data, err := encodeKey(pair.PrivateKey)

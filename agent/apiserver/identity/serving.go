@@ -12,7 +12,7 @@ import (
 // kubelet's words (pkg/kubelet/kubelet.go).
 var errNoServing = errors.New("no serving certificate available for the kubelet")
 
-// serving manages the certificate of the node's own server.
+// serving manages the serving certificate.
 type serving struct {
 	id     *Identity
 	store  store
@@ -33,7 +33,8 @@ func newServing(id *Identity) *serving {
 	return s
 }
 
-// certificate returns the certificate for a TLS handshake.
+// certificate returns the certificate for a TLS handshake. With configured files it may
+// read them.
 func (s *serving) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if s.files != nil {
 		pair, err := s.files.current(s.id.now())
@@ -52,7 +53,7 @@ func (s *serving) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// run manages the certificate until ctx ends.
+// run manages the certificate until ctx ends. With configured files it returns at once.
 func (s *serving) run(ctx context.Context) {
 	switch {
 	case s.files != nil: // read at each handshake
@@ -98,9 +99,10 @@ func (s *serving) bootstrap(ctx context.Context) {
 	}
 }
 
-// servingDue reports whether a certificate is to be requested. If not, until is
-// when to decide again; zero means when the addresses change. Like the kubelet, it
-// requests none without an IP address (pkg/kubelet/certificate: newGetTemplateFn).
+// servingDue reports whether a certificate is to be requested. If not, until is when to
+// decide again; zero means when the addresses change or the clock is set. Like the
+// kubelet, it requests none without an IP address (pkg/kubelet/certificate:
+// newGetTemplateFn).
 func servingDue(t *template, pair *tls.Certificate, share float64, plausible bool, now time.Time) (until time.Time, due bool) {
 	if len(t.ips) == 0 || !plausible {
 		return time.Time{}, false
@@ -136,7 +138,7 @@ func (s *serving) selfSign(ctx context.Context) {
 		if !usable {
 			have, err = newSelfSigned(c.NodeName, now)
 			if err == nil && plausible {
-				// One from before the clock is set stays in memory.
+				// While the clock is not plausible, the certificate stays in memory.
 				err = saveSelfSigned(s.store.disk, c.PKI, have)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
-// servingFiles is a serving certificate in files that someone else maintains.
+// servingFiles is a serving certificate in files of the operator.
 type servingFiles struct {
 	cert, key string
 	log       *slog.Logger
@@ -37,7 +37,6 @@ func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
 	return f.pair, nil
 }
 
-// reload reads the files if they have changed.
 func (f *servingFiles) reload() {
 	var now [2]filewatch.Signature
 	for i, path := range []string{f.cert, f.key} {

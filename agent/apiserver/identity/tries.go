@@ -13,7 +13,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// tries computes the waits between attempts and logs each kind of failure once.
+// tries computes the waits between attempts and logs a failure unless the one before was
+// of the same kind.
 type tries struct {
 	log         *slog.Logger
 	outage      wait.Backoff
@@ -37,9 +38,9 @@ type kubeconfigError struct {
 func (u *kubeconfigError) Error() string { return fmt.Sprintf("kubeconfig %s: %v", u.path, u.err) }
 func (u *kubeconfigError) Unwrap() error { return u.err }
 
-// next returns how long to wait after an error, and how an operator can fix it, ""
-// if not at all. Refusals and broken files get the longer backoff: they do not go
-// away within seconds.
+// next returns how long to wait after an error, and how an operator can fix it, "" if
+// that is unknown. Refusals, rejected credentials and unusable kubeconfigs get the longer
+// backoff: they do not go away within seconds.
 func (t *tries) next(err error) (wait time.Duration, trouble string) {
 	var refused *csrRefusedError
 	var broken *kubeconfigError
@@ -70,8 +71,7 @@ func (t *tries) next(err error) (wait time.Duration, trouble string) {
 	return t.outage.Next(), ""
 }
 
-// old returns how long to wait before a certificate is renewed that was just
-// issued.
+// old returns how long to wait before a certificate that was just issued is renewed again.
 func (t *tries) old() time.Duration {
 	t.warn("newly issued certificate is already due for renewal", "remedy",
 		"check whether the clock is ahead, or whether the cluster issues certificates for minutes only")

@@ -18,12 +18,12 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// page is the page size of a list. It limits how many whole objects are in memory
-// at once.
+// page is the page size of a list, which bounds the whole objects in memory.
 const page = 100
 
-// refusedFirst and refusedMax bound the waits while the API server answers
-// Forbidden. A new grant must be noticed, but each attempt costs bytes.
+// refusedFirst and refusedMax are the upper bounds of the first and of the longest wait
+// while the API server answers Forbidden. A new grant must be detected, but each attempt
+// costs bytes.
 const (
 	refusedFirst = 5 * time.Second
 	refusedMax   = 2 * time.Minute
@@ -31,7 +31,7 @@ const (
 
 var errVersion = errors.New("list has no resource version")
 
-// API is the part of *apiclient.Client that a Follower needs.
+// API is the part of apiclient.Requester that a Reflector needs.
 type API interface {
 	List(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions, into runtime.Object) error
 	Watch(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
@@ -40,7 +40,7 @@ type API interface {
 // Key is an object's namespace and name.
 type Key struct{ Namespace, Name string }
 
-// Config configures a Follower. T is the part of an object that is kept. API, List,
+// Config configures a Reflector. T is the part of an object that is kept. API, List,
 // Keep, Same, Changed and Log are required.
 type Config[T any] struct {
 	API      API
@@ -52,18 +52,19 @@ type Config[T any] struct {
 	// Keep returns the part of o to keep, and must not retain o. It returns false
 	// to drop the object.
 	Keep func(o runtime.Object) (T, bool)
-	// Same reports whether a and b do not differ in anything relevant.
+	// Same reports whether a and b do not differ in anything relevant. It is called with
+	// the lock held.
 	Same func(a, b T) bool
 	// Changed is called after a relevant change and after the first list. It must
 	// not block.
 	Changed func()
-	// Remedy is how an operator can lift a refusal (Forbidden) of the API server.
-	// It ends the text of Problem.
+	// Remedy is what an operator must do if the API server answers Forbidden. It ends the
+	// text of Problem.
 	Remedy string
 	// Recovered ends waits when the API server answers again; nil does not.
 	Recovered apiclient.Recoveries
-	// OnForbidden is called with a text for operators when the API server begins to
-	// refuse requests, and with "" when it stops. nil ignores both.
+	// OnForbidden is called with a text for operators at the first Forbidden, and with ""
+	// when a watch works again. nil ignores both.
 	OnForbidden func(text string)
 	Log         *slog.Logger
 }
@@ -81,11 +82,11 @@ type Reflector[T any] struct {
 
 	// Owned by Run.
 	version     string // resource version to watch from; "" means list first
-	torn        string // resource version at which decoding an event failed
+	torn        string // resource version at which the event stream last broke
 	wait, await wait.Backoff
 }
 
-// New returns a Follower. It sends no request.
+// New returns a Reflector. It sends no request.
 func New[T any](cfg Config[T]) (*Reflector[T], error) {
 	if cfg.API == nil || cfg.List == nil || cfg.Keep == nil || cfg.Same == nil || cfg.Changed == nil || cfg.Log == nil {
 		return nil, fmt.Errorf("listwatch %s: API, List, Keep, Same, Changed and Log are required", cfg.Resource)
@@ -110,7 +111,7 @@ func (f *Reflector[T]) View(see func(objects map[Key]T)) bool {
 	return f.known
 }
 
-// Problem returns the refusal of the API server with the remedy; "" means none.
+// Problem returns the first Forbidden of the API server with the remedy; "" means none.
 func (f *Reflector[T]) Problem() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,8 +139,8 @@ func (f *Reflector[T]) Run(ctx context.Context) error {
 	}
 }
 
-// round lists if necessary, and watches once. Its error is never nil; ErrEnded means
-// that nothing failed.
+// round lists if necessary, and watches once. Its error is never nil. ErrEnded means
+// that nothing failed, or that the resource version has expired and a list is next.
 func (f *Reflector[T]) round(ctx context.Context) error {
 	if f.version == "" {
 		if err := f.list(ctx); err != nil {
@@ -157,7 +158,8 @@ func (f *Reflector[T]) options() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: f.cfg.Labels, FieldSelector: f.cfg.Fields}
 }
 
-// list reads all objects page by page.
+// list reads all objects page by page. If a page fails, also because its continue token
+// has expired (410), the list begins again at the first page.
 func (f *Reflector[T]) list(ctx context.Context) error {
 	objects := make(map[Key]T)
 	options := f.options()
@@ -217,7 +219,6 @@ func (f *Reflector[T]) listed(version string, objects map[Key]T) error {
 	return nil
 }
 
-// handleError handles a failed list or watch.
 func (f *Reflector[T]) handleError(err error) {
 	if !apierrors.IsForbidden(err) {
 		f.outage.Record(err)
@@ -230,8 +231,8 @@ func (f *Reflector[T]) handleError(err error) {
 	}
 }
 
-// handleSuccess handles a working watch. A successful list is not enough: an API server that
-// permits list but not watch must not be listed every second.
+// handleSuccess is called when a watch works. A successful list is not enough: an API
+// server that permits list but not watch must not be listed every second.
 func (f *Reflector[T]) handleSuccess() {
 	f.wait.Reset()
 	f.await.Reset()
@@ -243,8 +244,8 @@ func (f *Reflector[T]) handleSuccess() {
 	}
 }
 
-// said stores the refusal text, "" for none, and reports whether refusal began or
-// ended.
+// said stores the text of a refusal, "" for none, and reports whether a refusal began or
+// ended. The text of a refusal does not change until it ends.
 func (f *Reflector[T]) said(text string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

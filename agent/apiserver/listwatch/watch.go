@@ -20,10 +20,10 @@ const (
 	// (k8s.io/client-go/tools/cache/reflector.go).
 	minWatch = 5 * time.Minute
 	maxWatch = 10 * time.Minute
-	// overtime is how long a watch may exceed its timeout. A middlebox may hold a
-	// dead connection open.
+	// overtime is how long a watch may exceed its timeout. A middlebox may keep a dead
+	// connection open.
 	overtime = 30 * time.Second
-	// standing is how long a watch without an event must last to count as working.
+	// standing is how long a watch must last to count as working, with or without events.
 	standing = time.Second
 )
 
@@ -37,9 +37,9 @@ var (
 )
 
 // Watch opens a watch from a resource version with bookmarks and a random timeout, and
-// calls event with each event until the API server ends the watch. It calls works once
-// the watch has lasted for standing. The error is nil if the API server ended the watch,
-// else that of open or event, the cause of ctx, or ErrEnded.
+// calls event with each event until the API server ends the watch or event fails. It
+// calls works once, when the watch has lasted for standing. The error is nil if the API
+// server ended the watch, else that of open or event, the cause of ctx, or ErrEnded.
 func Watch(ctx context.Context, options metav1.ListOptions, version string, standing time.Duration,
 	open func(context.Context, metav1.ListOptions) (watch.Interface, error), works func(), event func(watch.Event) error,
 ) error {
@@ -93,7 +93,8 @@ func (f *Reflector[T]) watch(ctx context.Context) error {
 	return err
 }
 
-// event handles one event of the watch.
+// event applies one event of the watch. It ignores an event that is not newer than the
+// current resource version.
 func (f *Reflector[T]) event(event watch.Event) error {
 	if event.Type == watch.Error {
 		return fmt.Errorf("watch %s: %w", f.cfg.Resource, apierrors.FromObject(event.Object))
@@ -120,7 +121,6 @@ func (f *Reflector[T]) event(event watch.Event) error {
 	return nil
 }
 
-// apply applies a changed or deleted object.
 func (f *Reflector[T]) apply(event watch.Event) {
 	key, ok := keyOf(event.Object)
 	if !ok {

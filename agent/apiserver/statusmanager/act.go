@@ -18,15 +18,15 @@ import (
 // requestLimit is the timeout of a request, which occupies one of few slots.
 const requestLimit = 2 * time.Minute
 
-// attempt is one request. It shares no mutable state with the loop.
+// attempt is one request. The goroutine of the request uses no mutable state of the loop.
 type attempt struct {
 	action
 	view
 
 	object *object // used by the loop only
 	key    types.NamespacedName
-	lost   types.UID // the pod that was deleted, or that only a finalizer holds
-	since  time.Time // since when it is due
+	lost   types.UID // object.gone when the request was queued
+	since  time.Time // since when the action is pending
 	began  time.Time
 }
 
@@ -36,7 +36,7 @@ type result struct {
 
 	pod  *v1.Pod   // the current pod of the server, nil if unknown
 	gone types.UID // the UID of a pod that the server no longer has
-	// unknown means that gone results from NotFound in response to a delete.
+	// unknown means that gone results from NotFound in response to a deletion.
 	unknown bool
 	err     error
 }
@@ -122,7 +122,7 @@ func (r *Manager) createMirror(ctx context.Context, res *result) {
 }
 
 // answered reports whether err is the server's response concerning the pod. Other
-// errors concern the connection or the server as a whole.
+// errors concern the connection or the whole server.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -136,7 +136,7 @@ func answered(err error) bool {
 	return true
 }
 
-// faulty reports whether the server failed, and did not reject the request.
+// faulty reports whether err is no response or a 5xx, and not a rejection of the request.
 func faulty(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError

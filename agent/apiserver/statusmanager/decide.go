@@ -18,8 +18,8 @@ type view struct {
 	api    *v1.Pod       // the pod in the API, nil if there is none
 	static *v1.Pod       // the static pod of this name, nil if there is none
 	ours   *v1.PodStatus // the status of the API's pod or, for a mirror pod, of the static pod
-	// done means that nothing of the API's pod runs. staticGone means that there is
-	// no static pod of the name any more.
+	// done means that the API's pod is being deleted and Config.Done is true for it.
+	// staticGone is Config.StaticGone.
 	done, staticGone bool
 	nodeUID          types.UID
 }
@@ -45,10 +45,9 @@ type action struct {
 	refused error
 }
 
-// endingLimit bounds how long a status waits for the end of its pod, so that both
-// take one request. The agent needs far less time to clean up a pod whose
-// containers have terminated. Where it takes longer, readers of the status wait
-// only a little.
+// endingLimit bounds how long a status waits for the end of its pod, so that one patch
+// reports both. Cleaning up a pod whose containers have terminated usually takes far less
+// time.
 const endingLimit = 250 * time.Millisecond
 
 // ending reports whether the API's pod is being deleted and its containers have
@@ -90,9 +89,8 @@ func (v *view) missing() action {
 	return action{verb: creating, urgent: true}
 }
 
-// mirror decides about a mirror pod (tryReconcileMirrorPods in
-// pkg/kubelet/kubelet.go). It deletes a wrong one, and the next sync creates the
-// right one.
+// mirror decides about a mirror pod (tryReconcileMirrorPods in pkg/kubelet/kubelet.go).
+// It deletes an outdated one, and the next sync creates the current one.
 func (v *view) mirror(unpersisted []byte, now time.Time) action {
 	remove := action{verb: removing, urgent: true}
 	if v.static == nil {
@@ -130,7 +128,7 @@ func (v *view) regular(unpersisted []byte, now time.Time) action {
 		a.after = endingLimit
 	}
 	if a.verb == nothing && v.ended() {
-		// Even if the status cannot be reported any more, the phase must be terminal.
+		// Even if the status can no longer be reported, the phase must become terminal.
 		if !pod.IsTerminal(v.api.Status.Phase) {
 			if a, _ = v.report(&v.api.Status, unpersisted, now); a.verb != nothing {
 				return a
@@ -141,7 +139,8 @@ func (v *view) regular(unpersisted []byte, now time.Time) action {
 	return a
 }
 
-// report returns the patch from the API's status to the merged status.
+// report returns the patch from the API's status to the merged status. The error means
+// that the merged status must not be sent.
 func (v *view) report(ours *v1.PodStatus, unpersisted []byte, now time.Time) (action, error) {
 	base := sorted(&v.api.Spec, v.api.Status)
 	merged := merge(&base, ours, v.ended(), now)

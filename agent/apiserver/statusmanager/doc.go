@@ -3,7 +3,7 @@
 // pods. It decides nothing about the pods themselves.
 //
 //	status store ── Changed ─┐                       ┌─ patch statuses
-//	pod source ──── Pods ────┤►  one loop, decides  ─┼─ delete terminated pods
+//	pod source ── SetPods ───┤►  one loop, decides  ─┼─ delete terminated pods
 //	other parts ── Trigger ──┘   per name            └─ create, delete mirror pods
 //
 // The loop owns all state and makes all decisions, with pure functions. Requests
@@ -12,9 +12,9 @@
 // There is no polling: without a change there is no request. A resync every ten
 // minutes sends only differences.
 //
-// An outage is detected by requests without a response, or with one that concerns
-// the server and not the pod. During an outage one request at a time is tried, with
-// backoff, and the newest statuses are sent afterwards.
+// An outage is detected by requests without a response, or with one that concerns the
+// whole server (401, 429, 502, 503, 504). During an outage one request at a time is
+// tried, with backoff, and the newest statuses are sent afterwards.
 //
 // The rules are the kubelet's (pkg/kubelet/status/status_manager.go and
 // pkg/kubelet/pod/mirror_client.go of Kubernetes v1.36). The differences, each for
@@ -23,8 +23,7 @@
 //   - A pod is not read before it is patched: the watch and the responses provide
 //     the server's state.
 //   - A patch contains no order of conditions, which are a map. Parts of a patch
-//     that the server does not store, such as unknown fields, are not sent again
-//     and again.
-//   - A terminal phase is final for mirror pods, too: a static pod that runs again
+//     that the server does not store, such as unknown fields, are not sent repeatedly.
+//   - A terminal phase is final for mirror pods as well: a static pod that runs again
 //     gets a new mirror pod.
 package statusmanager

@@ -10,9 +10,9 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// responseLimit is how long a created mirror pod is assumed to exist although a set of
-// the pod source lacks it. The set may be older, or the mirror pod may have been
-// deleted before the source saw it.
+// responseLimit is how long a pod of a response is assumed to exist although a set of the
+// pod source lacks it. The set may be older, or the pod may have been deleted before the
+// source observed it.
 const responseLimit = time.Minute
 
 // object is the state of one name in the API. It belongs to the loop.
@@ -23,7 +23,7 @@ type object struct {
 	responsePod   *v1.Pod   // from a response, as long as it is newer than sourcePod
 	responseUntil time.Time // when responsePod is dropped; zero as long as no set lacks it
 	gone          types.UID // the server reported this UID as gone
-	goneUntil     time.Time // when gone is dropped; zero means never
+	goneUntil     time.Time // when gone is dropped; zero means not by time
 	doubt         wait.Backoff
 
 	accepted    *v1.PodStatus // the agent's status that the server accepted last
@@ -35,8 +35,8 @@ type object struct {
 	wait  wait.Backoff
 	said  string // the error that was logged last
 
-	// An accepted status that someone else changed is re-applied, with backoff
-	// to avoid a race.
+	// An accepted status that another client changed is sent again, with backoff so
+	// that the two do not overwrite each other in a loop.
 	amend      wait.Backoff
 	amendAfter time.Time
 
@@ -46,7 +46,8 @@ type object struct {
 	planned bool   // false means decide again
 }
 
-// amends reports whether the plan re-applies a status that someone else changed.
+// amends reports whether the plan sends an accepted status again, because another client
+// changed it.
 func (o *object) amends() bool {
 	return o.plan.verb == patching && o.asked.ours != nil && o.asked.ours == o.accepted
 }
@@ -106,7 +107,7 @@ func (o *object) setResponsePod(p *v1.Pod) {
 	o.responsePod, o.responseUntil = p, time.Time{}
 }
 
-// believe trusts the pod source again about which pod exists.
+// believe makes the pod source authoritative again for which pod exists.
 func (o *object) believe() { o.gone, o.goneUntil = "", time.Time{} }
 
 // setGone records that the server has no pod of this UID. If that results from

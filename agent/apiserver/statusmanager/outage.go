@@ -8,8 +8,7 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// outage is a period in which the server answers no requests. It belongs to the
-// loop.
+// outage is the state of outages of the server. It belongs to the loop.
 type outage struct {
 	said     *apiclient.Outage
 	until    time.Time // when the next request may be tried

@@ -17,9 +17,9 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// API is the part of *apiclient.Client that a Manager needs. Calls block until ctx
-// ends at the latest, and return errors of k8s.io/apimachinery/pkg/api/errors for
-// error statuses of the server. They are called concurrently.
+// API is the part of apiclient.Requester that a Manager needs. Calls block until ctx
+// ends at the latest, and wrap errors of k8s.io/apimachinery/pkg/api/errors for error
+// statuses of the server. They are called concurrently.
 type API interface {
 	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
@@ -35,11 +35,12 @@ type Entry struct {
 	Status *v1.PodStatus
 }
 
-// Config configures a Manager. Its functions must not block. Only Run calls them.
+// Config configures a Manager. Its functions must not block. Only Run calls them. API,
+// NodeUID, List, Done and Log are required.
 type Config struct {
 	API      API
 	NodeName string
-	// Trigger has the pods synced, because the results of NodeUID, List, Done or StaticGone may
+	// Trigger starts a sync, because the results of NodeUID, List, Done or StaticGone may
 	// have changed. The Manager is its only receiver. nil makes a new one.
 	Trigger wait.Wakeup
 	// NodeUID returns the UID of the registered Node, "" if there is none yet. Set
@@ -98,7 +99,7 @@ func (r *Manager) SetPods(api []*v1.Pod) {
 	r.Trigger.Set()
 }
 
-// IsTerminal reports whether the API server has a terminal status of the pod.
+// IsTerminal reports whether the pod has a terminal phase in the last set of SetPods.
 func (r *Manager) IsTerminal(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,9 +107,9 @@ func (r *Manager) IsTerminal(uid types.UID) bool {
 	return i >= 0 && pod.IsTerminal(r.pods[i].Status.Phase)
 }
 
-// AwaitTerminal blocks until the API server has a terminal status of each of the pods
-// that uids returns, or does not have the pod, or ctx ends. It does not wait for an API
-// server that has never listed its pods.
+// AwaitTerminal blocks until each of the pods that uids returns has a terminal phase in
+// the last set of SetPods or is not in it, or ctx ends. It returns at once before the
+// first SetPods.
 func (r *Manager) AwaitTerminal(ctx context.Context, uids func() []types.UID) {
 	for {
 		r.mu.Lock()

@@ -40,7 +40,7 @@ type loop struct {
 
 // Run syncs pods until ctx ends, and returns context.Cause(ctx) after the last
 // request has returned. Only one Run may be active at a time. Each starts with the
-// last set of Pods and no other state.
+// last set of SetPods and no other state.
 func (r *Manager) Run(ctx context.Context) error {
 	l := &loop{
 		Manager: r,
@@ -91,9 +91,9 @@ func (r *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// recovered retries at once what waits, since the server answers again. A server that has
+// recovered makes waiting requests due, since the server answers again. A server that has
 // just started may have rejected requests because its authorizer had no rules yet, so the
-// wait after a rejection starts anew.
+// backoff after a rejection is reset.
 func (l *loop) recovered(now time.Time) {
 	l.outage.recovered(now)
 	for _, o := range l.objects {
@@ -121,7 +121,7 @@ func (l *loop) sync(now time.Time) {
 			o.planned = false
 			o.believe()
 			if now.Sub(o.amendAfter) > refusedLimit {
-				o.amend.Reset() // no one changes it any more
+				o.amend.Reset() // no client has changed it for a while
 			}
 		}
 	}
@@ -182,8 +182,8 @@ func (l *loop) object(key types.NamespacedName) *object {
 	return o
 }
 
-// list indexes the agent's pods. Of two static pods of one name, the one that was
-// seen later is reported.
+// list indexes the agent's pods. Of two static pods of one name, the newer one
+// (pod.Newer) is reported.
 func (l *loop) list() {
 	clear(l.byUID)
 	clear(l.statics)

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Upper bounds of the waits: refusedLimit after a rejected request, faultLimit
-// after an apparent fault of the server. refusedLimit also bounds the waits before
-// a status that someone else keeps changing is re-applied.
+// Upper bounds of the waits: refusedLimit after a rejected request, faultLimit after a
+// fault of the server (see faulty). refusedLimit also bounds the waits before a status
+// that another client keeps changing is sent again. The bound takes effect only when the
+// object's backoff starts: see wait.Backoff.Max.
 const (
 	refusedLimit = 5 * time.Minute
 	faultLimit   = 30 * time.Second
@@ -16,7 +17,6 @@ const (
 	goneLimit = 10 * time.Second
 )
 
-// handleResult handles the result of a request.
 func (l *loop) handleResult(res *result, now time.Time) {
 	o := res.object
 	o.busy, o.planned = false, false
@@ -47,10 +47,10 @@ func (l *loop) handleResult(res *result, now time.Time) {
 }
 
 // recordAccepted records the status that the server accepted, and the part that it did not
-// store. The pod in the response has all of the patch except for that part. Any
-// other difference was made by someone else after the pod that the patch is based
-// on, such as the node lifecycle controller, which marks a node's pods as not
-// ready. It is re-applied.
+// store. The pod in the response has all of the patch except for that part. Any other
+// difference was made by another client after the version that the patch is based on,
+// such as by the node lifecycle controller, which marks a node's pods as not ready. Such
+// a difference is patched again.
 func (l *loop) recordAccepted(o *object, res *result, now time.Time) {
 	if o.accepted != res.ours {
 		o.amend.Reset()
@@ -73,7 +73,6 @@ func (l *loop) recordAccepted(o *object, res *result, now time.Time) {
 	}
 }
 
-// fail handles a request that failed.
 func (l *loop) fail(o *object, res *result, now time.Time) {
 	responded := answered(res.err)
 	if responded {
@@ -89,7 +88,7 @@ func (l *loop) fail(o *object, res *result, now time.Time) {
 	l.say(o, res.err)
 }
 
-// say logs why a pod is not synced, but the same reason only once.
+// say logs why a pod is not synced, unless the reason is the one that was logged last.
 func (l *loop) say(o *object, err error) {
 	if text := err.Error(); o.said != text {
 		o.said = text

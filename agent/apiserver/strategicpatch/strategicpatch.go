@@ -1,6 +1,6 @@
 // Package strategicpatch writes strategic merge patches: the difference of two JSON
 // documents, the directives for lists, and conditions, which merge by their type.
-// The caller knows which list merges how.
+// The caller must know how each list merges.
 //
 // The code is not upstream's, because k8s.io/apimachinery/pkg/util/strategicpatch
 // supports every type and links the OpenAPI machinery for it: 39 packages and 2.7
@@ -15,8 +15,7 @@ import (
 	"reflect"
 )
 
-// ByType returns conditions by their type. unique is false if a type occurs twice,
-// so that it does not identify a condition.
+// ByType returns conditions by their type. unique is false if a type occurs twice.
 func ByType(list []any) (found map[string]map[string]any, unique bool) {
 	found = make(map[string]map[string]any, len(list))
 	for _, c := range list {
@@ -62,8 +61,8 @@ const (
 	Order = "$setElementOrder/"
 )
 
-// ReplaceList returns a list that replaces one that would be merged. It may reuse the
-// memory of list.
+// ReplaceList returns list with the directive to replace the former list instead of
+// merging the two. It may reuse the memory of list.
 func ReplaceList(list []any) []any {
 	return append(list, map[string]any{Directive: "replace"})
 }
@@ -96,10 +95,10 @@ func Diff(before, after map[string]any) map[string]any {
 	return patch
 }
 
-// DiffConditions returns the patch from one set of conditions to another. The patch
-// replaces the set, and byType is false, if a type occurs twice: then it does not
-// identify a condition. nulls means that a new condition keeps the null of a time that
-// is not set, which is redundant.
+// DiffConditions returns the patch from one set of conditions to another, empty if
+// nothing differs. If a type occurs twice it does not identify a condition: the patch
+// then replaces the whole set, and byType is false. nulls means that a new condition keeps
+// the null of a time that is not set, which is redundant.
 func DiffConditions(before, after []any, nulls bool) (list []any, byType bool) {
 	old, unique := ByType(before)
 	fresh, freshUnique := ByType(after)

@@ -1,7 +1,7 @@
 // Package sdnotify reports the agent's state to systemd (sd_notify(3)):
 // readiness, one line of status when it changes, stopping, and, if the unit has
-// WatchdogSec, that the agent is healthy. It does nothing if NOTIFY_SOCKET is
-// unset: systemd did not start the agent, or the unit is not Type=notify.
+// WatchdogSec, that the agent is healthy. If NOTIFY_SOCKET is unset (Enabled), systemd did
+// not start the agent, or the unit is not Type=notify.
 package sdnotify
 
 import (
@@ -37,7 +37,7 @@ type Config struct {
 // Notifier sends the agent's state to systemd.
 type Notifier struct {
 	Config
-	// sending holds one item while a message is being sent.
+	// sending is full while a message is being sent.
 	sending chan struct{}
 	timeout time.Duration // sendTimeout, shorter in tests
 	failing bool          // the last message could not be sent
@@ -48,13 +48,14 @@ const (
 	// sendTimeout is the timeout for one message. systemd accepts none while its
 	// queue is full.
 	sendTimeout = 5 * time.Second
-	// checkTimeout is the timeout for one run of the checks. All attempts
-	// together take less than half of a WatchdogSec of one minute.
+	// checkTimeout is the longest timeout for one run of the checks; see healthy. All
+	// attempts together take less than half of a WatchdogSec of one minute.
 	checkTimeout = 5 * time.Second
-	// statusDelay is how long changes of the status are coalesced.
+	// statusDelay is how long the status must not change before it is sent.
 	statusDelay = time.Second
-	// firstRetry and lastRetry bound the backoff before READY=1 is sent again.
-	// By default systemd gives a unit 90 s to start.
+	// firstRetry and lastRetry bound the backoff before READY=1 is sent again. After a
+	// failure that follows lastRetry, it is not sent again. By default systemd gives a
+	// unit 90 s to start.
 	firstRetry = time.Second
 	lastRetry  = 32 * time.Second
 )
@@ -143,8 +144,9 @@ func (n *Notifier) sendReady(ctx context.Context) bool {
 // as another assignment.
 func (n *Notifier) statusLine() string { return strings.Join(strings.Fields(n.Status()), " ") }
 
-// healthy reports whether the checks pass in one of three attempts. A process
-// that was stopped for a while, or that gets no CPU time, may miss one deadline.
+// healthy reports whether the checks pass in one of three attempts, with a pause of 1 s
+// and 2 s between them. A process that was stopped for a while, or that gets no CPU time,
+// may miss one deadline.
 func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
 	limit := min(period/12, checkTimeout)
 	for _, pause := range []time.Duration{time.Second, 2 * time.Second, 0} {

@@ -38,8 +38,8 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	return SyncDir(dir)
 }
 
-// WriteIfChanged is Write unless the file has that data already. It reports whether the data
-// differed.
+// WriteIfChanged is Write unless path is a regular file with that data, of any mode. changed
+// reports whether Write was called.
 func WriteIfChanged(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data)) {
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
@@ -69,7 +69,7 @@ func Create(path string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// Remove removes a file or an empty directory. That there is none is no error.
+// Remove removes a file or an empty directory. A missing one is no error.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads at most limit bytes of a regular file. It does not follow a symlink, and
-// does not block on a FIFO.
+// Read returns at most the first limit bytes of a regular file. It does not report that
+// the file is longer. It does not follow a symbolic link, and does not block on a FIFO.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package filewatch owns the notification of changes of files and directories, and
-// the signature of a version of a file.
+// Package filewatch reports changes of files and directories, and has the signature of a
+// version of a file.
 //
 // A Watch watches each directory that the kernel searches when it resolves a path.
 // So a file or directory may appear, disappear, be replaced by rename or be behind
@@ -93,7 +93,7 @@ func New(config Config) *Watch {
 	return &Watch{config: config, changed: wait.NewWakeup()}
 }
 
-// Changed receives when there are changes to Take.
+// Changed returns a channel that receives a value when there are changes to Take.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
 // Pending reports whether there are changes to Take.
@@ -300,7 +300,6 @@ func (w *Watch) addName(dir string, name []byte) {
 	w.changes.Names[filepath.Join(dir, string(name))] = struct{}{}
 }
 
-// join adds the changes of another Take.
 func (c *Changes) join(o Changes) {
 	c.Any, c.All, c.Entries = c.Any || o.Any, c.All || o.All, c.Entries || o.Entries
 	if c.Names == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// PollInterval is the interval of Follow's calls while files cannot be watched.
+// PollInterval is the interval of Follow's calls of Changed while files cannot be watched.
 const PollInterval = 2 * time.Minute
 
 // Following configures Follow. Paths, Changed and Failed are required.
@@ -18,8 +18,8 @@ type Following struct {
 	Moved <-chan struct{}
 	// Changed is called when the watches are placed, and after each change.
 	Changed func()
-	// Failed is called with the first error. From then on Changed is also called at
-	// PollInterval, until files can be watched.
+	// Failed is called with the first error only. While files cannot be watched, Changed
+	// is also called at PollInterval, plus up to a tenth.
 	Failed func(error)
 }
 

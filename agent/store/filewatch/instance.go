@@ -32,7 +32,7 @@ type instance struct {
 	file   *os.File      // of fd
 	done   chan struct{} // the reader has ended
 	users  map[*Watch]struct{}
-	failed error // why the reader has ended; nil while it runs
+	failed error // why the reader has ended; nil while it runs. It is not started again
 	// interests are those of each watch descriptor. The kernel does not use a
 	// descriptor again.
 	interests map[int32][]interest

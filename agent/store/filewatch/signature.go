@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signature changes whenever a file's content changes, as far as stat shows it. The
-// zero value is that of no file.
+// Signature identifies a version of a file by the fields of statx(2) that change with its
+// content or its inode. The zero value is that of no file.
 type Signature struct {
 	Size uint64
 	// Mode has the type and the permissions of the file, as in statx(2).

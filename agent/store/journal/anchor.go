@@ -23,8 +23,9 @@ type Anchor interface {
 	// whether Advance was ever called. The error wraps fs.ErrNotExist if there
 	// is no anchor.
 	Read() (id [16]byte, generation uint64, bound bool, err error)
-	// Begin creates an anchor with a new id. It is not bound yet. The error
-	// wraps fs.ErrNotExist if no anchor is to be created automatically.
+	// Begin creates an anchor with a new id. It is not bound yet. The error wraps
+	// fs.ErrNotExist if no anchor is to be created automatically: the journal then
+	// continues without one.
 	Begin() (id [16]byte, generation uint64, err error)
 	// Advance binds the anchor and raises its generation to the given one.
 	Advance(generation uint64) error
@@ -50,7 +51,7 @@ func (m *generationMark) name() string {
 	return fmt.Sprintf("%s%x/%d/%x", markPrefix, m.id, m.generation, m.last)
 }
 
-// parseMark decodes a name that mark.name encoded. It rejects any other form.
+// parseMark decodes a name that generationMark.name encoded. It rejects any other form.
 func parseMark(name string) (m generationMark, ok bool) {
 	var id []byte
 	if _, err := fmt.Sscanf(name, markPrefix+"%x/%d/%x", &id, &m.generation, &m.last); err != nil || len(id) != len(m.id) {
@@ -128,8 +129,8 @@ func (j *Journal) checkAnchor(r *replayed, trust bool) error {
 	return nil
 }
 
-// checkUnanchored accepts or rejects a file whose anchor does not exist: it returns
-// ErrStale, wrapping err, if the file has a generation and is not trusted.
+// checkUnanchored checks a file whose anchor does not exist. It returns an error that wraps
+// ErrStale and err if the file has a generation and is not trusted.
 func (j *Journal) checkUnanchored(have *generationMark, trust bool, err error) error {
 	if have.generation > 0 && !trust {
 		return fmt.Errorf("%w: its anchor is gone: %w", ErrStale, err)

@@ -107,7 +107,6 @@ func (a *appender) finish() error {
 // end returns the file offset of the next byte.
 func (a *appender) end() int64 { return a.off + int64(len(a.buf)) }
 
-// flush writes the buffer.
 func (a *appender) flush() error {
 	if len(a.buf) == 0 {
 		return nil

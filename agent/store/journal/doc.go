@@ -1,8 +1,8 @@
-// Package journal keeps a small map of keys to byte values on a disk that may
-// lose power at any moment. It owns one file and gives three guarantees. A batch
-// of changes that Write acknowledged is there after a power cut. Of a batch that
-// it did not acknowledge, all or nothing is there. Damage destroys the batches
-// that it hits and no others. The package does not interpret the values.
+// Package journal keeps a small map of keys to byte values on a disk that may lose power
+// at any moment. It uses one file and gives three guarantees. A batch of changes for which
+// Write returned nil is there after a power cut. Of any other batch, all or nothing is
+// there. Damage destroys the batches that it hits and no others. The package does not
+// interpret the values.
 //
 // Values are read from the disk on each Read. Memory holds for each key its name
 // and some 80 bytes. There are no goroutines and no timers: Write compacts the

@@ -79,9 +79,9 @@ func parseHeader(b []byte) (h header, ok bool) {
 	}, true
 }
 
-// Sealed reports whether the journal in a directory is sealed, by the header at
-// its beginning. It changes nothing and needs no key. The error wraps
-// fs.ErrNotExist if there is no journal.
+// Sealed reports whether the header at the beginning of the journal in a directory is that
+// of a sealed file. It changes nothing and needs no key. The error wraps fs.ErrNotExist if
+// there is no journal.
 func Sealed(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

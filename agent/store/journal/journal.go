@@ -47,12 +47,12 @@ type Config struct {
 	// Dir is a directory for the journal alone. Open creates it with mode 0700
 	// if it is missing.
 	Dir string
-	// Key is the key of 32 bytes that seals the file. If it is nil, the file is
-	// plain. With a key, Open rejects a plain file unless it is empty. The
+	// Key is the key of 32 bytes that seals the file. If it is nil, the file is plain.
+	// With a key, Open rejects a plain file unless it is empty or Migrate is set. The
 	// caller may clear Key after Open.
 	Key []byte
-	// Anchor detects older copies of a sealed file. It needs a Key. If it is
-	// nil, older copies are accepted.
+	// Anchor detects older copies of a sealed file. It is ignored without a Key. If it
+	// is nil, older copies are accepted.
 	Anchor Anchor
 	// Migrate trusts the file once: a plain file is sealed with the key, and a
 	// file that Anchor would reject is accepted.
@@ -78,8 +78,8 @@ type Journal struct {
 	mustRewrite          bool   // nothing may be appended before a rewrite
 	unsynced             bool   // entries may not be on the disk before a rewrite
 	damaged              bool   // there is damage that a rewrite would remove
-	retrySize            int64  // the file size at which a failed rewrite is tried again
-	rewriteFailureLogged bool   // the failed rewrite was logged
+	retrySize            int64  // the file size at which a failed compaction is tried again
+	rewriteFailureLogged bool   // the failed compaction was logged
 	anchorState          anchorState
 
 	// mu guards these. They are changed with writing held as well, so with
@@ -105,10 +105,10 @@ type openFile struct {
 // leaves out what a power cut or a worn disk has damaged, and logs a warning for
 // each damaged part. It blocks on the disk.
 //
-// It fails with ErrKey, ErrPlain, ErrStale, ErrVersion or ErrLocked, or if the
-// directory, the file or Config is not usable. Nothing is lost then. On a
-// read-only disk it opens the journal for reading and logs a warning. Write then
-// fails.
+// It fails with ErrKey, ErrPlain, ErrStale, ErrVersion or ErrLocked, or if the directory,
+// the file, the anchor or Config is not usable. Nothing is lost then. A file without an
+// intact batch is replaced by an empty one. On a read-only disk with a journal it opens
+// the journal for reading and logs a warning. Write then fails.
 func Open(c Config) (*Journal, error) {
 	if c.Dir == "" || c.Log == nil {
 		return nil, errors.New("open journal: Dir and Log are required")
@@ -139,8 +139,8 @@ func openOn(d disk, path string, seal *sealer, c *Config) (*Journal, error) {
 	return j, nil
 }
 
-// load reads the file and prepares it for appending. It changes nothing before
-// it has read the whole file and verified the key.
+// load reads the file and prepares it for appending. It changes nothing in the directory
+// before it has read the whole file and verified the key and the anchor.
 func (j *Journal) load() error {
 	f, err := j.disk.open(fileName, os.O_RDWR)
 	switch {
@@ -200,7 +200,7 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// createEmpty creates an empty file.
+// createEmpty replaces the file, if any, by an empty one, whatever the anchor.
 func (j *Journal) createEmpty() error {
 	if err := j.checkAnchor(&replayed{}, true); err != nil {
 		return err
@@ -281,9 +281,9 @@ func (j *Journal) Newest() time.Time {
 	return time.Unix(0, j.newest)
 }
 
-// Unlocked returns health.ErrHeld if a Write blocks Reads until ctx ends. A
-// Write blocks them only while its changes take effect. While it waits for the
-// disk, for however long, Unlocked returns nil.
+// Unlocked returns health.ErrLockHeld if a Write blocks Reads until ctx ends. A Write
+// blocks them only while its changes take effect. While it waits for the disk, for however
+// long, Unlocked returns nil.
 func (j *Journal) Unlocked(ctx context.Context) error {
 	return health.CheckLock(ctx, j.mu.TryRLock, j.mu.RUnlock)
 }

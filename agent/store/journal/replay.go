@@ -32,9 +32,9 @@ type replayer struct {
 	scratch []byte
 }
 
-// replay reads a file. It fails if the file cannot be read, or with ErrKey,
-// ErrVersion or, without trust, ErrPlain. It needs constant memory in addition to
-// the names.
+// replay reads a file. It fails if the file cannot be read, or with ErrKey, ErrVersion or,
+// without trust, ErrPlain. In addition to the entries it needs a window of 64 KiB, and
+// memory for the heads of one batch.
 func replay(f io.ReaderAt, size int64, seal *sealer, log *slog.Logger, trust bool) (replayed, error) {
 	r := replayer{w: window{f: f, size: size, buf: make([]byte, min(windowSize, size))}, seal: seal, log: log, trust: trust}
 	r.entries = make(map[string]*entry)
@@ -45,7 +45,6 @@ func replay(f io.ReaderAt, size int64, seal *sealer, log *slog.Logger, trust boo
 	return r.replayed, err
 }
 
-// run reads all batches.
 func (r *replayer) run() error {
 	bad := int64(-1) // offset of the current damaged part, or -1
 	off := int64(0)
@@ -72,8 +71,8 @@ func (r *replayer) run() error {
 	return nil
 }
 
-// identify reads the file's identity from the first or second header, whose
-// offsets are known.
+// identify reads the file's identity from the first header or, if that is damaged, from
+// the second one. Their offsets are known.
 func (r *replayer) identify() error {
 	places := []int64{0, openingSize(r.seal)}
 	if r.seal != nil {

@@ -11,9 +11,9 @@ import (
 	"slices"
 )
 
-// rewrite replaces the file by a new one that holds only live records. A power
-// cut leaves one of the two. After an error the map is as before, and j.suspect is
-// set if the file must not be appended to.
+// rewrite replaces the file by a new one that holds only live records. A power cut leaves
+// one of the two. Damaged values are dropped and logged. After an error the map is as
+// before except for those, and j.mustRewrite is set if the file must not be appended to.
 func (j *Journal) rewrite() error {
 	next, entries, err := j.copyLive()
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *openFile) identity() identity {
 	return identity{version: version, file: c.id, key: c.seal.keyID()}
 }
 
-// newID returns a random id that cannot be guessed.
+// newID returns an id from the kernel's random number generator.
 func newID() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails

@@ -26,10 +26,10 @@ type Change struct {
 // left, Write does not access the disk. It does not retain the values. It blocks
 // on the disk.
 //
-// After an error the map is as before, and a later Write succeeds once the cause
-// is gone. The error wraps the system's error (ENOSPC, EDQUOT, EIO, EROFS). Only
-// if power fails right after an error may the whole batch be there later. After
-// Close the error wraps fs.ErrClosed.
+// After an error the map is as before, and a later Write succeeds once the cause is gone.
+// The error wraps the system's error (ENOSPC, EDQUOT, EIO, EROFS). If power fails right
+// after an error, the whole batch may be there later. After Close the error wraps
+// fs.ErrClosed.
 func (j *Journal) Write(changes ...Change) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -98,8 +98,8 @@ func (j *Journal) unchanged(h *head) bool {
 	return e != nil && !e.damaged && e.size == h.size && e.sum == h.sum
 }
 
-// write writes the batch to the disk and applies it. It rewrites the file first
-// if the file is suspect, and once more if the append makes it suspect.
+// write writes the batch to the disk and applies it. It rewrites the file first if
+// j.mustRewrite is set, and once more if the append sets it.
 func (j *Journal) write(batch []record) error {
 	if j.mustRewrite {
 		if err := j.rewrite(); err != nil {
@@ -111,7 +111,7 @@ func (j *Journal) write(batch []record) error {
 	}
 	err := j.append(batch)
 	if err != nil && j.mustRewrite {
-		// The file cannot be written to any more. A new file may work.
+		// The file can no longer be written to. A new file may work.
 		if again := j.rewrite(); again != nil {
 			return errors.Join(err, again)
 		}
@@ -121,8 +121,8 @@ func (j *Journal) write(batch []record) error {
 	return err
 }
 
-// append appends the batch to the file and applies it. After an error the file is
-// as before, or j.suspect is set.
+// append appends the batch to the file and applies it. After an error the file is as
+// before, or j.mustRewrite is set.
 func (j *Journal) append(batch []record) error {
 	c := j.cur
 	j.seq++

@@ -1,6 +1,5 @@
-// Package secretfile reads files that hold secrets, and defines their required
-// mode: only the owner may use them. A file that its group or other users may
-// read or write is rejected, as by ssh.
+// Package secretfile reads files that hold secrets, and defines their required mode: a
+// file with any permission for its group or other users is rejected, as by ssh.
 package secretfile
 
 import (
@@ -36,9 +35,8 @@ func Check(mode fs.FileMode) error {
 	return fmt.Errorf("%w (mode %04o): run chmod 600, or mount a file system without modes with umask=077", ErrExposed, mode.Perm())
 }
 
-// Read returns the content of a regular file of at most max bytes that only its
-// owner may use. Errors name the path. It does not block on a FIFO without a
-// writer. It blocks on the disk.
+// Read returns the content of a regular file of at most max bytes that only its owner
+// may use. Errors name the path. It follows symbolic links, and does not block on a FIFO.
 func Read(path string, max int) ([]byte, error) { return read(path, max, Check) }
 
 // ReadAny is Read of a file of any mode.

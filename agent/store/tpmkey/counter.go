@@ -29,7 +29,7 @@ const (
 
 // Steps, as errors name them.
 const (
-	stepDefine    = "define counter"
+	stepDefine    = "define counter" // also to undefine it
 	stepCounter   = "read counter"
 	stepIncrement = "increment counter"
 )
@@ -51,8 +51,8 @@ type Counter struct {
 // access the TPM.
 func NewCounter(key, device string) *Counter { return &Counter{key: key, device: device} }
 
-// Read returns the counter's id and value, and whether Advance was ever called.
-// The error wraps fs.ErrNotExist if there is no counter.
+// Read returns the counter's id and value, and whether Advance was ever called. The error
+// wraps fs.ErrNotExist if there is no counter, and also if there is no key file or device.
 func (c *Counter) Read() (id [16]byte, generation uint64, bound bool, err error) {
 	err = c.with(func(t transport.TPM, r *storageRootKey) error {
 		index, err := readIndex(t, counterIndex)
@@ -136,7 +136,8 @@ func (c *Counter) Advance(generation uint64) error {
 	})
 }
 
-// with calls do with the TPM that sealed the key.
+// with calls do with the TPM if it is the one that sealed the key, else it returns
+// errOtherTPM.
 func (c *Counter) with(do func(transport.TPM, *storageRootKey) error) error {
 	s, err := ReadFile(c.key)
 	if err == nil {

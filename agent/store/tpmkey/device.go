@@ -16,9 +16,8 @@ import (
 const Device = "/dev/tpmrm0"
 
 const (
-	// tpmTimeout is the timeout of one use of a TPM, all commands together. Some
-	// TPMs need two seconds for an elliptic-curve key. The start of the agent
-	// waits for it.
+	// tpmTimeout is the timeout of one use of a TPM, all commands together. Some TPMs
+	// need two seconds for an elliptic-curve key. The agent's start blocks on it.
 	tpmTimeout = 20 * time.Second
 	// maxResponse is larger than any response of a TPM.
 	maxResponse = 4096
@@ -104,7 +103,7 @@ func (d *device) Send(command []byte) ([]byte, error) {
 	}
 }
 
-// wait blocks until the device is readable. It returns errSilent at the deadline.
+// wait blocks until the device is readable. It returns errTimeout at the deadline.
 func (d *device) wait() error {
 	for {
 		left := time.Until(d.deadline)

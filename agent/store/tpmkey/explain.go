@@ -41,13 +41,12 @@ type stepError struct {
 	err  error
 }
 
-// Error returns the step and its error.
 func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
 
-// Unwrap returns the error of the step.
 func (e *stepError) Unwrap() error { return e.err }
 
-// addRemedy appends a remedy to the errors of a TPM that have one.
+// addRemedy appends a remedy to an error of the TPM if one is known. It replaces the error
+// of a TPM 1.2.
 func addRemedy(err error) error {
 	var step *stepError
 	if !errors.As(err, &step) {

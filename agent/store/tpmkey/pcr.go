@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// readPCRs reads PCRs of the SHA-256 bank. indexes must be ascending. A TPM
-// returns any number of them at a time, the lowest first.
+// readPCRs reads PCRs of the SHA-256 bank. indexes must be ascending. A response of the
+// TPM has one or more of them, the lowest first.
 func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
 	var remaining, out []pcr
 	for _, index := range indexes {

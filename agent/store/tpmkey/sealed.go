@@ -116,7 +116,7 @@ func parseLines(lines []string) (*Sealed, error) {
 	return s, nil
 }
 
-// check rejects parts that must not be sent to a TPM.
+// check validates the parts before they are sent to a TPM.
 func (s *Sealed) check() error {
 	last := -1
 	for _, p := range s.pcrs {

@@ -105,7 +105,7 @@ type storageRootKey struct {
 	public tpm2.TPMTPublic
 }
 
-// createStorageRootKey makes the TPM create its storage root key. The caller must flush it.
+// createStorageRootKey creates and loads the storage root key. The caller must flush it.
 func createStorageRootKey(t transport.TPM) (*storageRootKey, error) {
 	made, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}.Execute(t)
 	if err != nil {
