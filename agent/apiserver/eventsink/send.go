@@ -169,7 +169,8 @@ func (s *Sink) request(ctx context.Context, k *sentEvent, e *event.Event) error 
 	return s.config.API.Create(ctx, apiclient.CoreEvents, k.namespace, "", "", objectOf(e, k, last, s.config.NodeName), nil)
 }
 
-// retriable reports whether a retry may succeed: no response, 401, 429 or 5xx.
+// retriable reports whether a retry may succeed: no response, 401, 429, 5xx, or an error
+// with a status below 400.
 func retriable(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
