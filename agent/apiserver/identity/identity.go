@@ -30,7 +30,7 @@ import (
 type Clock interface {
 	// Ready blocks until the clock is plausible, or ctx ends.
 	Ready(ctx context.Context) error
-	// Plausible does not block.
+	// Plausible reports whether the clock is plausible.
 	Plausible() bool
 	// Changed returns a channel that is closed when the clock is next set.
 	Changed() <-chan struct{}

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// syncLoop reads the files, decides and acts, again and again until ctx ends.
+// syncLoop reads the files, decides and acts, repeatedly until ctx ends.
 func (id *Identity) syncLoop(ctx context.Context) {
 	tries := newTries(id.config.Log)
 	var rejected *Kubeconfig // the bootstrap kubeconfig that the API server rejected
