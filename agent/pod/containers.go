@@ -9,8 +9,8 @@ import (
 // ContainerType is the list of the pod spec that a container is in.
 type ContainerType uint8
 
-// The kinds of containers. A restartable init container, a sidecar, is of
-// kind Init.
+// The types of containers. A restartable init container, a sidecar, is of type
+// Init.
 const (
 	Init ContainerType = iota + 1
 	Main

@@ -34,7 +34,7 @@ type RunningContainer struct {
 }
 
 // Running returns the running containers of the pod: those of the status, and
-// those that were started since. A status may follow a start by minutes, while
+// those that were started since. The status may be minutes older than a start, while
 // a hook runs or the next container's image is pulled.
 func (e *Entry) Running() iter.Seq[RunningContainer] {
 	return func(yield func(RunningContainer) bool) {

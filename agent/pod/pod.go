@@ -1,6 +1,6 @@
 // Package pod has pure functions about one pod: its identity, its config source,
-// its QoS class, the periods that follow from its spec, and a summary of its
-// status. It holds no state and does no I/O.
+// its containers, resources and QoS class, the periods that follow from its spec, and
+// a summary of its status. It holds no state and does no I/O.
 package pod
 
 import (
@@ -151,8 +151,8 @@ func Newer(p, than *v1.Pod) bool {
 // deleting reports whether the API server has marked the pod for deletion.
 func deleting(p *v1.Pod) bool { return p.DeletionTimestamp != nil && !IsStatic(p) }
 
-// firstSeen returns when the agent first saw the pod, or the zero time if that is
-// not known.
+// firstSeen returns the time in AnnotationFirstSeen, or the zero time if there is
+// none.
 func firstSeen(p *v1.Pod) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, p.Annotations[AnnotationFirstSeen])
 	if err != nil {

@@ -24,7 +24,7 @@ func Requests(p *v1.Pod) v1.ResourceList {
 
 // Limits returns the limits of the whole pod, by the same sums. The overhead is
 // added to limits that are not zero (PodLimits). A container without a limit
-// counts as 0, so the sum is effective only if Limited is true. The caller owns
+// counts as 0, so the sum is effective only if HasLimit is true. The caller owns
 // the list.
 func Limits(p *v1.Pod) v1.ResourceList {
 	out := sum(&p.Spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Limits })

@@ -25,8 +25,9 @@ func RestartPolicy(s *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
 
 // ShouldRestart reports whether a main or init container that exited with exitCode is
 // to be restarted: by the first of its rules that matches, else by its policy
-// (ContainerShouldRestart in pkg/api/v1/pod/util.go, KEP-5307). It does not
-// consider that an init container is not restarted after exit code 0.
+// (ContainerShouldRestart in pkg/api/v1/pod/util.go, KEP-5307). Rules count only for a
+// container with a restart policy of its own. ShouldRestart does not consider that an
+// init container is not restarted after exit code 0.
 func ShouldRestart(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	if c.RestartPolicy != nil {
 		switch matched(c, exitCode) {

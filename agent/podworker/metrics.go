@@ -8,8 +8,8 @@ import (
 
 // operation returns the kubelet's name of a step (SyncPodType in
 // pkg/kubelet/types, and pod_workers.go for the last). It returns "" for a step
-// that the kubelet does not count, since it removes the remains of a pod
-// elsewhere.
+// that the kubelet does not count: its pod workers do not remove the remains of a
+// pod.
 func (l *podSyncStatus) operation(do action) string {
 	switch do {
 	case actSync:

@@ -21,7 +21,6 @@ type step struct {
 	operation string
 }
 
-// action is the kind of a step.
 type action uint8
 
 const (
@@ -98,7 +97,8 @@ func failureLevel(n int) slog.Level {
 	return slog.LevelDebug
 }
 
-// begin selects the next step and makes it cancellable.
+// begin selects the next step. It enables Wake for the pod again, and makes a Sync or
+// Terminate cancellable.
 func (s *Workers) begin(ctx context.Context, w *worker) (step, context.Context, context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Workers) recordResult(w *worker, done step, result Result, err error) (
 	defer s.mu.Unlock()
 	w.cancel = nil
 	if err != nil {
-		// Events that the failure itself causes must not cut the backoff short.
+		// Events that the failure itself causes must not shorten the backoff.
 		s.disable(done.ref.UID)
 		return false
 	}

@@ -30,33 +30,34 @@ type Result struct {
 // Syncer does the work on one pod. One goroutine makes all calls for a UID, one
 // at a time. Each call must return soon after its ctx ends.
 type Syncer interface {
-	// OnPodAdded is called for a desired pod before any work on it, and again
-	// for each new version of its spec, also while the pod waits. It must not
-	// block.
+	// OnPodAdded is called with a pod of a source before any work on it, and
+	// again for each update of it, also while the pod waits. It must not block.
 	OnPodAdded(p *v1.Pod)
-	// OnPodRemoved is called when no source has the pod any more, before its
-	// termination begins. It must not block.
+	// OnPodRemoved is called when no source has the pod, before its worker acts
+	// on that. The pod may already be terminating or terminated. It must not
+	// block.
 	OnPodRemoved(ref pod.Ref)
-	// OnPodsDiscovered is called with the pods that already run, before work on any pod
-	// begins. It must not block.
+	// OnPodsDiscovered is called with the running pods of each snapshot of the
+	// runtime. No pod is synced before its first call. It must not block.
 	OnPodsDiscovered(running []pod.Ref)
 	// Sync brings the pod towards its spec. It is called again after an error,
 	// at Result.Next, and whenever the pod's worker is woken.
 	Sync(ctx context.Context, p *v1.Pod) (Result, error)
 	// Terminate stops everything of the pod and returns nil only when nothing
-	// runs. p is nil for a pod that only the runtime has. After an error it
-	// is called again with the rest of the grace period. When the grace period
-	// shrinks, it is cancelled and called again with the shorter one.
+	// runs. p is nil for a pod that no source has submitted; ref then may have
+	// only the UID. After an error Terminate is called again with the rest of
+	// the grace period. When the grace period shrinks, it is cancelled and
+	// called again with the shorter one.
 	Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error
-	// Finish releases what a terminated pod does not need any more. It keeps
-	// the records of how the pod ended.
+	// Finish releases what a terminated pod no longer needs. It keeps the
+	// records of how the pod ended. p is nil as for Terminate.
 	Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error
 	// Forget removes the remains of a terminated pod that no source has.
 	Forget(ctx context.Context, ref pod.Ref) error
 }
 
 // Backoff after a failed step: the first and the longest wait. Each wait is
-// lengthened at random by up to a fifth, so that pods do not retry in lockstep.
+// lengthened at random by up to a fifth, so that pods do not retry at the same time.
 const (
 	retryFirst = 500 * time.Millisecond
 	retryMax   = 20 * time.Second
@@ -65,7 +66,7 @@ const (
 // Config configures Workers.
 type Config struct {
 	Syncer Syncer
-	// Wakeups wake the workers; nil makes new ones. They may serve one Workers only.
+	// Wakeups wake the workers; nil makes new ones. A Wakeups serves one Workers only.
 	Wakeups *Wakeups
 	// OnTerminated is called by a pod's worker when the pod reaches Terminated. It
 	// must not block. It may be nil.
@@ -84,25 +85,26 @@ type Workers struct {
 	wg sync.WaitGroup
 
 	mu           sync.Mutex
-	runtimeKnown bool // Adopt was called
+	runtimeKnown bool // AdoptRunning was called
 	workers      map[types.UID]*worker
-	// evicted are closed when the pods that Evict was called for are terminated.
+	// evicted holds a channel for each pod that Evict was called for. It is closed
+	// when the pod is terminated.
 	evicted map[types.UID]chan struct{}
 	// names lists the UIDs that share a full name, in order of arrival. The
 	// first one holds the name.
 	names map[string][]types.UID
 }
 
-// worker is one goroutine and the state of its pod. The set's lock guards all
+// worker is one goroutine and the state of its pod. Workers.mu guards all
 // fields but the channels.
 type worker struct {
 	status podSyncStatus
 	wake   wait.Wakeup             // the pod's state changed
-	events wait.Wakeup             // of Wakeups
+	events wait.Wakeup             // set by Wakeups.Wake
 	cancel context.CancelCauseFunc // cancels the running Sync or Terminate
 }
 
-// NewWorkers returns a set without workers. It starts nothing.
+// NewWorkers returns Workers without any worker. It starts no goroutine.
 func NewWorkers(c Config) *Workers {
 	if c.Wakeups == nil {
 		c.Wakeups = NewWakeups()
@@ -123,7 +125,9 @@ func (s *Workers) Wait() { s.wg.Wait() }
 
 // UpdatePod records that a source has the pod, in this version. A pod with a
 // deletion timestamp is terminated within its deletion grace period. ctx bounds
-// the lifetime of a worker that Submit starts.
+// the lifetime of a worker that UpdatePod starts. A removed pod that is submitted again
+// is synced once it is forgotten. For a removed pod, an update with a deletion timestamp is
+// ignored.
 func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
 	s.cfg.Syncer.OnPodAdded(p)
 	s.mu.Lock()
@@ -144,8 +148,8 @@ func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
 }
 
 // AdoptRunning records the pods that the runtime has. A pod without a worker gets one,
-// which holds the full name and does nothing until Submit or Remove. The first
-// call lets submitted pods begin.
+// which queues for the full name and does nothing until UpdatePod, RemovePod or
+// TerminatePod. The first call lets submitted pods begin.
 func (s *Workers) AdoptRunning(ctx context.Context, found []pleg.Pod) {
 	var running []pod.Ref
 	for _, f := range found {
@@ -196,9 +200,9 @@ func (s *Workers) TerminatePod(uid types.UID, grace time.Duration) (sooner bool)
 }
 
 // Evict terminates a syncing pod within at most grace, or shortens its termination, as
-// TerminatePod does. The first time it calls record before, which reports why. terminated
-// is closed when the pod is terminated. It is nil if the pod neither syncs nor terminates,
-// or was evicted before and does not stop sooner.
+// TerminatePod does. The first call for a pod calls record before that, which reports the
+// reason. terminated is closed when the pod is terminated. It is nil if the pod neither
+// syncs nor terminates, or if it was evicted before and does not stop sooner.
 func (s *Workers) Evict(uid types.UID, grace time.Duration, record func()) (terminated <-chan struct{}) {
 	terminated, first := s.awaitTermination(uid)
 	if terminated == nil {
@@ -214,7 +218,8 @@ func (s *Workers) Evict(uid types.UID, grace time.Duration, record func()) (term
 }
 
 // awaitTermination returns the channel that is closed when a syncing or terminating pod is
-// terminated. first reports whether nobody has asked for it before.
+// terminated, or nil for a pod in another state. first reports whether no earlier call
+// returned the channel.
 func (s *Workers) awaitTermination(uid types.UID) (terminated <-chan struct{}, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +235,7 @@ func (s *Workers) awaitTermination(uid types.UID) (terminated <-chan struct{}, f
 	return c, true
 }
 
-// closeEvicted releases those who wait for the pod's termination.
+// closeEvicted closes the channel of awaitTermination, if there is one.
 func (s *Workers) closeEvicted(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +245,7 @@ func (s *Workers) closeEvicted(uid types.UID) {
 	}
 }
 
-// RuntimeKnown reports whether Adopt was called. Before that it is unknown
+// RuntimeKnown reports whether AdoptRunning was called. Before that it is unknown
 // which pods run.
 func (s *Workers) RuntimeKnown() bool {
 	s.mu.Lock()
@@ -338,8 +343,8 @@ func (s *Workers) release(w *worker) {
 	}
 }
 
-// stop begins or shortens a termination, which interrupts the worker's current
-// step. It reports whether it did. The caller holds the lock.
+// stop begins or shortens a termination, which cancels a running Sync or Terminate.
+// It reports whether it did. The caller holds the lock.
 func (s *Workers) stop(w *worker, grace time.Duration) bool {
 	if !w.status.terminate(s.now(), grace) {
 		return false

@@ -32,8 +32,8 @@ func (s State) String() string {
 var errTerminating = errors.New("pod is terminating")
 
 // podSyncStatus is the state of one pod in its worker, from its arrival until it is
-// forgotten. The State is derived from these fields and never stored. Each
-// field changes once, or only shrinks.
+// forgotten. The State is derived from these fields and never stored. The booleans
+// from syncStarted to finished are set once; deadline and grace only shrink.
 type podSyncStatus struct {
 	ref pod.Ref
 	pod *v1.Pod // nil for a pod that only the runtime has
@@ -49,9 +49,10 @@ type podSyncStatus struct {
 	synced *v1.Pod
 	// ranBefore means that the pod ran before a source submitted it.
 	ranBefore bool
-	// runtimeGrace is the grace period that an adopted pod was started with.
+	// runtimeGrace is the grace period that an adopted pod was started with, or
+	// Kubernetes' default if the runtime does not report it.
 	runtimeGrace time.Duration
-	// deadline is the end of the grace period; it is set when stopping becomes
+	// deadline is the end of the grace period; it is set when terminating becomes
 	// true.
 	deadline time.Time
 	// grace is the shortest grace period that was requested.
@@ -65,7 +66,8 @@ func newPodSyncStatus(ref pod.Ref) podSyncStatus {
 	return podSyncStatus{ref: ref, runtimeGrace: v1.DefaultTerminationGracePeriodSeconds * time.Second}
 }
 
-// ownGrace returns the grace period that the pod was started with.
+// ownGrace returns the grace period of the pod's deletion or spec, or else the one
+// that the runtime has recorded.
 func (l *podSyncStatus) ownGrace() time.Duration {
 	if l.pod != nil {
 		return pod.TerminationGracePeriod(l.pod)
@@ -73,7 +75,7 @@ func (l *podSyncStatus) ownGrace() time.Duration {
 	return l.runtimeGrace
 }
 
-// state derives the state; holdsName and begun matter only before stopping.
+// state derives the state; pod and syncStarted matter only before the termination.
 func (l *podSyncStatus) state() State {
 	switch {
 	case l.finished:

@@ -8,8 +8,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Wakeups wake the workers of pods. It exists before the workers do, so that their syncer
-// and all that observes pods can be built first. It is safe for concurrent use.
+// Wakeups wake the workers of pods. It is created before the Workers, because the Syncer
+// and other components need it. It is safe for concurrent use.
 type Wakeups struct {
 	mu    sync.Mutex
 	slots map[types.UID]wait.Wakeup
@@ -18,9 +18,9 @@ type Wakeups struct {
 // NewWakeups returns Wakeups without workers.
 func NewWakeups() *Wakeups { return &Wakeups{slots: make(map[types.UID]wait.Wakeup)} }
 
-// Wake triggers a sync because something that the pod depends on has changed, as the runtime's
-// containers. It does not block. It ignores an unknown UID, and a pod that waits to retry a
-// failed step: the retry observes the change.
+// Wake triggers a sync because something that the pod depends on has changed, such as its
+// containers in the runtime. It does not block. It ignores an unknown UID, and a pod that
+// waits to retry a failed step: the retry observes the change.
 func (w *Wakeups) Wake(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,14 +29,14 @@ func (w *Wakeups) Wake(uid types.UID) {
 	}
 }
 
-// enable has Wake set a worker's slot.
+// enable makes Wake set a worker's slot.
 func (w *Wakeups) enable(uid types.UID, slot wait.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.slots[uid] = slot
 }
 
-// disable has Wake ignore the pod, and takes back a wakeup that was not received.
+// disable makes Wake ignore the pod, and discards a wakeup that was not received.
 func (w *Wakeups) disable(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -74,8 +74,9 @@ type Options struct {
 // DefaultEndpoint is the default of Options.Endpoint.
 const DefaultEndpoint = "unix:///run/containerd/containerd.sock"
 
-// Run collects the facts and evaluates them. It blocks until the runtime has
-// answered, for at most 5 s.
+// Run collects the facts and evaluates them. It blocks until the container runtime has
+// answered, for at most 5 s, and until the kernel's network state is read, for at most
+// 10 s in the case of nftables.
 func Run(ctx context.Context, o Options) []Finding {
 	return Evaluate(Collect(ctx, o))
 }

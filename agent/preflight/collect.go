@@ -93,7 +93,6 @@ func (t tree) read(name string) ([]byte, error) {
 	return b, nil
 }
 
-// readGzip reads a compressed file.
 func (t tree) readGzip(name string) ([]byte, error) {
 	b, err := t.read(name)
 	if err != nil {
@@ -126,7 +125,8 @@ func (t tree) word(name string) string {
 	return string(bytes.TrimSpace(b))
 }
 
-// flag reads a file that holds a number: 0 is No, any other content is Yes.
+// flag reads a file that holds a number: 0 is No, any other content is Yes. A missing or
+// empty file is Unknown.
 func (t tree) flag(name string) Tristate {
 	switch t.word(name) {
 	case "":

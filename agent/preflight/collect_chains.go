@@ -19,7 +19,7 @@ var chainFamilies = map[nftables.TableFamily]string{
 	nftables.TableFamilyINet: "inet", nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
 }
 
-// rulesTimeout bounds the time for reading all chains and rules.
+// rulesTimeout bounds the time to read all chains and rules.
 const rulesTimeout = 10 * time.Second
 
 // ruleset reads the nftables rules of a network namespace.

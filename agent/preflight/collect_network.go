@@ -79,7 +79,7 @@ func (t tree) pluginIn(folder, name string) Plugin {
 	real := t.path(p.Path)
 	info, err := os.Lstat(real)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		p.Target, _ = os.Readlink(real) // a symbolic link
+		p.Target, _ = os.Readlink(real) // it is a symbolic link
 		if filepath.IsAbs(p.Target) {
 			real = t.path(p.Target)
 		}

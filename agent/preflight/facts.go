@@ -173,7 +173,7 @@ type SandboxImage struct {
 	Present, Pinned Tristate
 }
 
-// RuntimeFailure classifies why a runtime did not answer.
+// RuntimeFailure classifies why a runtime did not answer. The zero value is Answered.
 type RuntimeFailure uint8
 
 // Failures of a runtime.
@@ -182,8 +182,8 @@ const (
 	NoSocket
 	NotAllowed
 	StaleSocket
-	NoResponse // it accepted the connection and did not answer in time
-	Broken     // it answered with an error
+	NoResponse // it did not accept the connection, or did not answer, in time
+	Broken     // it answered with an error, or the endpoint is invalid
 )
 
 // Condition is a condition of the runtime's status.

@@ -122,7 +122,8 @@ var vulnerabilities = map[string][]vulnerability{
 	}},
 }
 
-// in reports whether r has the vulnerability, by its number alone.
+// in reports whether r has the vulnerability, by its number and by whether it is a
+// pre-release.
 func (h *vulnerability) in(r release) bool {
 	for _, good := range h.fixed {
 		if r.major == good.major && r.minor == good.minor {

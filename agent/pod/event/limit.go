@@ -8,8 +8,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// A pod may have burst different events of one type, and one more each refill
-// (k8s.io/client-go/tools/record: defaultSpamBurst, defaultSpamQPS).
+// A pod may have burst different events of one type, and one more in each interval
+// of refill (k8s.io/client-go/tools/record: defaultSpamBurst, defaultSpamQPS).
 const (
 	burst  = 25
 	refill = 5 * time.Minute

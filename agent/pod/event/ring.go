@@ -6,8 +6,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// maxEvents is the maximum number of recorded events: a few minutes of a busy node in
-// under 100 kB. One pod may have maxEventsPerPod of them.
+// maxEvents is the maximum number of recorded events. One pod, or the node, may have
+// maxEventsPerPod of them.
 const (
 	maxEvents       = 256
 	maxEventsPerPod = 32
@@ -90,7 +90,6 @@ func (r *ring) combine(e *entry, now time.Time) int {
 	return at
 }
 
-// remove removes and returns an entry.
 func (r *ring) remove(i int) entry {
 	e := r.entries[i]
 	r.entries = append(r.entries[:i], r.entries[i+1:]...)

@@ -52,11 +52,12 @@ type Rejection struct {
 // that were admitted and have not ended; others may contain the pod itself. Fit
 // returns nil if the pod is admitted.
 //
-// The checks, their order, reasons and messages are the kubelet's, with two
+// The checks, their order, reasons and messages are the kubelet's, with four
 // differences. A critical pod that would be rejected for another reason does not
 // preempt other pods first. A static pod that requests an extended resource that
 // the node does not have at all is rejected; the kubelet runs it without the
-// resource.
+// resource. A host port that the agent listens on is rejected. A pod of the API
+// server is not checked against labels and taints that are unconfirmed.
 func Fit(p *v1.Pod, node *nodeinfo.Admission, others []*v1.Pod) *Rejection {
 	if node == nil {
 		return &Rejection{Reason: ReasonNodeUnknown, Message: "Kubelet cannot get node info."}

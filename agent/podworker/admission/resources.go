@@ -14,8 +14,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// insufficientResource is an insufficient resource. The unit is millicores for CPU, and
-// bytes or a count for other resources.
+// insufficientResource is a resource of which a pod requests more than the other pods
+// leave. The unit is millicores for CPU, and bytes or a count for other resources.
 type insufficientResource struct {
 	name                      v1.ResourceName
 	requested, used, capacity int64

@@ -1,6 +1,6 @@
 // Package handler runs one action of a probe or a hook against a container: a
 // command in it, an HTTP request, a TCP connection, a gRPC health check or a
-// sleep. It decides whether the action succeeded and words its failure. The
+// sleep. It decides whether the action succeeded and formats its failure. The
 // packages probe and hook decide when an action runs and how its result is used.
 //
 // Texts and results are those of pkg/probe and pkg/kubelet/prober in
@@ -27,7 +27,7 @@ import (
 )
 
 // maxOutput is the maximum number of bytes that are kept of a command's output
-// and read of a response's body.
+// and read of a response's body or gRPC message.
 const maxOutput = 10 << 10
 
 // maxResponseHeader is the maximum size of a response's header in bytes: a
@@ -41,7 +41,6 @@ const maxReceive = 64 << 10
 // Status is the result of a probe's action.
 type Status uint8
 
-// The results of a probe's action.
 const (
 	// Unknown means that the action could not be run and has no result.
 	Unknown Status = iota
@@ -58,14 +57,15 @@ func (s Status) String() string {
 }
 
 // Result is the result of a probe's action. Output is the reason of a failure or
-// warning, for users. It has at most about 10 KiB, and never contains the body of
-// an HTTP failure.
+// warning, or the output of a command that succeeded, for users. It has at most 10 KiB
+// of a command's output or of a response's body, and at most 64 KiB of a gRPC server's
+// message. It never contains the body of an HTTP failure.
 type Result struct {
 	Status Status
 	Output string
 }
 
-// Exec runs commands in containers. container.Containers defines the contract of
+// Exec runs commands in containers. Package container defines the contract of
 // ExecSync.
 type Exec interface {
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
@@ -128,7 +128,6 @@ type Target struct {
 	IP string
 }
 
-// errNoAddress means that the address to connect to is not known.
 var errNoAddress = errors.New("pod has no IP address")
 
 // address returns the address to connect to: that of host, or the pod's if host
@@ -169,7 +168,7 @@ func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
 
 var errNoPort = errors.New("no such port")
 
-// userAgent returns the User-Agent of a kubelet of this release.
+// userAgent returns the User-Agent of a kubelet of version.Kubernetes.
 func userAgent(purpose string) string {
 	release := strings.TrimPrefix(version.Kubernetes, "v")
 	if parts := strings.SplitN(release, ".", 3); len(parts) == 3 {

@@ -40,9 +40,9 @@ func (r *Runner) run(ctx context.Context, id string, cmd []string, timeout time.
 }
 
 // probeExec succeeds if the command ends in time with exit code 0. The timeout
-// begins when the command starts: before that it waits for the gate, which limits
-// the concurrent commands of probes. Hooks do not pass the gate, because each
-// container runs one hook at a time and the grace period is running.
+// begins when the command starts: before that probeExec waits for a slot, because the
+// concurrent commands of probes are limited. Hooks need no slot: each container runs
+// one hook at a time, and a preStop hook uses up the grace period.
 func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, timeout time.Duration) (Result, error) {
 	leave, err := r.commands.Acquire(ctx, maxSlotTime)
 	if err != nil {

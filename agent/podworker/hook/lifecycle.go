@@ -78,7 +78,7 @@ func (r *Runner) PostStart(ctx context.Context, p *v1.Pod, c *v1.Container, cont
 }
 
 // PreStop runs a preStop hook: h if it is not nil, else the hook of c. h may come
-// from the running container's own record if the spec is not known any more.
+// from the running container's own record if the spec is no longer known.
 // PreStop blocks until the hook or ctx ends. The caller sets the deadline of ctx
 // to the end of the grace period; as upstream, a hook that reaches the deadline
 // is no error. c needs only a name. p may be nil if only the container is known.

@@ -28,8 +28,8 @@ const housekeepingPeriod = 5 * time.Minute
 
 // Config is the configuration of a Loop.
 type Config struct {
-	// Updates is the merged stream of the sources. Seen notifies their mux that
-	// an update arrived here, which marks its source as ready.
+	// Updates is the merged stream of the sources. MarkSeen is called when an
+	// update of a source is dispatched completely, and marks the source as ready.
 	Updates  <-chan source.Update
 	MarkSeen func(source string)
 	// OnStatusReconciled is called with the API server's status of a pod whose spec has
@@ -58,8 +58,8 @@ type Loop struct {
 	alive chan struct{}
 	// steps counts what the loop has dispatched.
 	steps atomic.Uint64
-	// orphans receives the UIDs of one call of Leftovers. Only one call runs at
-	// a time.
+	// orphans receives the UIDs of one call of ListOrphans. listing means that a
+	// call runs; only one runs at a time.
 	orphans chan []types.UID
 	listing bool
 }
@@ -98,7 +98,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// update dispatches one update, and then handles a source that becomes ready.
+// update dispatches one update. If that makes the last source ready, it terminates
+// orphaned pods and lists orphaned data.
 func (l *Loop) update(ctx context.Context, u source.Update) {
 	for _, p := range l.runningFirst(u.Pods) {
 		l.steps.Add(1)
@@ -156,7 +157,8 @@ func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
 	l.terminateOrphans(ctx)
 }
 
-// terminateOrphans terminates the running pods that no source has.
+// terminateOrphans terminates the pods of the runtime that no source has. It does
+// nothing until all sources are ready.
 func (l *Loop) terminateOrphans(ctx context.Context) {
 	if !l.cfg.Ready() {
 		return

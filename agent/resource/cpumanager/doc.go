@@ -5,8 +5,8 @@
 // that were created before keep their cpuset until they restart.
 //
 // A pod gets its CPUs (Allocate) before its first container is created, and the
-// assignment is on disk before any container runs on the CPUs. For returns the CPUs
-// of a new container. Run updates running containers when the shared pool has
+// assignment is on disk before any container runs on the CPUs. CPUSet returns the
+// CPUs of a new container. Run updates running containers when the shared pool has
 // changed, or when a container was created before the change: through the runtime,
 // and if that fails, by writing its cgroup. On a kernel without swap accounting Run
 // writes the cgroup at once: there crun fails to update a container with a memory

@@ -36,8 +36,8 @@ type Config struct {
 	Tree *cgroups.Tree
 	// Node returns criconfig's node; ok is false while it is not known.
 	Node func() (n *criconfig.Node, ok bool)
-	// Pods returns the pods of the node. The Manager does not change them. Notify registers a slot, which is filled
-	// when a pod has changed or a container was started.
+	// Pods returns the pods of the node. The Manager does not change them. Notify
+	// registers a slot, which is filled when a pod has changed or a container was started.
 	Pods   func() []pod.Entry
 	Notify func(slot chan<- struct{}) (cancel func())
 	Events interface {
@@ -99,10 +99,10 @@ func New(c Config) (*Manager, error) {
 }
 
 // Allocate assigns exclusive CPUs to the pod's containers that request them and have
-// none, and returns when the assignment is on disk. It returns a *policy.Refusal if
-// there are not enough CPUs; then nothing has changed. After any other error the
-// caller must retry before a container runs. The first call blocks on the runtime,
-// later ones only on the disk.
+// none, and returns when the assignment is on disk. It returns a
+// *policy.AdmissionError if there are not enough CPUs; then nothing has changed. After
+// any other error the caller must retry before a container runs. Until a call has
+// restored the state, calls block on the runtime, later ones only on the disk.
 func (m *Manager) Allocate(ctx context.Context, p *v1.Pod) error {
 	if m == nil {
 		return nil

@@ -50,7 +50,6 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// containerKey identifies a running container.
 type containerKey struct {
 	uid  types.UID
 	name string

@@ -6,16 +6,16 @@
 //
 // # Why the runtime's reason is not sufficient
 //
-// containerd (2.4, internal/cri/server/events.go) reports OOMKilled if its shim saw
-// memory.events rise and the event reached containerd, or, for exit code 137, if the
-// counters could still be read. That fails if containerd is restarting or down, if
-// its shim exits with the container, if the systemd driver's scope is removed first,
-// and if the OCI runtime removes the cgroup before containerd reads it. containerd
-// also reports OOMKilled for a container that ran on for days after one of its
-// processes was killed. tinylet adds to the runtime's reason and removes nothing from
-// it: an exit with code 137, or with a code that the runtime has lost, is OOMKilled
-// if a process of the container was OOM-killed. A container that continues to run
-// (singleProcessOOMKill) only gets the event.
+// containerd (2.4, internal/cri/server/events.go) reports OOMKilled if its shim
+// observed an increase in memory.events and the event reached containerd, or, for exit
+// code 137, if the counters could still be read. That fails if containerd is restarting
+// or down, if its shim exits with the container, if the systemd driver's scope is
+// removed first, and if the OCI runtime removes the cgroup before containerd reads it.
+// containerd also reports OOMKilled for a container that continued to run for days after
+// one of its processes was killed. tinylet adds to the runtime's reason and removes
+// nothing from it: an exit with code 137, or with a code that the runtime has lost, is
+// OOMKilled if a process of the container was OOM-killed. A container that continues to
+// run (singleProcessOOMKill) only gets the event.
 //
 // # What is watched
 //

@@ -81,7 +81,6 @@ func unclassifiedExits(l *podCounters, seen *container.Observed) []*container.Co
 	return ends
 }
 
-// classify classifies each exit as OOM kill or not.
 func (w *Watcher) classify(l *podCounters, p *v1.Pod, ends []*container.Container) {
 	counted := false
 	for _, c := range ends {
@@ -94,14 +93,14 @@ func (w *Watcher) classify(l *podCounters, p *v1.Pod, ends []*container.Containe
 		l.setClassified(c.ID, killed)
 	}
 	if counted {
-		l.markAttributed() // the last of its processes; its cgroup was gone at the check
+		l.markAttributed() // kills of its last processes, after its cgroup was last read
 	}
 }
 
-// forget drops the counters of containers that exited for another reason, once their
-// cgroups are gone, and of all containers that the runtime no longer lists. It keeps
-// counters younger than recent, because the runtime may not list their containers
-// yet.
+// forget moves the counters of containers that the runtime no longer lists to removed.
+// It keeps counters that rose within recent, because the runtime may not list their
+// containers yet, and those of sandboxes. It classifies exits that cannot be OOM kills,
+// so that foldRemoved drops their counters once their cgroups are gone.
 func (l *podCounters) forget(seen *container.Observed, now time.Time) {
 	for id, m := range l.containers {
 		_, judged := l.classified[id]

@@ -6,8 +6,8 @@ import (
 )
 
 // recent is how long after a limit hit a kill is attributed to it. The kernel counts
-// the limit hit, prints to the console, and then counts the kill; a check may happen
-// in between. A limit may also be hit more often than there are kills, while a killed
+// the limit hit, prints to the console, and then counts the kill; a check may run in
+// between. A limit may also be hit more often than there are kills, while a killed
 // process is still exiting.
 const recent = 10 * time.Second
 
@@ -133,9 +133,8 @@ func (l *podCounters) update(now reading) []kill {
 	return kills
 }
 
-// foldRemoved adds the counters of classified containers whose cgroups are gone to past, so
-// that the ledger does not grow while containers of the pod are OOM-killed for
-// months.
+// foldRemoved adds the counters of classified containers whose cgroups are gone to removed,
+// so that containers does not grow while containers of the pod are OOM-killed for months.
 func (l *podCounters) foldRemoved(there map[string]counts) {
 	for id, c := range l.containers {
 		_, is := there[id]
@@ -145,7 +144,8 @@ func (l *podCounters) foldRemoved(there map[string]counts) {
 	}
 }
 
-// moveToRemoved drops a container whose cgroup is gone, and adds its counters to past.
+// moveToRemoved drops a container whose cgroup is gone, and its unreported kills. It adds
+// its counters to removed.
 func (l *podCounters) moveToRemoved(id string, c counts) {
 	l.removed.oom += c.oom
 	l.removed.kills += c.kills

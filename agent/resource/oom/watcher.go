@@ -14,8 +14,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// notifyInterval is how long notifications of the pods' parent cgroup are suspended after one:
-// a cgroup at its limit would notify a hundred times a second.
+// notifyInterval is how long notifications of the pods' parent cgroup are suspended after
+// one: the file of a cgroup at its limit changes many times a second.
 const notifyInterval = time.Second
 
 // Config configures a Watcher. All fields are required unless stated otherwise.
@@ -39,9 +39,9 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Watcher tracks the OOM counters. Its methods are safe for concurrent use. Methods
-// without a context block only on kernel files. The functions of Config must not
-// block and must not call the Watcher.
+// Watcher tracks the OOM counters. Its methods are safe for concurrent use and block only
+// on its lock and on kernel files. They call the functions of Config with the lock held:
+// these must not block and must not call the Watcher.
 type Watcher struct {
 	cfg Config
 
@@ -50,14 +50,14 @@ type Watcher struct {
 	// hasBaseline means that the counters from before the agent's start are recorded.
 	hasBaseline bool
 	podsCounts  counts // of the pods' parent cgroup
-	// podsLimitHits is how often the limit of that cgroup itself was hit, met when it was
-	// last observed to rise.
+	// podsLimitHits is how often the limit of that cgroup itself was hit, podsLimitHitAt
+	// when it was last observed to rise.
 	podsLimitHits  uint64
 	podsLimitHitAt time.Time
 	pods           map[types.UID]*podCounters
 
-	// outsideKills is the number of kills outside of pods, others the limit hits of the
-	// other top-level cgroups.
+	// outsideKills is the number of kills outside of pods. otherLimitHits holds the limit
+	// hits of the other top-level cgroups, as read when outsideKills last rose.
 	outsideKills   uint64
 	otherLimitHits map[string]cgroupLimitHits
 
@@ -65,8 +65,8 @@ type Watcher struct {
 	watched uint64 // the ID of the watched cgroup
 }
 
-// New returns a Watcher. It watches nothing before the first call of Judge, since the
-// cgroup may not exist yet.
+// New returns a Watcher. It watches nothing before the first call of SetReasons, since
+// the cgroup may not exist yet.
 func New(c Config) *Watcher {
 	c.VMStat = cmp.Or(c.VMStat, "/proc/vmstat")
 	return &Watcher{cfg: c, files: c.Tree.NewReader(), pods: make(map[types.UID]*podCounters)}
@@ -134,7 +134,7 @@ func (w *Watcher) onEvents(f cgroups.MemoryEvents, err error) {
 
 func kubepods(n *criconfig.Node) string { return criconfig.QoSCgroup(v1.PodQOSGuaranteed, n) }
 
-// countersOf returns the ledger of a pod. It creates it if there is none.
+// countersOf returns the counters of a pod. It creates them if there are none.
 func (w *Watcher) countersOf(uid types.UID) *podCounters {
 	l := w.pods[uid]
 	if l == nil {

@@ -1,5 +1,5 @@
-// Package podcgroup writes the cgroups of pods and of daemons, with the cgroup driver
-// of the runtime and within the reserved resources of the configuration.
+// Package podcgroup writes the cgroups of pods, with the cgroup driver of the runtime,
+// and limits the cgroups of daemons to the reserved resources of the configuration.
 package podcgroup
 
 import "github.com/tinylet/tinylet/cgroups"

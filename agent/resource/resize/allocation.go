@@ -19,10 +19,7 @@ type Allocation struct {
 }
 
 // FromSpec returns the allocation that equals the resources of the pod's spec
-// (allocationFromPod in pkg/kubelet/allocation/allocation_manager.go). It is also the
-// assumed allocation of a pod without a checkpoint: a kubelet without its checkpoint
-// does not start (newStateImpl panics), but a node that lost a file must. A pending
-// resize then counts as allocated.
+// (allocationFromPod in pkg/kubelet/allocation/allocation_manager.go).
 func FromSpec(p *v1.Pod) Allocation {
 	a := Allocation{Containers: map[string]v1.ResourceRequirements{}}
 	for c, kind := range pod.Containers(&p.Spec) {

@@ -20,7 +20,7 @@ const MaxDocument = 1 << 20
 
 var (
 	// ErrDocument means that a document is corrupt or foreign. The checkpoint is lost
-	// then: the caller uses Of for each pod.
+	// then: the caller uses FromStatus for each pod.
 	ErrDocument = errors.New("not a valid allocation checkpoint")
 	// ErrVersion means that a document has the format of another version of the
 	// agent.

@@ -71,7 +71,7 @@ func (c Conditions) PendingSince() time.Time {
 // AfterDecision returns the conditions after a decision on the pod of that generation.
 // After an allocation, call it once the allocation is stored. An allocation starts a
 // new resize, without the errors of the previous one. eventDue is true if the
-// resize started, or is deferred or infeasible for the first time.
+// resize started, or if its outcome or its generation differs from the pending one's.
 func (c Conditions) AfterDecision(d Decision, generation int64, now time.Time) (after Conditions, eventDue bool) {
 	switch d.Outcome {
 	case Unchanged:
@@ -89,8 +89,8 @@ func (c Conditions) AfterDecision(d Decision, generation int64, now time.Time) (
 
 // AfterCheck returns the conditions after a check of the running containers: InProgress
 // unless the resize is settled. An error and the generation remain until the resize
-// completes or another one starts. done reports that a resize was in progress and is
-// complete now, and of is its generation: an event is due.
+// completes or another one starts. done reports whether a resize was in progress and is
+// complete now: an event is due. of is the generation of the resize.
 func (c Conditions) AfterCheck(settled bool, generation int64, now time.Time) (after Conditions, of int64, done bool) {
 	was := c.InProgress
 	switch {

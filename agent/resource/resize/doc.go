@@ -8,7 +8,7 @@
 //	        └──► PodResizePending          └──► PodResizeInProgress
 //
 // A deferred resize is decided again when a pod terminates, is removed or has shrunk,
-// and when all sources have delivered their pods. The kubelet also retries every
+// and when all sources have reported their pods. The kubelet also retries every
 // three minutes. Package checkpoint stores the allocations.
 //
 // A pod runs with its allocation, never with the newest spec: Apply returns the pod

@@ -30,8 +30,8 @@ type State struct {
 	// Containers holds the running containers by name. It omits containers that do
 	// not run or are being stopped: they get the allocation at their next start.
 	Containers map[string]Running
-	// Cgroup holds the actual values of the pod's cgroup, and Wanted those for the
-	// allocated pod.
+	// Cgroup holds the actual values of the pod's cgroup, and DesiredCgroup those for
+	// the allocated pod.
 	Cgroup, DesiredCgroup CgroupLimits
 	// NoCPUQuota means that no CPU limits are set, by the node (cpuCFSQuota) or for
 	// this pod alone.
@@ -73,8 +73,8 @@ type Restart struct {
 // Plan changes the actual resources into the allocation. The caller first stops the
 // containers in Restart, then performs Steps in order, then starts the stopped
 // containers with the allocation. A failed step ends the execution, and the next plan
-// continues from the state found then. Before a PodLimit or PodWeight is set, the
-// runtime is notified of it (UpdatePodSandboxResources).
+// continues from the state found then. Unlike a kubelet, the caller does not notify the
+// runtime of a PodLimit or PodWeight (UpdatePodSandboxResources).
 type Plan struct {
 	Restart []Restart
 	Steps   []Step
@@ -169,7 +169,6 @@ func (a Actual) withActualCPU(v Values) Values {
 	return v
 }
 
-// steps appends the steps for one resource.
 func (p *Plan) steps(name v1.ResourceName, changes []change, limit, desiredLimit, weight, desiredWeight Amount) {
 	byLimit, byWeight := limitChange(limit, valueOrZero(desiredLimit)), 0
 	if weight.Known && valueOrZero(desiredWeight) > 0 {

@@ -7,10 +7,13 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// FromStatus returns the allocation of a pod without a checkpoint, from its status in
-// the API server: the spec may have changed while the agent was not running. Requests
-// are the allocated ones, limits the actual ones. A container without a status gets
-// the resources of the spec. A request or limit that is missing in the status was
+// FromStatus returns the assumed allocation of a pod without a checkpoint, from its
+// status in the API server: the spec may have changed while the agent was not running.
+// A kubelet without its checkpoint does not start (newStateImpl panics), but a node that
+// lost a file must.
+//
+// Requests are the allocated ones, limits the actual ones. A container without a status
+// gets the resources of the spec. A request or limit that is missing in the status was
 // added since; none can be removed. For the whole pod the status holds sums including
 // the overhead: they only replace values of the pod-level resources.
 func FromStatus(p *v1.Pod) Allocation {

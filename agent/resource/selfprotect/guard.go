@@ -51,9 +51,9 @@ func (g *Guard) LockRehearsed(rehearse func()) {
 	g.log.Debug("locked the code of an eviction in memory", "bytes", locked)
 }
 
-// RuntimeConnected protects the process that listens on the runtime's socket. It sets
-// the protection by systemd, for both processes, in a new goroutine, because systemd
-// may be busy.
+// RuntimeConnected protects the process that listens on the runtime's socket. It blocks
+// for up to 5 s to find it. It sets the protection by systemd, for both processes, in a
+// new goroutine, because systemd may be busy.
 func (g *Guard) RuntimeConnected() {
 	pid, err := ListenerPID(context.Background(), g.socket)
 	if err != nil {

@@ -18,11 +18,11 @@ const (
 )
 
 // ReleaseHeap returns free memory of the Go heap to the kernel after each period of activity,
-// until ctx ends. It returns the cause of ctx. The runtime itself keeps what the last peak
-// needed, and a tenth more, for as long as the process is idle.
+// until ctx ends. It returns the cause of ctx. The Go runtime itself keeps what the last
+// peak needed, and a tenth more, for as long as the process is idle.
 //
-// The end of an activity is seen by the garbage collections, so nothing is polled: the task
-// sleeps until there is a collection. An idle agent has one in two minutes.
+// The garbage collections show whether there is activity, so nothing is polled: ReleaseHeap
+// sleeps until there is a collection. The Go runtime forces one every two minutes.
 func ReleaseHeap(ctx context.Context) error {
 	collected := wait.NewWakeup()
 	stop := notifyCollections(collected)

@@ -13,11 +13,13 @@ import (
 )
 
 // LockRehearsed calls rehearse once and locks the program pages, code and constants,
-// that this process used meanwhile (mlock2(2), MLOCK_ONFAULT). It returns the number
-// of locked bytes. memory.min of a cgroup does not protect all of them: a page is
-// charged to the cgroup whose process read it first, which may be that of a shell or
-// of the service before its restart. Without memory, the kernel drops such pages, and
-// a decision must read each page that it needs from a slow disk.
+// that this process used meanwhile (mlock2(2), MLOCK_ONFAULT). It returns the size in
+// bytes of the ranges to lock, including those that it failed to lock.
+//
+// memory.min of a cgroup does not protect all of these pages: a page is charged to the
+// cgroup whose process read it first, which may be that of a shell or of the service
+// before its restart. Without memory, the kernel drops such pages, and a decision must
+// read each page that it needs from a slow disk.
 //
 // The kernel does not report which pages a process uses, but only which pages it has
 // mapped. So LockRehearsed first unmaps the pages, which leaves them in the page
@@ -26,8 +28,8 @@ import (
 // meanwhile are locked as well.
 //
 // If it cannot find the used pages, LockRehearsed locks all pages of the program that
-// have been or will be read, and returns an error. It locks none if it cannot read
-// the mappings of the program.
+// have been or will be read, and returns an error; without a pagemap it returns 0 bytes.
+// It locks none if it cannot read the mappings of the program.
 func LockRehearsed(rehearse func()) (kept uint64, err error) {
 	parts, err := programParts()
 	if err != nil {
@@ -98,7 +100,6 @@ func lock(parts []addressRange) error {
 // addressRange is a range of addresses. end is exclusive.
 type addressRange struct{ start, end uintptr }
 
-// advise calls madvise(2) for the part.
 func (p addressRange) advise(advice uintptr) error {
 	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, p.start, p.end-p.start, advice); errno != 0 {
 		return fmt.Errorf("madvise %d bytes of the program: %w", p.end-p.start, errno)

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialTimeout is the timeout of the connection to a local socket.
 const dialTimeout = 5 * time.Second
 
 // errUnknownListener means that the listener is not in this PID namespace, or that it is init,

@@ -2,8 +2,9 @@
 // exhaust the memory. It moves both into a cgroup if their init left them in the root
 // cgroup, as small inits do; it sets memory.min through systemd if they are systemd
 // services; and it lowers their oom_score_adj. A process that another init has put
-// into a cgroup stays there, with the limits of that init. It also returns free memory
-// of the agent's own heap to the kernel.
+// into a cgroup stays there, with the limits of that init. It also locks the program
+// pages that an eviction needs in memory, and returns free memory of the agent's own
+// heap to the kernel.
 package selfprotect
 
 import (
@@ -43,7 +44,7 @@ func ProtectedMemory(memory uint64) uint64 { return roundToPages(min(memory/memo
 // SplitProtectedMemory returns how the reserve is divided if agent and runtime have separate
 // cgroups. The sum equals the reserve. If both claimed all of it, the kernel would
 // divide it by usage: the agent's part would shrink with each shim, and its program
-// would be evicted from memory page by page just when it has to act.
+// pages would be reclaimed when it has to act.
 func SplitProtectedMemory(memory uint64) (agent, runtime uint64) {
 	all := ProtectedMemory(memory)
 	agent = roundToPages(min(all/agentPart, agentMost))
@@ -64,7 +65,7 @@ type Config struct {
 	// Memory is the machine's memory in bytes.
 	Memory int64
 	// SetUnit sets limits of a systemd unit, identified by its cgroup path
-	// (cgroups.Slices.Set). ShieldAgent and ShieldRuntime require it.
+	// (cgroups.Slices.Set). ProtectAgentUnit and ProtectRuntimeUnit require it.
 	SetUnit func(path string, r cgroups.Resources) error
 	// OOMScoreAdj is set for both processes (proc_pid_oom_score_adj(5)), unless
 	// theirs is lower.
@@ -117,7 +118,8 @@ func (c *Config) TopLevelCgroup(pid int) string {
 	return "/" + name
 }
 
-// moveToCgroup moves a process from the root cgroup into Group.
+// moveToCgroup moves a process from the root cgroup into Cgroup. It does nothing if the
+// process is in another cgroup, or if the kernel lacks the cpu or the memory controller.
 func (c *Config) moveToCgroup(pid int) error {
 	if group, err := c.cgroupOf(pid); err != nil || group != "/" {
 		return err
@@ -139,7 +141,7 @@ func memoryMin(least uint64) cgroups.Resources {
 	return cgroups.Resources{Unified: map[string]string{"memory.min": strconv.FormatUint(least, 10)}}
 }
 
-// lowerOOMScoreAdj lowers a process's oom_score_adj.
+// lowerOOMScoreAdj sets a process's oom_score_adj, unless it is lower.
 func (c *Config) lowerOOMScoreAdj(pid int) error {
 	file := c.proc(pid, "oom_score_adj")
 	text, err := os.ReadFile(file)

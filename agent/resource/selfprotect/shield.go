@@ -18,14 +18,14 @@ func isService(group string) bool {
 // ProtectAgentUnit sets memory.min of the agent's share through systemd for the service of
 // the agent's process, until the system shuts down. It does nothing if the process is
 // in no service. memory.min is effective only up to that of the parent cgroups, so
-// these get the whole reserve. A higher existing value stays. ShieldAgent blocks on
-// systemd, for some seconds at most. An exited process is no error.
+// these get the whole reserve. A higher existing value stays. It blocks on systemd, for
+// some seconds at most. An exited process is no error.
 func (c *Config) ProtectAgentUnit(pid int) error {
 	share, _ := SplitProtectedMemory(c.memory())
 	return c.protectUnit(pid, share)
 }
 
-// ProtectRuntimeUnit is ShieldAgent for the runtime's process and share.
+// ProtectRuntimeUnit is ProtectAgentUnit for the runtime's process and share.
 func (c *Config) ProtectRuntimeUnit(pid int) error {
 	_, share := SplitProtectedMemory(c.memory())
 	return c.protectUnit(pid, share)

@@ -77,8 +77,8 @@ func (a *Allocator) readFile(uid types.UID) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// write writes a pod's file and flushes it to disk. After an error the old file or
-// none may exist.
+// write writes a pod's file and flushes it to disk. After an error the old file, the new
+// one or none may exist.
 func (a *Allocator) write(uid types.UID, s span) error {
 	data, err := encode(s)
 	if err != nil {

@@ -49,7 +49,7 @@ func subordinates(root fs.FS) (users, groups []span, err error) {
 // String returns the span in the format of etc/subuid.
 func (s span) String() string { return fmt.Sprintf("%d:%d", s.first, s.length) }
 
-// idOf returns the ID of the user owner, or "" if there is no such user.
+// idOf returns the ID of subIDUser, or "" if there is no such user.
 func idOf(root fs.FS) (string, error) {
 	id := ""
 	err := eachLine(root, "etc/passwd", func(fields []string) error {
@@ -108,5 +108,5 @@ func eachLine(root fs.FS, name string, yield func(fields []string) error) error 
 	return nil
 }
 
-// maxAccounts is how many bytes of an account file are read at most.
+// maxAccounts is how many bytes of an account file are read at most. The rest is ignored.
 const maxAccounts = 1 << 20

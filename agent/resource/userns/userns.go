@@ -94,7 +94,6 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// load reads the files of all pods.
 func (a *Allocator) load() error {
 	entries, err := os.ReadDir(a.cfg.PodsDir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -33,8 +33,8 @@
 // Differences from the kubelet:
 //
 //   - A saved state that no longer fits the machine or the configuration is corrected
-//     from the running containers (Restore). A kubelet refuses to start until
-//     somebody deletes its state file; a remote node may be out of reach for that.
+//     from the running containers (Restore). A kubelet refuses to start until its
+//     state file is deleted, which may not be possible on a remote node.
 //   - With full-pcpus-only, CPUs that a container already holds are not checked
 //     again, and those of its own init containers count as free.
 //   - The reusable CPUs of init containers are derived from the pod's spec and the

@@ -59,8 +59,8 @@ func (p *Policy) CPUs(podUID types.UID, container string) Set {
 }
 
 // Allocate assigns the exclusive CPUs that the container requests. It does nothing if
-// the container requests none or has them already. If it fails it returns a *Refusal,
-// and nothing has changed.
+// the container requests none or has them already. If it fails it returns an
+// *AdmissionError, and nothing has changed.
 func (p *Policy) Allocate(in *v1.Pod, c *v1.Container) error {
 	asked := RequestedCPUs(in, c)
 	if _, has := p.assigned[in.UID][c.Name]; has || asked == 0 {
@@ -153,7 +153,6 @@ func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *Admi
 	return whole, nil
 }
 
-// exclusive returns all exclusively assigned CPUs.
 func (p *Policy) exclusive() Set {
 	var all Set
 	for _, containers := range p.assigned {

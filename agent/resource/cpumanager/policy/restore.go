@@ -35,7 +35,7 @@ type Restored struct {
 	Adopted []Container
 }
 
-// Dropped is a dropped assignment.
+// Dropped is a saved assignment that was dropped.
 type Dropped struct {
 	Container
 	Reason string
@@ -55,7 +55,7 @@ func (d Dropped) String() string {
 //
 // In all these cases a kubelet refuses to start (validateState in
 // pkg/kubelet/cm/cpumanager/policy_static.go) until the node is drained and the file
-// deleted. A remote node may be out of reach for that.
+// deleted, which may not be possible on a remote node.
 //
 // The caller must then allocate again what live pods have lost (AllocatePod), and
 // update the running containers (Changes). Restore returns an error only if New does.

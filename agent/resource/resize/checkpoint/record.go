@@ -28,7 +28,7 @@ type Store struct {
 	// replace is atomicfile.Write. Tests replace it.
 	replace func(path string, data []byte, mode fs.FileMode) error
 
-	writing sync.Mutex // held while a change is written to the file and to memory
+	writing sync.Mutex // held while a change is written; taken before mu
 	// dirty means that the file differs from memory. writing guards it.
 	dirty bool
 
@@ -38,7 +38,7 @@ type Store struct {
 
 // Open reads the file at path. A missing file is an empty one. Open logs a corrupt or
 // foreign file, and the next change replaces it. The allocation of each pod is then
-// taken from the API server or the journal.
+// taken from the status in the API server, or else from the pod's spec.
 func Open(path string, log *slog.Logger) *Store {
 	s := &Store{path: path, replace: atomicfile.Write, all: map[types.UID]resize.Allocation{}}
 	text, err := atomicfile.Read(path, resize.MaxDocument+1)
