@@ -146,9 +146,9 @@ func (p *Poller) serve() error {
 	}
 }
 
-// fail abandons the epoll instance and keeps the watches. It does not close the
-// descriptor: epoll_wait(2) fails only if it is no epoll instance any more, so the number
-// may belong to another file.
+// fail abandons the epoll instance and keeps the watches. It does not close the epoll
+// descriptor: epoll_wait(2) fails only if the descriptor is no longer an epoll instance,
+// so its number may belong to another file.
 func (p *Poller) fail() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +201,8 @@ func (p *Poller) watch(id int32) *Watch {
 }
 
 // add watches an open file. The Watch owns the file from then on; after an error it is
-// closed. With EPOLLONESHOT the next event is delivered after pause: the kernel notifies
+// closed. It fails with os.ErrClosed after Close, and between a failure of Run and the next
+// Run. With EPOLLONESHOT the next event is delivered after pause: the kernel notifies
 // of a cgroup at its limit a hundred times a second (CGROUP_FILE_NOTIFY_MIN_INTV in
 // kernel/cgroup/cgroup.c).
 func (p *Poller) add(fd int, events uint32, pause time.Duration, ready func(w *Watch)) (*Watch, error) {

@@ -14,9 +14,9 @@ func newProperty(name string, value any) units.Property {
 	return units.Property{Name: name, Value: dbus.MakeVariant(value)}
 }
 
-// numbers are the files whose one number is a property of systemd of type t
-// (systemd.resource-control(5), org.freedesktop.systemd1(5)), with its largest number for
-// "max". Other limits are written to their file only, which systemd leaves alone.
+// numbers maps files with one number to the property of systemd, which has the D-Bus type
+// t (systemd.resource-control(5), org.freedesktop.systemd1(5)). The largest number means
+// "max". Other limits are only written to their file, which systemd does not change.
 var numbers = map[string]string{
 	fileCPUWeight:     "CPUWeight",
 	"io.weight":       "IOWeight",
@@ -28,8 +28,8 @@ var numbers = map[string]string{
 	filePidsMax:       "TasksMax",
 }
 
-// since are the first versions of systemd with a property, where an earlier one supports
-// cgroup v2 alone (NEWS of systemd). An unknown property is an error.
+// since has the first version of systemd with a property, for properties that are newer
+// than systemd's support for cgroup v2 (NEWS of systemd). An unknown property is an error.
 var since = map[string]int{"MemoryMin": 240, "CPUQuotaPeriodUSec": 242}
 
 const (

@@ -49,18 +49,19 @@ func slicesOf(path string) ([]slice, error) {
 }
 
 // Slices are the cgroups of a Tree that systemd manages as slices. systemd creates,
-// changes and removes them, and limits without a property of systemd are written to the
-// kernel's files. Paths are those of slices, such as /a.slice/a-b.slice. Slices connects
-// at its first use, waits a bounded time for each answer, and what fails may be repeated.
-// The methods are safe for concurrent use. Those of Tree alone go past systemd: Kill is
-// among them, since systemd notices the end of the processes of its units.
+// changes and removes them. All limits are also written to the kernel's files, since some
+// have no property of systemd. Paths are those of slices, such as /a.slice/a-b.slice.
+// Slices connects at its first use and waits a bounded time for each answer. A failed call
+// may be repeated. The methods are safe for concurrent use. The methods that only Tree has
+// do not call systemd. Kill is one of them, since systemd notices when the processes of a
+// unit end.
 type Slices struct {
 	*Tree
 	systemd *systemd
 }
 
-// NewSlices returns the slices of the systemd that manages t, whose sockets are below
-// root, which is / if it is "". Close closes the connection.
+// NewSlices returns the slices of the systemd that manages t. Its sockets are below root;
+// "" is /. Close closes the connection.
 func (t *Tree) NewSlices(root string) *Slices {
 	return &Slices{Tree: t, systemd: newSystemd(cmp.Or(root, "/"))}
 }

@@ -30,10 +30,10 @@ var (
 	errClosed = errors.New("the connection to systemd is closed")
 )
 
-// The sign that systemd runs the system (sd_booted(3)), the system bus (D-Bus
-// specification, well-known message bus instances), and systemd's own socket, which needs
-// no bus. The bus comes first, as with a kubelet: it delivers only the signals that were
-// subscribed to.
+// The directory that exists if systemd is the init system (sd_booted(3)), the system bus
+// (D-Bus specification, well-known message bus instances), and systemd's own socket, which
+// needs no bus. The bus is tried first, as with a kubelet: it delivers only the signals
+// that were subscribed to.
 const (
 	// BusSocket is the system bus, below the root of the file system.
 	BusSocket       = "run/dbus/system_bus_socket"

@@ -7,10 +7,10 @@
 //
 // A single cgroup is created, changed, frozen, killed and deleted with
 // github.com/containerd/cgroups/v3/cgroup2 (Manager), and units are changed with
-// github.com/coreos/go-systemd/v22/dbus. What these lack stands on the kernel's files
-// and on D-Bus, with the reason in the doc comment: reading stats (Reader), files that
-// Manager does not write or read (file.go), waiting for events (Poller), and deadlines
-// towards systemd.
+// github.com/coreos/go-systemd/v22/dbus. In the comments below, each is "the library".
+// Functions that these lack use the kernel's files and D-Bus directly, with the reason in
+// the doc comment: reading stats (Reader), files that Manager does not write or read
+// (file.go), waiting for events (Poller), and timeouts of calls to systemd.
 package cgroups
 
 import (
@@ -51,8 +51,8 @@ type Tree struct {
 	create func(dir string) error
 }
 
-// Open opens the hierarchy that is mounted at root, which is DefaultRoot if it is "".
-// Without one there it returns ErrNotMounted.
+// Open opens the hierarchy that is mounted at root; "" is DefaultRoot. It returns
+// ErrNotMounted if no hierarchy is mounted there.
 func Open(root string) (*Tree, error) {
 	t := &Tree{root: filepath.Clean(cmp.Or(root, DefaultRoot)), create: create}
 	if _, err := t.Controllers(); err != nil {

@@ -71,7 +71,7 @@ func (p *Poller) watchFile(path, name string, pause time.Duration, notify func(d
 		}
 		notify(buf[:max(n, 0)], err)
 		if errors.Is(err, ErrNotFound) {
-			w.Close() // the kernel would report it as ready for ever
+			w.Close() // the kernel would report it as ready forever
 		}
 	})
 	if err != nil {

@@ -37,8 +37,8 @@ type program struct {
 	stdout   io.Writer
 	stderr   io.Writer
 
-	// start runs the agent. The agent's command sets it, and main calls it when nothing
-	// refers to the commands and their flags any more, which the agent does not need.
+	// start runs the agent. The agent's command sets it. main calls it after it has dropped
+	// the commands and their flags, so that their memory can be freed.
 	start func(ctx context.Context) error
 }
 

@@ -4,8 +4,8 @@
 // The clock is plausible when it is not before a lower bound: the build time of the
 // binary, or a later time recorded on disk. TLS waits for a plausible clock. To a
 // clock that is behind, every certificate is from the future, and an expired
-// certificate may look valid. Nothing is polled: a timerfd(2) with
-// TFD_TIMER_CANCEL_ON_SET reports when the clock is set.
+// certificate may look valid. A timerfd(2) with TFD_TIMER_CANCEL_ON_SET reports when
+// the clock is set. The clock is polled only while that timer fails.
 package clock
 
 import (
@@ -18,13 +18,14 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// recordTrust is how long a recorded time takes precedence over the clock. A record
-// that a wrong clock once wrote could otherwise keep the node offline for years.
+// recordTrust is how long after the start of Run a recorded time takes precedence over
+// the clock; up to a tenth is added. A record that was written with a wrong clock could
+// otherwise keep the node offline for years.
 // TLS that starts too early only fails and is retried.
 const recordTrust = time.Hour
 
-// retryPeriod is how often the clock is read where the kernel cannot report that it
-// was set.
+// retryPeriod is the interval at which the clock is polled while the timer fails. Up to
+// a tenth is added.
 const retryPeriod = time.Minute
 
 // Config configures a Clock.
@@ -36,11 +37,10 @@ type Config struct {
 
 // source is the wall clock.
 type source interface {
-	// now returns the wall clock's time.
 	now() time.Time
 	// wait blocks until the clock was set since the last wait began, until the
-	// clock reaches alarm (zero is never), or until ctx ends. A call after ctx has
-	// ended releases what earlier calls hold.
+	// clock reaches alarm (zero is never), or until ctx ends. It may return earlier.
+	// A call after ctx has ended releases what earlier calls hold.
 	wait(ctx context.Context, alarm time.Time) (set bool, err error)
 }
 
@@ -52,24 +52,25 @@ type Clock struct {
 
 	mu             sync.Mutex
 	baseBound      time.Time // lower bound without records
-	lowerBound     time.Time // lower bound, never before base
+	lowerBound     time.Time // lower bound, never before baseBound
 	recordsExpired bool      // records no longer raise the lower bound
-	waiting        bool      // the log has a warning that TLS waits
+	waiting        bool      // the warning that TLS waits was logged
 	changed        chan struct{}
 }
 
-// New returns a Clock. Ready does not return on an implausible clock until Run
-// runs.
+// New returns a Clock. Without Run, Ready does not notice that an implausible clock
+// becomes plausible.
 func New(c Config) *Clock { return newClock(c, &kernel{}) }
 
 func newClock(c Config, s source) *Clock {
 	return &Clock{log: c.Log, source: s, baseBound: c.LowerBound, lowerBound: c.LowerBound, changed: make(chan struct{})}
 }
 
-// RaiseLowerBound raises the lower bound to t, a time that a record proves to be past. The
-// raised bound holds for at most an hour, and only until the clock is set: a clock
-// that was set is more reliable than a record, which a wrong clock may have
-// written.
+// RaiseLowerBound raises the lower bound to t, a time that a record proves to be past.
+// The raised bound holds until the clock is set to a time after Config.LowerBound, and
+// at most until about an hour after the start of Run. Later calls do nothing. A clock
+// that was set is more reliable than a record, which may have been written with a
+// wrong clock.
 func (c *Clock) RaiseLowerBound(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,8 +125,8 @@ func (c *Clock) Ready(ctx context.Context) error {
 }
 
 // Changed returns a channel that is closed when the clock is next set or becomes
-// plausible. Get the channel before you read the time. When it closes, arm timers
-// that depend on the wall clock again.
+// plausible. It may also be closed without a change. Get the channel before you read
+// the time. When it is closed, arm timers that depend on the wall clock again.
 func (c *Clock) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +169,7 @@ func (c *Clock) expireRecords(ctx context.Context) {
 	}
 }
 
-// resetLowerBound resets the lower bound to base. The caller holds c.mu.
+// resetLowerBound drops the records for good. The caller holds c.mu.
 func (c *Clock) resetLowerBound() { c.lowerBound, c.recordsExpired = c.baseBound, true }
 
 // plausibleAt returns when the clock becomes plausible without being set, zero if it is
@@ -182,12 +183,12 @@ func (c *Clock) plausibleAt() time.Time {
 	return c.lowerBound
 }
 
-// check checks the clock after an event and wakes all waiters.
+// check handles an event: it drops the records if the clock was set, and wakes all
+// waiters.
 func (c *Clock) check(set bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A clock that is set to before base is as wrong as before. It is no reason to
-	// drop the records.
+	// A clock that is set to a time before baseBound is still wrong, so the records stay.
 	if set && !c.source.now().Round(0).Before(c.baseBound) {
 		c.resetLowerBound()
 	}

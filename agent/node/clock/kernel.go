@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEarly means that a timer that was to wait forever has expired, as after 2038
-// where seconds have 32 bits.
+// errEarly means that a timer without an alarm has expired, as after 2038 on a system
+// whose seconds have 32 bits.
 var errEarly = errors.New("arm wall clock timer: time is out of range")
 
 // kernel is the machine's wall clock. Only one goroutine may call wait.

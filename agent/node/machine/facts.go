@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info identify a machine, its boot and its software. A string is "" where the
-// machine does not report it, or reports a value that no API server would accept.
+// Info identifies a machine, its boot and its software. A string is "" if the machine
+// does not report it, or if its value is too long or not printable.
 // No field is needed to register a node.
 type Info struct {
 	// MachineID identifies the installation (machine-id(5)).
 	MachineID string
-	// SystemUUID identifies the hardware. It is the firmware's (SMBIOS), or else
-	// the device tree's, which on a board without SMBIOS is its serial number, or
-	// else the machine ID, as with a kubelet.
+	// SystemUUID identifies the hardware. It is the UUID of the firmware (SMBIOS), or
+	// else an ID in the device tree, such as the serial number of the board, or else
+	// the machine ID, as with a kubelet.
 	SystemUUID string
 	// BootID changes with every boot (random(4)).
 	BootID string
@@ -28,8 +28,7 @@ type Info struct {
 	Swap int64
 }
 
-// ReadInfo reads the facts from files below the roots, about ten small files. It
-// is safe for concurrent use.
+// ReadInfo reads about ten small files below the roots. It is safe for concurrent use.
 //
 // The paths are those of github.com/google/cadvisor, which the kubelet uses:
 // machine/info.go, machine/operatingsystem_unix.go and utils/sysfs/sysfs.go. The
@@ -81,9 +80,10 @@ func first(files []string) string {
 // maxIdentity bounds an identity, in bytes. A UUID has 36.
 const maxIdentity = 128
 
-// identity returns the identity that a file holds. It returns "" for text with
-// other characters than printable ASCII, for a machine ID that the first boot has
-// yet to set, and for a serial number of zeros, which was never programmed.
+// identity returns the identity in the text of a file. It returns "" for text that is
+// too long or has other characters than printable ASCII, for a machine ID that the
+// first boot has not set yet, and for a serial number of zeros, which was never
+// programmed.
 func identity(text string) string {
 	text = strings.Trim(text, " \t\r\n\x00")
 	if len(text) > maxIdentity || text == "uninitialized" || strings.Trim(text, "0-") == "" {

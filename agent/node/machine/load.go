@@ -22,8 +22,8 @@ type Load struct {
 	Tasks, MaxTasks int64
 }
 
-// ReadLoad reads the load from five small files below the roots. It fails if
-// /proc/meminfo cannot be read or has no MemTotal. It is safe for concurrent use.
+// ReadLoad reads up to seven small files below the roots. It fails if /proc/meminfo
+// cannot be read or has no MemTotal. It is safe for concurrent use.
 func ReadLoad(r Roots, now time.Time) (Load, error) {
 	m, err := readMeminfo(r)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package machine reads what the node has and how it is identified: its capacity,
-// its allocatable resources, its labels and the identity of the machine. It reads
-// /proc, /sys and a few files of the distribution on each call, and caches nothing.
+// Package machine reads the capacity, the load and the identity of the machine, and
+// computes the node's allocatable resources and labels. It reads /proc, /sys and a few
+// files of the distribution on each call, and caches nothing.
 package machine
 
 import (
@@ -69,7 +69,8 @@ type Reserved struct {
 // reservations and the hard eviction thresholds. Huge pages are also subtracted
 // from the memory that they were allocated from (KEP node-allocatable,
 // pkg/kubelet/cm/node_container_manager_linux.go and MachineInfo in
-// pkg/kubelet/nodestatus/setters.go). It fails on a quantity that cannot be parsed.
+// pkg/kubelet/nodestatus/setters.go). A result below zero is zero. It fails on a
+// quantity that cannot be parsed.
 func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 	out, err := reserve(capacity, r)
 	if err != nil {
@@ -167,8 +168,8 @@ const ResourcePIDs v1.ResourceName = "pid"
 // reservations, process IDs included. The eviction thresholds are not subtracted,
 // so that eviction acts before the limit is reached
 // (getNodeAllocatableInternalAbsolute in
-// pkg/kubelet/cm/node_container_manager_linux.go). It fails on a quantity that
-// cannot be parsed.
+// pkg/kubelet/cm/node_container_manager_linux.go). A result below zero is zero. It
+// fails on a quantity that cannot be parsed.
 func EnforcedAllocatable(capacity v1.ResourceList, r Reserved, roots Roots) (v1.ResourceList, error) {
 	all := v1.ResourceList{}
 	maps.Copy(all, capacity)

@@ -74,7 +74,7 @@ func pageSizes(r Roots) []int64 {
 	return sizes
 }
 
-// maxSmall bounds a file's size, in bytes.
+// maxSmall bounds the size of a file that readSmall reads, in bytes.
 const maxSmall = 16 << 10
 
 // readSmall returns the text of a small file. It returns "" for a file that is

@@ -13,7 +13,7 @@ const enforcePods = "pods"
 // swapLimited is the value of memorySwap.swapBehavior with which pods may swap (KEP-2400).
 const swapLimited = "LimitedSwap"
 
-// accounting is which resources the kernel's cgroup controllers can limit.
+// accounting is the set of resources that the kernel's cgroup controllers can limit.
 type accounting struct{ memory, hugePages, swap, io bool }
 
 // accountingOf reads the controllers of a hierarchy, which may be nil.
@@ -28,8 +28,8 @@ func accountingOf(tree *cgroups.Tree) accounting {
 	return accounting{memory: has("memory"), hugePages: has("hugetlb"), swap: ownCgroupHas("memory.swap.max"), io: has("io") && ownCgroupHas("io.weight")}
 }
 
-// ownCgroupHas reports whether the agent's own cgroup has a file. The root cgroup has none
-// that limits (IsSwapControllerAvailable in pkg/kubelet/util/swap does the same).
+// ownCgroupHas reports whether the agent's own cgroup has a file. The root cgroup has no
+// file of a limit (IsSwapControllerAvailable in pkg/kubelet/util/swap does the same).
 func ownCgroupHas(file string) bool {
 	path, ok := cgroups.Own()
 	if !ok {

@@ -2,18 +2,20 @@ package nodeinfo
 
 import v1 "k8s.io/api/core/v1"
 
-// Admission is what pods are admitted against: the values that a kubelet reads from its
-// Node object, its configuration and its kernel.
+// Admission is the state of the node that pod admission checks. A kubelet reads these
+// values from its Node object, its configuration and its kernel.
 type Admission struct {
 	// Name is the node's name.
 	Name string
-	// Labels are the labels of the Node object. Those that a kubelet sets
-	// (hostname, operating system and architecture) may be missing.
+	// Labels are the labels of the Node object, or those of its registration until it
+	// was read. Labels that a kubelet sets (hostname, operating system and architecture)
+	// may be missing.
 	Labels map[string]string
 	// Unconfirmed means that Labels and Taints are not from the API server. A
 	// pod from the API server is then not checked against them.
 	Unconfirmed bool
-	// Taints are the taints of the Node object.
+	// Taints are the taints of the Node object without those of node.kubernetes.io/, or
+	// registerWithTaints until it was read.
 	Taints []v1.Taint
 	// OS and Arch are Go's names: linux; arm64, arm, amd64.
 	OS, Arch string

@@ -1,7 +1,7 @@
-// Package nodeinfo provides what pod admission, the pods' CRI configs and the Node object
-// need to know of the node. What does not change while the agent runs is read once. What
-// the runtime reports is requested when it is needed, because the runtime may not be up
-// when the agent starts, and addresses and resolv.conf change.
+// Package nodeinfo provides the properties of the node that pod admission, the pods' CRI
+// configs and the Node object need. Properties that do not change while the agent runs
+// are read once. The runtime is called when its properties are needed, because it may not
+// run when the agent starts. Addresses and resolv.conf are read again, because they change.
 package nodeinfo
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Info is what is known of the node. Its methods are safe for concurrent use.
+// Info provides the properties of the node. Its methods are safe for concurrent use.
 type Info struct {
 	cfg     *config.Config
 	runtime container.RuntimeInfo
@@ -40,7 +40,7 @@ type Info struct {
 	stale       atomic.Bool                 // the runtime may have been upgraded since
 	apiNode     atomic.Pointer[v1.Node]     // the Node object, nil until it was received
 
-	// What does not change while the agent runs.
+	// Set by New.
 	memory, swap          int64 // bytes
 	unreserved            int64 // bytes of memory
 	allocatable, enforced v1.ResourceList
@@ -55,9 +55,9 @@ type Info struct {
 	ipsAt      time.Time
 }
 
-// New reads what does not change. tree is nil without cgroups. It does not call the
-// runtime. It fails if a resource list of the configuration cannot be parsed, or reserves
-// more than the node has.
+// New reads the properties that do not change. tree is nil without cgroups. It does not
+// call the runtime. It fails if a resource list of the configuration cannot be parsed. A
+// reservation above the capacity is no error: the resource is then zero.
 func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) (*Info, error) {
 	f := &Info{cfg: cfg, runtime: runtime, accounting: accountingOf(tree)}
 	k := &cfg.Kubelet
@@ -97,17 +97,18 @@ func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) 
 	return f, nil
 }
 
-// runtimeInfo is what the runtime reports of itself.
+// runtimeInfo has the properties of the runtime.
 type runtimeInfo struct {
 	cgroupDriver string
 	// recursive are the handlers, by name, that support recursive read-only mounts.
 	recursive map[string]bool
-	// noStrictGroups means that it does not support supplementalGroupsPolicy Strict.
+	// noStrictGroups means that the runtime does not support supplementalGroupsPolicy Strict.
 	noStrictGroups bool
 }
 
-// Admission returns what pods are admitted against. Labels and taints are those of the
-// Node object once SetNode was called, because people and controllers change them there.
+// Admission returns the state that pod admission checks. Labels and taints are those of the
+// Node object once SetNode was called, because users and controllers change them there. The
+// result must not be changed.
 func (f *Info) Admission() *Admission {
 	runtime, node := f.runtimeInfo.Load(), f.apiNode.Load()
 	if node == nil && (runtime == nil || !runtime.noStrictGroups) {
@@ -122,8 +123,8 @@ func (f *Info) Admission() *Admission {
 }
 
 // lastingTaints returns the taints without those that controllers set for the node's
-// state: these change between two reads of the Node object, and the taint manager acts on
-// them.
+// state. These change between two reads of the Node object, and the taint manager evicts
+// pods for them.
 func lastingTaints(n *v1.Node) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool {
 		return strings.HasPrefix(t.Key, "node.kubernetes.io/")
@@ -195,8 +196,8 @@ func appArmor() bool {
 	return strings.HasPrefix(readWord("/sys/module/apparmor/parameters/enabled"), "Y")
 }
 
-// Get returns the node with its name servers. It fails while the runtime does not report
-// its cgroup driver, and blocks while that call does.
+// Get returns the node with its name servers. It fails if the runtime has never reported
+// its properties, or if resolvConf cannot be read. It blocks while the runtime is called.
 func (f *Info) Get(ctx context.Context) (*criconfig.Node, error) {
 	runtime, err := f.ask(ctx)
 	if err != nil {
@@ -211,8 +212,8 @@ func (f *Info) Get(ctx context.Context) (*criconfig.Node, error) {
 	return n, nil
 }
 
-// Peek returns the node without its name servers. It does not block; ok is false until the
-// runtime has reported its cgroup driver.
+// Peek returns the node without its name servers. It does not block. ok is false until the
+// runtime has reported its properties.
 func (f *Info) Peek() (n *criconfig.Node, ok bool) {
 	runtime := f.runtimeInfo.Load()
 	if runtime == nil {
@@ -256,10 +257,10 @@ func (f *Info) WithDriver(driver string) *criconfig.Node {
 	return n
 }
 
-// readResolvConf reads the node's name servers. A node without an uplink may have no such
-// file yet, or an empty one, and its pods run all the same. For a sandbox without any DNS
-// setting containerd copies the missing file and fails; therefore the result then has one
-// option, with its default value.
+// readResolvConf reads the node's name servers. A missing or empty file is no error: a node
+// without an uplink may have no name servers yet. For a sandbox without any DNS setting,
+// containerd copies the host's file and fails if it is missing. Therefore the result then
+// has one option with its default value.
 func readResolvConf(file string) (*runtimeapi.DNSConfig, error) {
 	data, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -272,12 +273,13 @@ func readResolvConf(file string) (*runtimeapi.DNSConfig, error) {
 	return dns, nil
 }
 
-// RuntimeConnected makes the next Refresh call the runtime again: it may have been
+// RuntimeConnected makes the next Refresh or Get call the runtime again: it may have been
 // upgraded.
 func (f *Info) RuntimeConnected() { f.stale.Store(true) }
 
-// Refresh calls the runtime, once for each time it connects. While the runtime does not
-// answer, its former answer remains valid.
+// Refresh returns the node without its name servers. It calls the runtime unless the runtime
+// has answered since it last connected, and blocks meanwhile. After an error of the runtime,
+// its former answer remains valid; without one, Refresh fails.
 func (f *Info) Refresh(ctx context.Context) (*criconfig.Node, error) {
 	runtime, err := f.ask(ctx)
 	if err != nil {
@@ -321,9 +323,9 @@ func (f *Info) askRuntime(ctx context.Context) (*runtimeInfo, error) {
 	return info, nil
 }
 
-// cgroupDriver returns the runtime's own driver (KEP-4033), or that of its
-// verbose status where it does not implement RuntimeConfig, as containerd 1.7,
-// or else the configured one.
+// cgroupDriver returns the driver that the runtime reports with RuntimeConfig (KEP-4033). A
+// runtime such as containerd 1.7 does not implement that call: then it returns the driver in
+// the runtime's verbose status, or else the configured one.
 func (f *Info) cgroupDriver(ctx context.Context) (string, error) {
 	answer, err := f.runtime.RuntimeConfig(ctx)
 	switch {
@@ -342,7 +344,7 @@ func (f *Info) cgroupDriver(ctx context.Context) (string, error) {
 const addressesFresh = 30 * time.Second
 
 // AddressesChanged reports whether HostIPs returns other addresses than at the last call of
-// AddressesChanged.
+// AddressesChanged. The first call returns true if the node has an address.
 func (f *Info) AddressesChanged() bool {
 	ips := f.HostIPs()
 	f.mu.Lock()

@@ -1,7 +1,7 @@
 // Package nodestatus computes the Node object that the agent registers with an API
-// server, and the patches that are sent. It is pure: it makes no calls, reads no
-// file and no clock, starts no goroutine, and changes none of its arguments. All of
-// it is safe for concurrent use.
+// server, and the patches that are sent. It makes no calls, reads no file and no clock,
+// and starts no goroutine. Only DropVolumes changes an argument. The functions are safe
+// for concurrent use.
 //
 //	register:  Initial ── create ──┬─ created
 //	                               └─ AlreadyExists: Reconcile(existing, initial) ── Patch
@@ -11,8 +11,8 @@
 //
 // Texts and rules are those of the kubelet of Kubernetes v1.36
 // (pkg/kubelet/kubelet_node_status.go and pkg/kubelet/nodestatus/setters.go), on
-// which schedulers, controllers and kubectl depend. The following differs, each for
-// a board that restarts often on a thin uplink:
+// which schedulers, controllers and kubectl depend. The following differs, for a
+// board that restarts often and has a slow uplink:
 //
 //   - What the container runtime has not reported since the agent started
 //     (version, handlers, features, images) stays as the API server has it.

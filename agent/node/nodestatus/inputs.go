@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 )
 
-// Inputs is everything that a node is computed from. It is never modified.
+// Inputs has all values that a Node is computed from. It is never modified.
 type Inputs struct {
 	// Config must be valid.
 	Config *config.Config
@@ -46,12 +46,11 @@ type Inputs struct {
 	// breaks pods.
 	DeclaredFeatures []string
 
-	// Pressures are the current pressures.
 	Pressures evictionapi.Conditions
-	// Problems are why the node is not ready, in the order of the kubelet: of the
-	// runtime, the network, the storage, a shutdown. See RuntimeProblems.
+	// Problems are the reasons why the node is not ready, in the order of the kubelet:
+	// of the runtime, the network, the storage, a shutdown. See RuntimeProblems.
 	Problems []string
-	// Warning is what the node lacks although it is ready, or "". It is appended to
+	// Warning is a problem that does not make the node unready, or "". It is appended to
 	// the message of the condition Ready.
 	Warning string
 }

@@ -35,7 +35,7 @@ func Lease(nodeName string, nodeUID types.UID, holder string, durationSeconds in
 // LeasePatch returns the merge patch (RFC 7396) that renews existing, the lease
 // that the API server has. It has the time of desired, the duration if it differs,
 // and the owner if existing has none. Nothing else renews a node's lease, so a
-// patch without a resource version overwrites nothing. It has 53 bytes where the
+// patch without a resource version overwrites nothing. It usually has 52 bytes. The
 // kubelet sends the whole object.
 //
 // The time never goes back, although the board's clock may. The node controller

@@ -12,9 +12,9 @@ import (
 // pkg/kubelet/runtime.go and ShutdownStatus in
 // pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go).
 const (
-	// ProblemRuntimeUnchecked holds until the runtime is ready for the first time.
+	// ProblemRuntimeUnchecked holds until the runtime has reported its status once.
 	ProblemRuntimeUnchecked = "container runtime status check may not have completed yet"
-	// ProblemRuntimeDown holds when the runtime has not answered for a long time.
+	// ProblemRuntimeDown holds while the runtime has not answered for a long time.
 	ProblemRuntimeDown = "container runtime is down"
 	// ProblemNoSystemd holds while no pod can have a cgroup because systemd does
 	// not run. A kubelet would not start.

@@ -6,15 +6,15 @@ import v1 "k8s.io/api/core/v1"
 // (pkg/volume/csi/nodeinfomanager).
 const annotationCSINode = "csi.volume.kubernetes.io/nodeid"
 
-// HasVolumes reports whether a node still lists volumes in use of an earlier
-// kubelet, and whether it lists CSI drivers, for which there is a CSINode.
+// HasVolumes reports whether a node lists volumes in use of an earlier kubelet, and
+// whether it lists CSI drivers, for which there is a CSINode.
 func HasVolumes(n *v1.Node) (volumes, drivers bool) {
 	_, drivers = n.Annotations[annotationCSINode]
 	return len(n.Status.VolumesInUse) > 0, drivers
 }
 
-// DropVolumes removes the volumes in use from a node, and with drivers the
-// annotation of the CSI drivers. Controllers do not detach the volumes before.
+// DropVolumes removes the volumes in use from n, and with drivers the annotation of the
+// CSI drivers. Controllers do not detach a volume that is in use.
 func DropVolumes(n *v1.Node, drivers bool) {
 	n.Status.VolumesInUse = nil
 	if drivers {

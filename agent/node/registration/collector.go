@@ -20,20 +20,20 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Intervals of the requests for the runtime's status. While the runtime is not ready they
-// grow to the kubelet's.
+// Intervals of the requests for the runtime's status. While the runtime is not ready, they
+// grow from firstNotReadyInterval to the kubelet's interval.
 const (
 	readyInterval         = 50 * time.Second
 	firstNotReadyInterval = 500 * time.Millisecond
 	notReadyInterval      = 5 * time.Second
 	statusTimeout         = 10 * time.Second
-	// imagesInterval is the maximum age of the list of images: the interval of status
-	// reports.
+	// imagesInterval is the age from which on the next request also reads the version and
+	// the images: the default of nodeStatusReportFrequency.
 	imagesInterval = 5 * time.Minute
 )
 
-// CollectorConfig configures a Collector. Its functions may be set until Run; they must not
-// block.
+// CollectorConfig configures a Collector. Its functions must not block. They may be replaced
+// before the first call of Run or Get.
 type CollectorConfig struct {
 	Config  *config.Config
 	Runtime interface {
@@ -49,8 +49,9 @@ type CollectorConfig struct {
 	OnChange func()
 	// OnNetworkReady is called when NetworkProblem has become "".
 	OnNetworkReady func()
-	// Trigger has the runtime's status requested now, and often for a few seconds if it is
-	// not ready. The Collector is its only receiver. nil makes a new one.
+	// Trigger triggers a request for the runtime's status. If the runtime is not ready, the
+	// interval starts again with firstNotReadyInterval. The Collector is the only receiver.
+	// nil makes a new one.
 	Trigger wait.Wakeup
 	// Problem returns what the operator must do, or "".
 	Problem func() string
@@ -60,8 +61,8 @@ type CollectorConfig struct {
 	ShuttingDown func() bool
 }
 
-// Collector collects the inputs of the Node status. What does not change while the agent runs
-// is read once. Only Run calls the runtime, so Get does not block.
+// Collector collects the inputs of the Node status. Only Run calls the runtime, so Get does
+// not block.
 type Collector struct {
 	CollectorConfig
 
@@ -81,7 +82,7 @@ var declaredFeatures = []string{
 	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 }
 
-// NewCollector reads what does not change.
+// NewCollector reads the inputs that do not change while the agent runs.
 func NewCollector(c CollectorConfig) *Collector {
 	if c.Trigger == nil {
 		c.Trigger = wait.NewWakeup()
@@ -140,15 +141,15 @@ func interfaceAddresses() []netip.Addr {
 }
 
 // NetworkProblem returns why the runtime cannot set up the network of a pod. It returns ""
-// if it can, and until that is known. It does not block.
+// if the network is ready, and until that is known. It does not block.
 func (n *Collector) NetworkProblem() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return nodestatus.NetworkProblem(n.status.GetStatus())
 }
 
-// Run requests the runtime's status until ctx ends: rarely, but often while the runtime or
-// its network is not ready.
+// Run requests the runtime's status until ctx ends: each readyInterval, and more often while
+// the runtime or its network is not ready. It returns the cause of ctx.
 func (n *Collector) Run(ctx context.Context) error {
 	backoff := wait.Backoff{First: firstNotReadyInterval, Max: notReadyInterval}
 	for {
@@ -172,7 +173,7 @@ func (n *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// readStatus reports whether the runtime is ready.
+// readStatus requests the status, and reports whether the runtime and its network are ready.
 func (n *Collector) readStatus(ctx context.Context) (ready bool) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()

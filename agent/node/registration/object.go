@@ -23,7 +23,7 @@ type Object struct {
 }
 
 // NewObject returns an Object that was not read yet. changed is called with the node each time
-// it was created, read or patched. It must not block, and may be nil.
+// it was created, read or patched, possibly concurrently. It must not block, and may be nil.
 func NewObject(api API, name string, changed func(*v1.Node)) *Object {
 	return &Object{api: api, name: name, changed: changed}
 }
@@ -51,7 +51,6 @@ func (o *Object) Refresh(ctx context.Context) error {
 	return o.read(ctx)
 }
 
-// read reads the node from the API server and stores it.
 func (o *Object) read(ctx context.Context) error {
 	var n v1.Node
 	if err := o.api.Get(ctx, apiclient.Nodes, "", o.name, &n); err != nil {
@@ -61,7 +60,6 @@ func (o *Object) read(ctx context.Context) error {
 	return nil
 }
 
-// store stores the node as the server has it.
 func (o *Object) store(n *v1.Node) {
 	n.ManagedFields = nil
 	o.mu.Lock()

@@ -72,7 +72,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 const refreshLimit = 20 * time.Second
 
 // patch patches the server's node from before to after. It returns nil without a
-// request if they do not differ.
+// request if they do not differ, and an error if the node has another UID.
 func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 	patch, err := nodestatus.Patch(before, after)
 	if err != nil || patch == nil {
@@ -89,7 +89,6 @@ func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 	return nil
 }
 
-// recordEvents records events of the node.
 func (r *Registrar) recordEvents(events []nodestatus.Event) {
 	for _, e := range events {
 		if e.Type == v1.EventTypeWarning {

@@ -32,24 +32,25 @@ type Config struct {
 	// Object is the Node at the API server.
 	Object   *Object
 	NodeName string
-	// Trigger has Inputs compared with the reported status. The Registrar is its only
-	// receiver. nil makes a new one.
+	// Trigger triggers a comparison of Inputs with the reported status. The Registrar is
+	// its only receiver. nil makes a new one.
 	Trigger wait.Wakeup
 	// Register is registerNode of KubeletConfiguration. Without it the Node must be
 	// created by others.
 	Register bool
-	// BeforeUpdate is called before Inputs each time the node status is computed, for
-	// checks that are due on any wakeup. It must not block. It may be nil.
+	// BeforeUpdate is called before each comparison of Inputs with the reported status,
+	// and before each attempt to create the node. It is not called before a report that
+	// is due without a change, nor while reports fail. It must not block. It may be nil.
 	BeforeUpdate func()
 	// Inputs returns the inputs of the current node status. It is called at least
-	// once in each interval, so it must not send requests over the network. It
-	// stops when ctx ends.
+	// once in each StatusUpdateInterval unless reports fail, so it must not send requests
+	// over the network. It stops when ctx ends.
 	Inputs               func(ctx context.Context) *nodestatus.Inputs
-	StatusUpdateInterval time.Duration // interval between two calls of Inputs: nodeStatusUpdateFrequency
-	StatusReportInterval time.Duration // interval between two reports without a change: nodeStatusReportFrequency
+	StatusUpdateInterval time.Duration // between two comparisons: nodeStatusUpdateFrequency
+	StatusReportInterval time.Duration // without a change: nodeStatusReportFrequency
 	// LeaseDuration is how long the node counts as alive without a renewal, in whole
 	// seconds: nodeLeaseDurationSeconds. The lease is renewed each quarter of that,
-	// or each Renew if that is not 0.
+	// or each RenewInterval if that is not 0.
 	LeaseDuration time.Duration
 	RenewInterval time.Duration
 	// HasKubeletVolumes reports whether volumes are left on this node that a kubelet set
@@ -70,7 +71,7 @@ type Registrar struct {
 	cfg       Config
 	reportNow chan struct{} // one slot: report now, changed or not
 
-	csiNodeDeleted bool // the CSINode is gone; only for the goroutine of report
+	csiNodeDeleted bool // send no further deletion; only for the goroutine of report
 }
 
 // New returns a Registrar. It sends no request.

@@ -8,8 +8,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// report reports the node status until ctx ends: at once when it changed, and in
-// each interval Report otherwise.
+// report reports the node status until ctx ends: at once when it changed, and each
+// StatusReportInterval otherwise. A failed report is repeated after a backoff.
 func (r *Registrar) report(ctx context.Context) {
 	said := r.outage("report node status")
 	var backoff wait.Backoff
@@ -55,7 +55,7 @@ func (r *Registrar) report(ctx context.Context) {
 	}
 }
 
-// statusChanged reports whether the node status differs from the one that the server has.
+// statusChanged reports whether the node status differs from the server's last response.
 func (r *Registrar) statusChanged(ctx context.Context) bool {
 	r.beforeUpdate()
 	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // send logs the error

@@ -71,8 +71,9 @@ func (e *ending) all(ctx context.Context) bool {
 }
 
 // group terminates the pods of group i, and pods of earlier groups that have
-// appeared since. It waits for them at most as long as the period of the group. It
-// reports whether the next group follows.
+// appeared since. It lists the pods at its begin and at each State.Notify. It waits for
+// them at most as long as the period of the group. It reports whether the next group
+// follows.
 func (e *ending) group(ctx context.Context, i int, period Period) bool {
 	begun := time.Now()
 	timer := time.NewTimer(period.Time)

@@ -29,7 +29,7 @@ var (
 )
 
 // Config configures a Manager. All fields are required unless stated otherwise. No
-// function may block.
+// function but AwaitReported may block.
 type Config struct {
 	// State may be nil: then the Manager has its own.
 	State *State
@@ -41,9 +41,9 @@ type Config struct {
 	// End makes the pod's worker terminate it within at most grace, also if it is
 	// terminating already, and fail with ReasonEnded. It may be called twice.
 	End func(p *v1.Pod, grace time.Duration)
-	// Ended reports whether nothing of the pod runs or is mounted any more. It
-	// returns true for an unknown pod. Call State.Notify when the result may have
-	// become true.
+	// Ended reports whether the pod no longer has a running container or a mounted
+	// volume. It returns true for an unknown pod. Call State.Notify when the result may
+	// have become true.
 	Ended func(types.UID) bool
 	// Changed is called when the result of InProgress has changed. It may be nil.
 	Changed func()
@@ -51,10 +51,10 @@ type Config struct {
 	// AwaitReported blocks until the API server has received the final statuses of the
 	// terminated pods, or ctx ends. It is nil on a standalone node.
 	AwaitReported func(ctx context.Context)
-	// FlagFile exists if the agent is stopped because the machine goes down. It may
-	// be empty.
+	// FlagFile is the path of a file that exists if the agent is stopped because the
+	// machine goes down. It may be "".
 	FlagFile string
-	// Root is the root of systemd's folders and of the system bus; empty is "/".
+	// Root is the root of systemd's folders and of the system bus; "" is "/".
 	Root string
 	Log  *slog.Logger
 }
@@ -74,7 +74,6 @@ type Manager struct {
 	lock io.Closer // the inhibitor lock, nil if none is held
 }
 
-// requester is the requester of a shutdown.
 type requester uint8
 
 const (
@@ -131,7 +130,8 @@ func (m *Manager) Run(ctx context.Context) error {
 // Shutdown terminates the node's pods. It blocks until they have ended, their time
 // is over, or ctx ends; in the last case the shutdown continues as long as Run
 // runs. Concurrent calls wait for the same shutdown. It returns ErrOff,
-// ErrCancelled, or the cause of the end of Run or of ctx.
+// ErrCancelled, or the cause of the end of Run or of ctx. A call that begins after Run
+// has ended blocks until ctx ends.
 func (m *Manager) Shutdown(ctx context.Context) error {
 	if len(m.cfg.Periods) == 0 {
 		return ErrOff
@@ -163,8 +163,8 @@ func (m *Manager) Drain(ctx context.Context) error {
 // stopMargin is added to the grace periods of the pods.
 const stopMargin = 10 * time.Second
 
-// DrainIfRequested is Drain if the flag file exists. It is called when the agent is to stop,
-// while its tasks still run, and logs errors.
+// DrainIfRequested is Drain if the flag file exists, for at most Time and stopMargin. It is
+// called when the agent is to stop, while its tasks still run, and logs errors.
 func (m *Manager) DrainIfRequested(ctx context.Context) {
 	if !m.Requested() {
 		return
@@ -280,7 +280,7 @@ func (m *Manager) closeLock(lock io.Closer) {
 	}
 }
 
-// RemoveFlag removes the flag of an earlier shutdown. It logs an error.
+// RemoveFlag removes the flag file of an earlier shutdown. It logs an error.
 func (m *Manager) RemoveFlag() {
 	if err := atomicfile.Remove(m.cfg.FlagFile); err != nil {
 		m.cfg.Log.Warn("cannot remove shutdown flag", "path", m.cfg.FlagFile, "effect", "pods are terminated when the agent stops", "error", err)

@@ -16,8 +16,8 @@ import (
 // shutdownGracePeriodCriticalPods is for pods of this priority or a higher one.
 const systemCritical = 2_000_000_000
 
-// Period is how long the pods from a priority on, up to the priority of the next
-// period, may take to end.
+// Period is the time that pods may take to end if their priority is at least Priority
+// and below that of the next period.
 type Period struct {
 	Priority int32
 	Time     time.Duration // whole seconds, not negative

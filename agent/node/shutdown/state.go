@@ -6,8 +6,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// State is what other components share with a Manager. It exists before the Manager. Its
-// methods do not block, and are safe for concurrent use.
+// State is the state that other components share with a Manager. It exists before the
+// Manager. Its methods do not block, and are safe for concurrent use.
 type State struct {
 	inProgress atomic.Bool
 	podEnded   wait.Wakeup

@@ -10,8 +10,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// longestRetry bounds the backoff without a bus or logind. A machine may have
-// systemd without them.
+// longestRetry bounds the backoff while the bus or logind cannot be reached. A machine
+// may have systemd without them.
 const longestRetry = 5 * time.Minute
 
 var errLost = errors.New("lost connection to the system bus")

@@ -26,8 +26,8 @@ type parameter struct {
 
 // Memory is overcommitted because cgroups limit pods, and because a large process
 // must be able to fork. If memory runs out, the kernel kills a process and does not
-// panic. A kernel that panics reboots the machine after 10 s. Each container takes
-// a key of its user; the kernel's default limits are lower than the number of
+// panic. A kernel that panics reboots the machine after 10 s. Each container takes a
+// key of the quota of its user. The kernel's default quota is lower than the number of
 // containers of a node.
 var parameters = []parameter{
 	{"vm.overcommit_memory", 1},
@@ -38,7 +38,7 @@ var parameters = []parameter{
 	{"kernel.keys.root_maxbytes", 25_000_000},
 }
 
-// fileMode is passed when a parameter is written. The files exist.
+// fileMode has no effect, because the files of the parameters exist.
 const fileMode fs.FileMode = 0o644
 
 func (p *parameter) path(proc string) string {
@@ -57,8 +57,8 @@ func (p *parameter) read(proc string) (int, error) {
 	return value, nil
 }
 
-// CheckParameters returns an error that names every parameter with another value than
-// required. It changes nothing. proc is the mount point of proc(5).
+// CheckParameters returns an error that names every parameter that cannot be read or has
+// another value than required. It changes nothing. proc is the mount point of proc(5).
 func CheckParameters(proc string) error {
 	var errs []error
 	for _, p := range parameters {
@@ -103,8 +103,9 @@ func SwapOn(proc string) (bool, error) {
 	return bytes.Count(bytes.TrimSpace(text), []byte("\n")) > 0, nil
 }
 
-// RaiseOpenFilesLimit raises the limit of open files of this process to count. It never
-// lowers the limit.
+// RaiseOpenFilesLimit raises the limits of open files of this process, soft and hard, to
+// count. It never lowers them. If the hard limit cannot be raised, it raises the soft limit
+// as far as possible and returns an error.
 func RaiseOpenFilesLimit(count uint64) error {
 	var have unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 // Prepare sets the kernel parameters and the limit of open files. With
-// protectKernelDefaults it only checks the parameters, and fails if one has another
-// value. It logs a warning for each setting that is not honoured because of the
-// state of the machine, such as swap. proc is the mount point of proc(5).
+// protectKernelDefaults it only checks the parameters, and fails as CheckParameters
+// does. All other errors are logged. It logs a warning if swap is on with failSwapOn,
+// and if there are FlexVolume plugins. proc is the mount point of proc(5).
 func Prepare(cfg *config.Config, proc string, log *slog.Logger) error {
 	kubelet := &cfg.Kubelet
 	if kubelet.ProtectKernelDefaults {

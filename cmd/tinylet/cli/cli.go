@@ -1,8 +1,8 @@
 // Package cli implements the commands of tinylet: ps, describe, logs, exec,
 // events, top, status, net, metrics, drain-local, check, join, version and
-// journal-key. They call the running agent on its socket and print tables or, with
-// -o json, JSON documents. logs, net, check, join, version and journal-key also
-// work without an agent.
+// journal-key. Most call the running agent on its socket and print tables or, with
+// -o json, JSON documents. net, check, join, version and journal-key do not call the
+// agent. logs also works without it.
 //
 // The types of the JSON documents have names that end in Document. Fields may be
 // added to them, and are never renamed or removed.
@@ -47,7 +47,7 @@ func (e *ExitError) ExitCode() int { return e.Code }
 // Exit codes. All other errors have the code 1.
 const (
 	codeNoAgent     = 3   // the agent is not running or does not answer
-	codeNotFound    = 4   // no pod or container matches, or more than one pod
+	codeNotFound    = 4   // no pod, container or log matches, or more than one pod
 	codeInterrupted = 130 // as a shell reports SIGINT
 )
 
@@ -74,7 +74,7 @@ type system struct {
 	now     func() time.Time
 	uptime  func() time.Duration // 0 is unknown
 	logRoot string               // directory of the pod logs
-	root    string               // root of the file system that check and net read
+	root    string               // root of the file system of check, net and journal-key
 	tpm     string               // path of the TPM device
 	stdin   *os.File
 	uid     func() int // effective user ID

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// clean replaces control characters, newlines included, and other unprintable
-// characters in untrusted text with a space.
+// clean replaces each run of control characters, newlines included, and other
+// unprintable characters in untrusted text with a space, and removes those at its ends.
 func clean(s string) string {
-	// A byte such as 0x9b, which starts control sequences of some terminals, is
-	// invalid UTF-8 and no rune that unprintable could check.
+	// unprintable does not check bytes that are invalid UTF-8, such as 0x9b, which
+	// starts control sequences on some terminals.
 	s = strings.ToValidUTF8(s, string(utf8.RuneError))
 	if strings.IndexFunc(s, unprintable) < 0 {
 		return s

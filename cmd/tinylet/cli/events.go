@@ -34,7 +34,6 @@ type EventDocument struct {
 	Last      time.Time `json:"last"`
 }
 
-// eventFlags has the flags of events.
 type eventFlags struct {
 	socket *string
 	form   *output

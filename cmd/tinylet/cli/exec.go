@@ -13,7 +13,6 @@ import (
 	"github.com/tinylet/tinylet/agent/server/remotecommand"
 )
 
-// execFlags has the flags of exec.
 type execFlags struct {
 	socket    *string
 	container string

@@ -27,7 +27,6 @@ type JournalKeyDocument struct {
 	Path    string `json:"path"`
 }
 
-// keyOptions has the flags of journal-key.
 type keyOptions struct {
 	out, from string
 	tpm       bool
@@ -213,7 +212,6 @@ func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form outpu
 	return err
 }
 
-// journalConfig loads and validates the agent's configuration.
 func (s *system) journalConfig(o *keyOptions) (*config.Config, error) {
 	set := pflag.NewFlagSet("journal-key", pflag.ContinueOnError)
 	flags := config.NewFlags(set)

@@ -18,7 +18,6 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// logFlags has the flags of logs.
 type logFlags struct {
 	socket     *string
 	container  string

@@ -36,7 +36,6 @@ func (o *output) Set(s string) error {
 	return errors.New("it must be table or json")
 }
 
-// addOutput adds the flag -o.
 func addOutput(cmd *cobra.Command) *output {
 	o := outputTable
 	cmd.Flags().VarP(&o, "output", "o", "output `format`: table or json")
@@ -130,8 +129,8 @@ var clockUnset = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 const unknownAge = "?"
 
 // age formats the time since then as kubectl does. It is unknown if then is in the
-// future: the clock was set back in between. A time from before the clock was set
-// counts as the time of the boot, which it followed.
+// future, because the clock was set back in between. A time from before the clock was
+// set counts as the time of the boot, or as unknown without uptime.
 func age(then, now time.Time, uptime time.Duration) string {
 	if then.IsZero() {
 		return "-"

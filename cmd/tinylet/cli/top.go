@@ -26,7 +26,6 @@ const (
 	byName   = "name"
 )
 
-// topFlags has the flags of top.
 type topFlags struct {
 	socket     *string
 	form       *output
@@ -92,8 +91,9 @@ func (f *topFlags) validate() error {
 	return nil
 }
 
-// usage requests the usage, and again after minInterval if it has no CPU usage: the
-// agent computes that from two requests. It blocks until then or until ctx ends.
+// usage requests the usage, and again after a little more than minInterval if it has no
+// CPU usage: the agent computes that from two requests. It blocks until then or until ctx
+// ends.
 func usage(ctx context.Context, client *local.Client) (*local.Usage, error) {
 	u, err := client.Usage(ctx)
 	if err != nil || u.Node.CPUNanoCores != nil {
