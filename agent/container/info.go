@@ -20,8 +20,8 @@ type Info struct {
 	PluginDirs []string
 	// ConfigDir is the runtime's directory of CNI network configurations.
 	ConfigDir string
-	// CallsLoopback reports whether the runtime calls the CNI plugin loopback
-	// for each sandbox.
+	// CallsLoopback reports whether the runtime calls the CNI plugin loopback for each
+	// sandbox. It is false if the runtime does not report its CNI configuration.
 	CallsLoopback bool
 	// SandboxImage is the pause image; "" where the runtime does not report it.
 	// containerd reports it up to 1.7.
@@ -78,10 +78,10 @@ type cniConfig struct {
 // maxInfo is the largest value of a verbose status that is decoded, in bytes.
 const maxInfo = 1 << 20
 
-// ParseInfo decodes the info of a verbose status (runtimeapi.StatusResponse).
-// If it cannot decode a value, it leaves the fields of that value empty and
-// returns an error. The error does not quote the values, because they may hold
-// credentials of registries.
+// ParseInfo decodes the info of a verbose status (runtimeapi.StatusResponse). It stops at
+// the first value that it cannot decode, and returns an error with the fields that it has
+// set until then. The error does not quote the values, because they may hold credentials of
+// registries. Without an error, all directories are absolute.
 func ParseInfo(info map[string]string) (Info, error) {
 	var out Info
 	var config containerdConfig
@@ -127,7 +127,6 @@ func decodeInfo(info map[string]string, key string, into any) error {
 	return nil
 }
 
-// Cgroup drivers of a runtime.
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"

@@ -31,14 +31,13 @@ const (
 	// seconds from the container's exit to its next start. So the backoff
 	// survives a restart of the agent without a file of its own.
 	AnnotationBackoff = "tinylet.dev/backoff-seconds"
-	// AnnotationBoot is tinylet's own, too: the kernel's boot ID when the
-	// sandbox was created. A sandbox of an earlier boot has lost its addresses,
-	// ports and mounts.
+	// AnnotationBoot is also tinylet's own: the kernel's boot ID when the sandbox was
+	// created. A sandbox of an earlier boot has lost its addresses, ports and mounts.
 	AnnotationBoot = "tinylet.dev/boot-id"
 )
 
-// IdentityOf returns the pod that a CRI object belongs to, by its labels. ok is
-// false if one of them is missing: no kubelet created the object.
+// IdentityOf returns the pod that a CRI object belongs to, by its labels. ok is false if
+// one of them is missing, because then neither tinylet nor a kubelet created the object.
 func IdentityOf(labels map[string]string) (id pod.Ref, ok bool) {
 	id = pod.Ref{
 		UID:       types.UID(labels[LabelPodUID]),
@@ -48,8 +47,8 @@ func IdentityOf(labels map[string]string) (id pod.Ref, ok bool) {
 	return id, id.UID != "" && id.Name != "" && id.Namespace != ""
 }
 
-// parseSeconds parses an annotation as whole seconds. It returns def if the
-// annotation is absent, negative or not a number.
+// parseSeconds parses an annotation as whole seconds. It returns def if the annotation is
+// absent, negative, above 2^31-1 or not a number.
 func parseSeconds(annotations map[string]string, key string, def time.Duration) time.Duration {
 	n, err := strconv.ParseInt(annotations[key], 10, 32)
 	if err != nil || n < 0 {
@@ -58,8 +57,8 @@ func parseSeconds(annotations map[string]string, key string, def time.Duration) 
 	return time.Duration(n) * time.Second
 }
 
-// GracePeriodOf returns the pod's termination grace period from a container's
-// annotations. It is negative if they do not have it.
+// GracePeriodOf returns the pod's termination grace period from a container's annotations.
+// It is negative if they do not have a valid one.
 func GracePeriodOf(annotations map[string]string) time.Duration {
 	return parseSeconds(annotations, AnnotationPodTerminationGrace, -1)
 }

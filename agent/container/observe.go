@@ -19,10 +19,10 @@ type observer interface {
 	Containers
 }
 
-// Observe returns the runtime's state of one pod. It makes two list calls
-// filtered by UID, and one status call for each container and each sandbox that
-// is ready. It omits an object that is removed in between. For a pod that the
-// runtime does not have it returns an empty Observed.
+// Observe returns the runtime's state of one pod. It makes two list calls filtered by UID,
+// and one status call for each container, in any state, and for each sandbox that is ready.
+// It omits an object that is removed in between. For a pod that the runtime does not have it
+// returns an Observed with only the UID.
 func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error) {
 	selector := map[string]string{LabelPodUID: string(uid)}
 	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
@@ -113,8 +113,8 @@ func (o *Observed) setIdentity(labels map[string]string) {
 	}
 }
 
-// sort orders the newest first. The attempt takes precedence over the creation
-// time, since the clock may have been stepped between two attempts.
+// sort orders the newest first. The attempt or restart count takes precedence over the
+// creation time, because the clock may have been stepped between two attempts.
 func (o *Observed) sort() {
 	slices.SortStableFunc(o.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt))
@@ -142,8 +142,8 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) Sandbox {
 	return out
 }
 
-// stoppedSandboxOf converts a sandbox that is not ready. Such a sandbox has no
-// address any more, so the list entry has everything that is needed.
+// stoppedSandboxOf converts a sandbox that is not ready. Such a sandbox no longer has an
+// address, so the list entry has everything that is needed.
 func stoppedSandboxOf(s *runtimeapi.PodSandbox) Sandbox {
 	return Sandbox{
 		ID:        s.GetId(),
@@ -207,8 +207,8 @@ var stateOf = map[runtimeapi.ContainerState]State{
 	runtimeapi.ContainerState_CONTAINER_EXITED:  StateExited,
 }
 
-// timeOf converts CRI's nanoseconds since 1970. 0 becomes the zero time, and so
-// does the negative zero time of containerd 1.x.
+// timeOf converts CRI's nanoseconds since 1970. 0 and the negative zero time of containerd
+// 1.x become the zero time.
 func timeOf(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}

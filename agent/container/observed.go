@@ -12,8 +12,8 @@ import (
 // State is a container's state as CRI reports it.
 type State uint8
 
-// The states of CRI's ContainerState. The zero value is the state that the
-// runtime does not know, because it lost the container's task.
+// The states of CRI's ContainerState. The zero value is the state of a container of which
+// the runtime has lost the task.
 const (
 	StateUnknown State = iota
 	StateCreated
@@ -44,8 +44,7 @@ type Sandbox struct {
 	BootID string
 }
 
-// Container is one observed container: one that runs, or an exited one that the
-// runtime retains.
+// Container is one observed container, in any state.
 type Container struct {
 	ID        string
 	Name      string
@@ -76,9 +75,9 @@ type Container struct {
 	GracePeriod time.Duration
 
 	// PreStop is the preStop hook in the annotation
-	// io.kubernetes.container.preStopHandler. It runs before the container is
-	// stopped, also when the pod's spec is not known any more. It is nil if the
-	// annotation is absent or invalid.
+	// io.kubernetes.container.preStopHandler. It runs before the container is stopped,
+	// also when the pod's spec is no longer known. It is nil if the annotation is absent
+	// or invalid.
 	PreStop *v1.LifecycleHandler
 	// User is the user of the first process; nil where the runtime does not
 	// report it (containerd before 2.0).
@@ -129,7 +128,6 @@ func (o *Observed) Latest(name string) *Container { return o.find(name, 0) }
 // nil.
 func (o *Observed) Previous(name string) *Container { return o.find(name, 1) }
 
-// find returns the container of that name after skipping newer ones, or nil.
 func (o *Observed) find(name string, skip int) *Container {
 	if o == nil {
 		return nil

@@ -9,9 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxHandler is the size of the largest annotation that is decoded as a
-// handler, in bytes. The API server allows this much for all annotations of an
-// object.
+// maxHandler is the size of the largest annotation that is decoded as a handler, in bytes:
+// the API server's limit of all annotations of an object.
 const maxHandler = 256 << 10
 
 // preStopOf decodes the preStop handler from a container's annotations. It

@@ -1,7 +1,7 @@
-// Package container defines the interface to the container runtime: the calls
-// of CRI v1 that the agent makes, the errors that drivers return, the labels
-// and annotations that identify the containers of a kubelet (and tinylet's to a
-// kubelet), and Observed, the runtime's state of one pod at one moment.
+// Package container defines the interface to the container runtime: the calls of CRI v1 that
+// the agent makes, the errors that drivers return, and the labels and annotations by which
+// tinylet and a kubelet identify each other's containers. It also defines Observed, the
+// runtime's state of one pod at one moment.
 //
 // Drivers are in sub-packages and pass the suite in container/conformance.
 package container
@@ -23,17 +23,17 @@ var (
 	// ErrUnavailable means that the runtime is unreachable or that the
 	// connection broke. The call may or may not have taken effect.
 	ErrUnavailable = errors.New("container runtime is not reachable")
-	// ErrTimeout means that the runtime did not answer in time. The call may or
-	// may not have taken effect.
+	// ErrTimeout means that the runtime did not respond in time. The call may or may not
+	// have taken effect.
 	ErrTimeout = errors.New("container runtime did not answer in time")
 	// ErrUnsupported means that the runtime does not implement the call.
 	ErrUnsupported = errors.New("not supported by the container runtime")
 )
 
 // Sandboxes is the part of CRI's RuntimeService for pod sandboxes. Every method
-// blocks until the runtime answers, ctx ends or the driver's own timeout
-// expires. All methods are safe for concurrent use. Stop and remove are
-// idempotent: they return nil for an object that is gone already.
+// blocks until the runtime responds, ctx ends or the driver's own timeout expires. All
+// methods are safe for concurrent use. Stop and remove are idempotent: they return nil for
+// an object that the runtime does not have.
 type Sandboxes interface {
 	// RunPodSandbox creates and starts a sandbox with its network. After an
 	// error the runtime may have a leaked sandbox, which ListPodSandbox
@@ -60,9 +60,9 @@ type Containers interface {
 	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (containerID string, err error)
 	// StartContainer starts a created container.
 	StartContainer(ctx context.Context, containerID string) error
-	// StopContainer sends the stop signal, waits for grace, then kills. It
-	// returns when the container has exited. The driver adds grace to its own
-	// timeout.
+	// StopContainer sends the stop signal, waits for up to grace, then kills. It returns
+	// when the runtime reports the exit, or some seconds after the runtime's response. The
+	// driver adds grace to its own timeout.
 	StopContainer(ctx context.Context, containerID string, grace time.Duration) error
 	// UpdateContainerResources changes a container's limits; zero fields stay
 	// unchanged. A created container that is not started yet starts with them.
@@ -112,7 +112,8 @@ type Streams interface {
 // Images is CRI's ImageService. Its methods block and fail like those of
 // Sandboxes.
 type Images interface {
-	// ImageStatus returns nil and no error if the image is not present.
+	// ImageStatus returns the status of an image, or nil and no error if the image is not
+	// present.
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	// PullImage blocks until the image is pulled and unpacked, and returns its
 	// reference. Only ctx limits its time.
@@ -163,7 +164,8 @@ type Runtime interface {
 	RuntimeInfo
 }
 
-// ErrCorrupt means that content does not match its digest or size.
+// ErrCorrupt means that content does not match its digest or size. Only the store of image
+// blobs returns it.
 var ErrCorrupt = errors.New("content does not match its digest")
 
 // Blob is content in the runtime's content store: its descriptor, of which the media

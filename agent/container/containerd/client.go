@@ -32,7 +32,7 @@ const namespace = "k8s.io"
 // callTimeout limits each operation that transfers no content.
 const callTimeout = 2 * time.Minute
 
-// maxResponse limits one response in bytes. The client's own limit is 16 MiB.
+// maxResponse limits one response in bytes. The default of containerd's client is 16 MiB.
 const maxResponse = 4 << 20
 
 // API is a client of containerd's native API.
@@ -42,7 +42,7 @@ type API struct {
 }
 
 // New returns a client for the socket endpoint, which is unix:///path, unix:/path or
-// /path. It does not connect.
+// /path. It does not connect. API.Close closes the connection of Store.
 func New(endpoint string) (*API, error) {
 	path, err := cri.SocketPath(endpoint)
 	if err != nil {

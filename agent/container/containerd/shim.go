@@ -21,13 +21,12 @@ import (
 // virtual machines, are not handled.
 const shimProgram = "containerd-shim-runc-v2"
 
-// maxCommandLine limits the bytes that are read of a command line. Shims have shorter
-// ones.
+// maxCommandLine limits the bytes that are read of a command line. That of a shim is
+// shorter.
 const maxCommandLine = 4 << 10
 
-// EndShim kills the shim of a sandbox, and reports whether there was one. The shim
-// serves all containers of the sandbox: containerd notices its exit and cleans up
-// after it.
+// EndShim kills the shim of a sandbox, and reports whether there was one. The shim serves
+// all containers of the sandbox. containerd detects its exit and cleans up.
 //
 // A container process that imitates the shim is killed too.
 func (t *Tasks) EndShim(sandboxID string) (bool, error) {
@@ -78,8 +77,8 @@ func (t *Tasks) killIfShim(pid int, sandboxID string) (bool, error) {
 // a thread.
 const maxReaders = 8
 
-// commandLine returns the command line of a process, or fs.ErrNotExist if it has none
-// or cannot be a shim.
+// commandLine returns the command line of a process, or fs.ErrNotExist if the process does
+// not exist, is a kernel thread or cannot be a shim.
 //
 // The kernel reads a command line from the memory of the process. A container with a
 // FUSE file system can make that block forever. So commandLine only reads the command

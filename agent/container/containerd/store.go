@@ -28,8 +28,8 @@ const leaseID = "tinylet-preload"
 // of 1 MiB do not fit into gRPC's pooled buffers, so each would be allocated again.
 const chunk = 128 << 10
 
-// Store is a client of containerd's content and image stores. It is not safe for
-// concurrent use. Between Release and the next call it has no connection.
+// Store is a client of containerd's content and image stores. It is not safe for concurrent
+// use. It keeps its connection until Release or Close.
 type Store struct {
 	path   string
 	client *client.Client
@@ -227,7 +227,7 @@ func (s *Store) call(ctx context.Context, do func(context.Context) error) error 
 	return do(ctx)
 }
 
-// connect creates the client. The first call connects.
+// connect creates the client if there is none. The client's first call connects.
 func (s *Store) connect() error {
 	if s.client != nil {
 		return nil

@@ -51,7 +51,7 @@ func (t *Tasks) Ended(ctx context.Context, containerID string) (bool, error) {
 	return answer.GetProcess().GetStatus() == task.Status_STOPPED, nil
 }
 
-// labelKind is the label that distinguishes sandbox containers from others
+// The label that distinguishes sandbox containers from others, and its value
 // (internal/cri/labels in containerd).
 const (
 	labelKind   = "io.cri-containerd.kind"

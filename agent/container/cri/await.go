@@ -11,20 +11,21 @@ import (
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
-// socketWatcher detects at once that an absent runtime listens. gRPC alone retries
-// after up to a second, which a booting board would spend idle. While there is
-// a connection, it holds no resources.
+// socketWatcher makes gRPC connect as soon as the socket of an absent runtime is created.
+// gRPC alone retries after up to a second, which delays the start of a board. While there
+// is a connection, socketWatcher has no watch and no goroutine.
 type socketWatcher struct {
 	path  string // the socket's
 	retry func() // makes gRPC retry at once
 
 	mu     sync.Mutex
 	stop   context.CancelFunc // nil while no watch runs
-	done   chan struct{}      // closed when the watch has ended
+	done   chan struct{}      // closed when the newest watch has ended
 	closed bool
 }
 
-// onDial handles the result of an attempt to connect.
+// onDial handles the result of an attempt to connect. It starts the watch if the socket
+// does not exist or nothing listens on it, and ends the watch after a success.
 func (a *socketWatcher) onDial(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,7 +43,8 @@ func (a *socketWatcher) onDial(err error) {
 	}
 }
 
-// close ends the watch for good, and waits until it has ended.
+// close ends the watch and waits for the end of the newest one. onDial starts none
+// afterwards.
 func (a *socketWatcher) close() {
 	a.mu.Lock()
 	a.stopWatch()
@@ -54,7 +56,7 @@ func (a *socketWatcher) close() {
 	}
 }
 
-// stopWatch ends the watch. The caller holds a.mu.
+// stopWatch ends the watch without waiting for it. The caller holds a.mu.
 func (a *socketWatcher) stopWatch() {
 	if a.stop != nil {
 		a.stop()
@@ -62,14 +64,14 @@ func (a *socketWatcher) stopWatch() {
 	}
 }
 
-// watch calls retry whenever the socket is created, until ctx ends. If it cannot be
-// watched, gRPC's own retries remain.
+// watch calls retry when the socket is created or replaced, until ctx ends. If the path
+// cannot be watched, gRPC's own retries remain.
 func (a *socketWatcher) watch(ctx context.Context) {
 	filewatch.Follow(ctx, filewatch.Following{
 		Paths: func() []string { return []string{a.path} },
 		Changed: func() {
 			if _, err := os.Lstat(a.path); err == nil {
-				a.retry() // the socket was created, or its process is dead
+				a.retry() // the socket exists; its process may be dead
 			}
 		},
 		Failed: func(error) {},

@@ -48,10 +48,10 @@ const (
 	exitTimeout  = 5 * time.Second
 )
 
-// awaitExit waits until the runtime reports the stopped container as exited.
-// containerd 2.4 answers StopContainer up to half a second before that, and
-// refuses to remove the container until then. After exitTimeout it returns nil: a
-// caller that finds the container running observes it again anyway.
+// awaitExit waits until the runtime no longer reports the stopped container as running.
+// containerd 2.4 responds to StopContainer up to half a second before that, and until then
+// rejects the removal of the container. After exitTimeout awaitExit returns nil. A caller
+// that finds the container running observes it again.
 func (d *Driver) awaitExit(ctx context.Context, containerID string) error {
 	limited, cancel := context.WithTimeout(ctx, exitTimeout)
 	defer cancel()

@@ -41,11 +41,12 @@ type Config struct {
 	// ImageEndpoint is the socket of the ImageService; empty means the same
 	// as RuntimeEndpoint.
 	ImageEndpoint string
-	// Timeout limits every call but PullImage, ContainerEvents and an ExecSync
-	// without a timeout. RunPodSandbox has twice as long. 0 means
-	// DefaultTimeout.
+	// Timeout limits every call except PullImage, ContainerEvents and an ExecSync without
+	// a timeout. The timeout of RunPodSandbox is twice as long. StopContainer and ExecSync
+	// add the grace period or the timeout of the command. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Log is required. It gets a record for each new connection.
+	// Log is required. It receives a record for each new gRPC connection, and at debug
+	// level one for each call except ExecSync and ContainerEvents.
 	Log *slog.Logger
 }
 
@@ -65,9 +66,9 @@ type Driver struct {
 
 var _ container.Runtime = (*Driver)(nil)
 
-// New returns a driver without connecting. The first call connects, and each
-// later call uses the connection or fails with ErrUnavailable. The caller must
-// Close it.
+// New returns a driver without connecting. The first call connects. Later calls use the
+// connection, or fail with ErrUnavailable while the runtime is unreachable. The caller must
+// call Close.
 func New(c Config) (*Driver, error) {
 	if c.Log == nil {
 		return nil, errors.New("cri: Log is required")
@@ -155,7 +156,7 @@ func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
 	return conn, nil
 }
 
-// call makes one call within timeout, and adds what was attempted to its error.
+// call makes one call within timeout. Its error names the operation, what.
 func call[Request, Response any](ctx context.Context, timeout time.Duration,
 	method func(context.Context, Request, ...grpc.CallOption) (Response, error), in Request, what string, args ...any,
 ) (Response, error) {
@@ -168,7 +169,8 @@ func call[Request, Response any](ctx context.Context, timeout time.Duration,
 // errEmptyResponse means that a response lacks the object.
 var errEmptyResponse = errors.New("empty response from container runtime")
 
-// callFor is call for the part of the response that must not be missing.
+// callFor is call, and returns a part of the response. It fails with errEmptyResponse if
+// the part is missing.
 func callFor[Request, Response any, Part comparable](ctx context.Context, timeout time.Duration,
 	method func(context.Context, Request, ...grpc.CallOption) (Response, error), partOf func(Response) Part, in Request, what string, args ...any,
 ) (part Part, err error) {
@@ -182,7 +184,7 @@ func callFor[Request, Response any, Part comparable](ctx context.Context, timeou
 	return partOf(out), nil
 }
 
-// interceptUnary counts unary calls, which are those that repeat.
+// interceptUnary counts, measures and logs unary calls.
 func (d *Driver) interceptUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	d.calls.Add(1)
 	begun := time.Now()
@@ -193,7 +195,7 @@ func (d *Driver) interceptUnary(ctx context.Context, method string, req, reply a
 	return err
 }
 
-// Calls returns the number of calls so far; streams do not count.
+// Calls returns the number of calls so far, including ExecSync. Streams are not counted.
 func (d *Driver) Calls() uint64 { return d.calls.Load() }
 
 // dial connects to the socket. Its errors reach the callers of the methods.
@@ -206,7 +208,7 @@ func (d *Driver) dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, err
 }
 
-// Close closes the connection; calls in flight fail with ErrUnavailable.
+// Close closes the connections. Calls in progress fail with ErrUnavailable.
 func (d *Driver) Close() error {
 	d.execs.stop()
 	var errs []error

@@ -12,7 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// errorOfCode are the status codes that callers distinguish.
+// errorOfCode maps the status codes that callers distinguish. A status that the runtime
+// itself returns is mapped like one of the gRPC client.
 var errorOfCode = map[codes.Code]error{
 	codes.NotFound:         container.ErrNotFound,
 	codes.Unavailable:      container.ErrUnavailable,
@@ -20,9 +21,9 @@ var errorOfCode = map[codes.Code]error{
 	codes.Unimplemented:    container.ErrUnsupported,
 }
 
-// wrap adds what was attempted to err, and maps it to the errors of package
-// container. ctx is the caller's own, without the driver's timeout: wrap
-// distinguishes its end from a runtime that does not answer.
+// wrap adds the operation to err, and maps it to the errors of package container. ctx is
+// the caller's own, without the driver's timeout, so that wrap can distinguish its end from
+// a runtime that does not respond.
 func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -44,19 +45,19 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 		return fmt.Errorf("%s: %w: %w: %s", what, kind, cause, st.Message())
 	}
 	if kind == nil {
-		// The runtime's own message, without gRPC's prefix, because it ends up
-		// in pod status and events.
+		// The runtime's own message, without gRPC's prefix, because pod status and
+		// events contain it.
 		return fmt.Errorf("%s: %s", what, st.Message())
 	}
 	return fmt.Errorf("%s: %w: %s", what, kind, st.Message())
 }
 
-// deadlineSlack is how much before the caller's clock the server's may end a
-// call at their common deadline.
+// deadlineSlack is the time before the deadline by the caller's clock within which the
+// server may already have ended the call.
 const deadlineSlack = 50 * time.Millisecond
 
-// contextError returns why ctx ended, or nil. The server has the deadline, too, and
-// its cancellation may arrive just before ctx ends.
+// contextError returns why ctx ended, or nil. The server has the same deadline, and its
+// cancellation may arrive just before ctx ends.
 func contextError(ctx context.Context, code codes.Code) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -70,7 +71,7 @@ func contextError(ctx context.Context, code codes.Code) error {
 	return nil
 }
 
-// ignoreNotFound returns err, or nil if the object does not exist any more.
+// ignoreNotFound returns err, or nil if the runtime does not have the object.
 func ignoreNotFound(err error) error {
 	if errors.Is(err, container.ErrNotFound) {
 		return nil

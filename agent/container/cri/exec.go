@@ -9,8 +9,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// ExecSync implements container.Containers. The runtime enforces timeout. The
-// driver's own timeout is added to it, for a runtime that hangs.
+// ExecSync implements container.Containers. The runtime enforces timeout. The driver ends
+// the call when its own timeout has passed in addition, in case the runtime hangs. Without
+// timeout only ctx ends the call.
 func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	timeout = max(timeout, 0)

@@ -25,20 +25,20 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// execCalls makes ExecSync calls on an HTTP/2 connection of its own. A gRPC
-// client keeps a whole message in memory before the caller can check its size,
-// or rejects it whole, with the exit code: 16 MiB for each command that prints
-// as much. execCalls reads the message as it arrives, keeps the beginning of
-// each output and the exit code, and discards the rest. Its memory is constant.
+// execCalls makes ExecSync calls on an HTTP/2 connection of its own. A gRPC client keeps a
+// whole message in memory, up to 16 MiB, before the caller can check its size, or rejects
+// the whole message including the exit code. execCalls reads the message as it arrives,
+// keeps the beginning of each output and the exit code, and discards the rest. Its memory
+// is constant.
 //
-// The first call opens the connection, and it is closed after idleExec without
-// a call. So a node without exec probes has none.
+// The first call opens the connection. It is closed after idleExec without a call, so a
+// node without exec probes has none.
 type execCalls struct {
 	transport *http.Transport
 
 	mu     sync.Mutex
 	closed bool
-	calls  map[*context.CancelFunc]struct{} // in flight
+	calls  map[*context.CancelFunc]struct{} // in progress
 }
 
 const (
@@ -69,7 +69,7 @@ func newExecCalls(socket string) *execCalls {
 	return e
 }
 
-// stop cancels the calls in flight.
+// stop cancels the calls in progress and all later ones.
 func (e *execCalls) stop() {
 	e.mu.Lock()
 	e.closed = true
@@ -110,7 +110,7 @@ func (e *execCalls) call(ctx context.Context, in *runtimeapi.ExecSyncRequest, ou
 		return status.FromContextError(limited.Err()).Err()
 	}
 	if deadline, ok := limited.Deadline(); ok && time.Until(deadline) < deadlineSlack {
-		// The server has the deadline, too, and may have reset the stream first.
+		// The server has the same deadline and may have reset the stream first.
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	}
 	return status.Error(codes.Unavailable, err.Error())
@@ -165,8 +165,8 @@ func (e *execCalls) exchange(ctx context.Context, in *runtimeapi.ExecSyncRequest
 	return readErr
 }
 
-// grpcTimeout formats the value of the header Grpc-Timeout, which has at most
-// eight digits.
+// grpcTimeout formats the value of the header Grpc-Timeout, which has at most eight digits:
+// in milliseconds, or in seconds if it is longer than about 28 hours.
 func grpcTimeout(d time.Duration) string {
 	const most = 99_999_999
 	if ms := max(d.Milliseconds(), 1); ms <= most {
@@ -217,7 +217,7 @@ func readMessage(in *bufio.Reader, out *runtimeapi.ExecSyncResponse) error {
 	return nil
 }
 
-// messageReader reads a protobuf message of left bytes.
+// messageReader reads a protobuf message. left is how many bytes of it remain.
 type messageReader struct {
 	in   *bufio.Reader
 	left int64

@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// trace logs the duration of a call at debug level: the lines of a pod are the
-// spans of its start.
+// trace logs the duration of a call at debug level. The records of a pod show the steps of
+// its start.
 func (d *Driver) trace(ctx context.Context, method string, req, reply any, took time.Duration) {
 	if !d.log.Enabled(ctx, slog.LevelDebug) {
 		return
@@ -95,8 +95,8 @@ func (d *Driver) recordMetrics(method string, reply any, took time.Duration, err
 	d.durations.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, err)
 }
 
-// WriteMetrics writes the metrics of calls under the kubelet's names. Streams
-// do not count.
+// WriteMetrics writes the metrics of calls under the kubelet's names. Streams are not
+// counted.
 func (d *Driver) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindCounter, "kubelet_runtime_operations_total", "Cumulative number of runtime operations by operation type.")
 	out.Totals(d.durations)

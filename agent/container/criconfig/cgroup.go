@@ -19,8 +19,8 @@ const kubepods = "kubepods"
 // slice is the suffix of the names of systemd slices.
 const slice = ".slice"
 
-// PodCgroup returns the path of the pod's cgroup, absolute below the root of
-// the hierarchy. CRI gets it as the cgroup parent:
+// PodCgroup returns the path of the pod's cgroup, absolute below the root of the hierarchy.
+// It is CRI's cgroup parent:
 //   - /kubepods/burstable/pod<uid> with the driver cgroupfs,
 //   - /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice
 //     with the driver systemd, where dashes of the UID become underscores.
@@ -115,11 +115,11 @@ func SharesOfWeight(weight uint64) int64 {
 	return pod.MinShares + (min(max(int64(min(weight, 10000)), 1), 10000)-1)*(pod.MaxShares-pod.MinShares)/9999
 }
 
-// CurvedCPUWeight converts CPU shares to a weight with the curve that runc
-// 1.3.2 and crun 1.23 changed to, through (2, 1), (1024, 100) and (262144,
-// 10000). Runtimes apply it below the pod's cgroup only, and the kubelet's
-// linear formula applies above. The two do not mix, because the kernel compares
-// weights between siblings only.
+// CurvedCPUWeight converts CPU shares to a weight with the curve of runc since 1.3.2 and
+// crun since 1.23, through (2, 1), (1024, 100) and (262144, 10000). Runtimes apply it below
+// the pod's cgroup only. The kubelet's linear formula applies to the pod's cgroup and above.
+// The results need not be comparable, because the kernel compares weights between siblings
+// only.
 func CurvedCPUWeight(shares int64) uint64 {
 	switch {
 	case shares <= pod.MinShares:
@@ -143,9 +143,9 @@ func ContainerLimits(p *v1.Pod, c *v1.Container, n *Node) cgroups.Resources {
 }
 
 // ContainerCgroup returns the path of the cgroup of a container, or of a
-// sandbox's own process, below the pod's cgroup. The name is the ID with the
-// driver cgroupfs, and a scope with the driver systemd, as containerd names it
-// (getCgroupsPath in internal/cri/server/podsandbox of containerd).
+// sandbox's own process, below the pod's cgroup. The name is the ID with the driver cgroupfs,
+// and a scope with the driver systemd, as containerd names it (getCgroupsPath in
+// internal/cri/server/podsandbox of containerd). Other runtimes use other scopes.
 func ContainerCgroup(podCgroup, id string, n *Node) string {
 	if n.CgroupDriver != DriverSystemd {
 		return podCgroup + "/" + id
@@ -154,7 +154,7 @@ func ContainerCgroup(podCgroup, id string, n *Node) string {
 }
 
 // PodCgroups returns the cgroups that a pod of that UID may have, one for each
-// QoS class. It serves the cleanup of a pod whose spec is not known any more.
+// QoS class. It is for the cleanup of a pod whose spec is no longer known.
 func PodCgroups(uid types.UID, n *Node) []string {
 	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 	paths := make([]string, len(classes))

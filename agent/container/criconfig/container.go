@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerInput is the input of Container.
+// ContainerInput is the input of ContainerConfig and SubPaths.
 type ContainerInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container // of the pod, of any kind
@@ -44,9 +44,9 @@ type ContainerInput struct {
 	Services []*v1.Service
 	// ReadEnvFile reads a file of a pod's volume for fileKeyRef. path is
 	// relative to the volume and must not lead out of it. For a missing file it
-	// returns fs.ErrNotExist. It must bound how much it reads, because a
-	// container wrote the file. Container calls it synchronously. It may be nil
-	// if no variable has such a source.
+	// returns an error that wraps fs.ErrNotExist. It must bound how much it reads, because
+	// a container wrote the file. ContainerConfig and SubPaths call it synchronously. It
+	// may be nil if no variable has such a source.
 	ReadEnvFile func(volume, path string) ([]byte, error)
 
 	// Volumes are the host paths of the pod's volumes, by name.
@@ -86,10 +86,9 @@ func (in *ContainerInput) podIPs() []string {
 	return in.PodIPs
 }
 
-// ContainerConfig builds the CRI config of one container. It fails with a
-// ConfigError, in an error that names the field, if a dependency is missing (a
-// volume that is not set up, the source of a variable) or a setting is not
-// possible.
+// ContainerConfig builds the CRI config of one container. Its error wraps a ConfigError and
+// names the container. It fails if a dependency is missing (a volume that is not set up, the
+// source of a variable) or a setting is not possible.
 func ContainerConfig(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	config, err := containerConfig(&in)
 	if err != nil {

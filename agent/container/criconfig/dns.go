@@ -21,9 +21,9 @@ const (
 // clusterOptions are the resolver options of the policy ClusterFirst.
 var clusterOptions = []string{"ndots:5"}
 
-// ParseResolvConf parses a resolv.conf: name servers accumulate, the last
-// search line wins, and so does the last value of an option. Unknown lines are
-// ignored, as resolvers do.
+// ParseResolvConf parses a resolv.conf. Name servers accumulate. The last search line and
+// the last value of an option replace earlier ones. Unknown lines are ignored, as resolvers
+// do.
 func ParseResolvConf(raw []byte) *runtimeapi.DNSConfig {
 	dns := &runtimeapi.DNSConfig{}
 	for line := range strings.Lines(string(raw)) {
@@ -52,7 +52,7 @@ func ParseResolvConf(raw []byte) *runtimeapi.DNSConfig {
 	return dns
 }
 
-// setOption replaces the option of that name, or appends it.
+// setOption replaces the option of that name in place, or appends it.
 func setOption(options []string, option string) []string {
 	name, _, _ := strings.Cut(option, ":")
 	for i, o := range options {
@@ -65,8 +65,8 @@ func setOption(options []string, option string) []string {
 }
 
 // dnsOf returns the pod's resolv.conf by its dnsPolicy and dnsConfig
-// (pkg/kubelet/network/dns/dns.go). Entries beyond the limits are cut off,
-// which the warnings report.
+// (pkg/kubelet/network/dns/dns.go). It omits entries beyond the limits, and reports that in
+// the warnings.
 func dnsOf(p *v1.Pod, n *Node) (*runtimeapi.DNSConfig, []Warning) {
 	dns := baseDNS(p, n)
 	if c := p.Spec.DNSConfig; c != nil {
@@ -157,8 +157,8 @@ func localResolvers(hostIPs []string) []string {
 	return servers
 }
 
-// fitSearches drops what resolvers do not support. It keeps the first domains,
-// none longer than a DNS name may be, and as many as fit in one line.
+// fitSearches drops what exceeds the limits. Of the first maxSearches domains it keeps those
+// that are not longer than a DNS name may be, and as many as fit in one line.
 func fitSearches(searches []string) []string {
 	searches = slices.DeleteFunc(searches[:min(len(searches), maxSearches)], func(s string) bool {
 		return len(s) > validation.DNS1123SubdomainMaxLength

@@ -43,10 +43,10 @@ func (e *environment) keyValues() []*runtimeapi.KeyValue {
 
 // environmentOf resolves the container's variables like
 // makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go. envFrom comes first,
-// and its last source wins. env comes next, overrides envFrom, and may refer to
-// all variables before it. A value that is set wins over valueFrom. An optional
-// source that is missing leaves the variable unchanged. Service variables come
-// last, for names that are not set yet.
+// and its last source takes precedence. env comes next, overrides envFrom, and may refer to
+// all variables before it and to service variables. A value that is set takes precedence
+// over valueFrom. An optional source that is missing leaves the variable unchanged. Service
+// variables come last, for names that are not set yet.
 func environmentOf(in *ContainerInput) (*environment, error) {
 	c := in.Container
 	e := &environment{values: make(map[string]string, len(c.Env)), services: serviceEnv(in.Pod, in.Services)}
@@ -76,7 +76,8 @@ func environmentOf(in *ContainerInput) (*environment, error) {
 	return e, nil
 }
 
-// setAll adds all entries of an object, in the order of their keys.
+// setAll adds the entries of an object in the order of their keys. It skips keys that cannot
+// be the name of a variable.
 func (e *environment) setAll(in *ContainerInput, from *v1.EnvFromSource) error {
 	switch {
 	case from.ConfigMapRef != nil:
@@ -103,8 +104,8 @@ func setEntries[V string | []byte](e *environment, prefix string, data map[strin
 	}
 }
 
-// valueFrom resolves a variable's source. ok is false if the source is optional
-// and missing.
+// valueFrom resolves a variable's source. ok is false if the source is missing; without an
+// error it is optional.
 func valueFrom(in *ContainerInput, from *v1.EnvVarSource) (value string, ok bool, err error) {
 	switch {
 	case from.FieldRef != nil:

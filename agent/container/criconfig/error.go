@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ConfigError means that a container cannot be configured now: an object is
-// missing or a rule is violated. Every error of Container and SubPaths wraps
-// one. The container waits with reason CreateContainerConfigError and is
-// retried, since a missing object may appear.
+// ConfigError means that a container cannot be configured now: an object is missing or a
+// rule is violated. Every error of ContainerConfig and SubPaths wraps one. The container
+// waits with the reason CreateContainerConfigError and is retried, because a missing object
+// may be created.
 type ConfigError struct {
 	// Message is what the kubelet shows in the container's status, without the
 	// container's name.
@@ -36,8 +36,8 @@ func wrapContainerError(name string, err error) error {
 	return fmt.Errorf("build config of container %q: %w", name, err)
 }
 
-// Warning reports something that a pod requests and does not get, though it
-// starts. It becomes an event of type Warning.
+// Warning reports something that a pod requests and does not get although it starts. It
+// becomes an event of type Warning.
 type Warning struct {
 	Reason  string
 	Message string
@@ -49,16 +49,16 @@ const (
 	reasonEnvName = "InvalidEnvironmentVariableNames"
 )
 
-// SandboxWarnings returns warnings for what SandboxOf cuts off: name servers
-// and search domains beyond the limits.
+// SandboxWarnings returns warnings for what SandboxConfig omits: name servers and search
+// domains beyond the limits.
 func SandboxWarnings(p *v1.Pod, n *Node) []Warning {
 	_, warnings := dnsOf(p, n)
 	return warnings
 }
 
-// ContainerWarnings returns warnings for what Container leaves out: keys of
-// ConfigMaps and Secrets that cannot be the name of a variable. The API allows
-// no such key; an object from a file may have one.
+// ContainerWarnings returns warnings for what ContainerConfig omits: keys of ConfigMaps and
+// Secrets that, with the prefix, cannot be the name of a variable. The API allows no such
+// key. An object from a file may have one.
 func ContainerWarnings(in *ContainerInput) []Warning {
 	var out []Warning
 	for i := range in.Container.EnvFrom {

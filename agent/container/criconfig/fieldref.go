@@ -27,11 +27,12 @@ func SupportsFieldRef(path string) bool {
 	return false
 }
 
-// FieldValue returns a field of the pod as a variable or a file of a downward
-// API volume has it. podIPs are the sandbox's addresses, or the node's on the
-// host network. metadata.labels and metadata.annotations without a key return
-// lines key="value" in the order of the keys (pkg/fieldpath). It fails with a
-// ConfigError if the pod has no such field, or if an address is not known yet.
+// FieldValue returns a field of the pod as a variable or a file of a downward API volume has
+// it. podIPs are the sandbox's addresses, or the node's on the host network. metadata.labels
+// and metadata.annotations without a key return lines key="value" in the order of the keys
+// (pkg/fieldpath). It fails with a ConfigError if the pod has no such field, if a key is
+// invalid, or if an address is not known yet. A label or annotation that does not exist is
+// empty.
 func FieldValue(p *v1.Pod, n *Node, podIPs []string, path string) (string, error) {
 	if field, key, ok := subscript(path); ok {
 		return metadataValue(p, path, field, key)

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	maxHostname = 63 // the kernel's 64 less the terminating zero
-	maxFQDN     = 64 // __NEW_UTS_LEN
+	maxHostname = 63 // the kubelet's limit, a DNS label
+	maxFQDN     = 64 // the kernel's __NEW_UTS_LEN
 )
 
-// hostnameOf returns the pod's short name and its domain, "" without a
-// subdomain (GeneratePodHostNameAndDomain in pkg/kubelet/kubelet_pods.go, which
-// has the same error texts).
+// hostnameOf returns the pod's hostname, truncated to maxHostname, and its domain. The domain
+// is "" without a subdomain and with hostnameOverride (GeneratePodHostNameAndDomain in
+// pkg/kubelet/kubelet_pods.go, which has the same error texts).
 func hostnameOf(p *v1.Pod, n *Node) (name, domain string, err error) {
 	if o := p.Spec.HostnameOverride; o != nil {
 		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {

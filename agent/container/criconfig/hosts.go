@@ -8,10 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// HostsFile returns the content of /etc/hosts in the pod's containers: loopback
-// and the pod's own name at its addresses, or on the host network the node's
-// own file; then spec.hostAliases. The first line is the kubelet's; Kubernetes'
-// conformance tests check it.
+// HostsFile returns the content of /etc/hosts in the pod's containers: loopback and the pod's
+// own name at its addresses, or on the host network the node's file, nodeHosts; then
+// spec.hostAliases. The first line is the kubelet's. Kubernetes' conformance tests check it.
+// It fails if the pod's hostname is invalid.
 func HostsFile(p *v1.Pod, n *Node, podIPs []string, nodeHosts []byte) ([]byte, error) {
 	var out bytes.Buffer
 	if p.Spec.HostNetwork {
@@ -41,7 +41,8 @@ func HostsFile(p *v1.Pod, n *Node, podIPs []string, nodeHosts []byte) ([]byte, e
 	return out.Bytes(), nil
 }
 
-// loopbackHosts has the names of every pod, as in the kubelet.
+// loopbackHosts are the entries of every pod that is not on the host network, as in the
+// kubelet.
 const loopbackHosts = "127.0.0.1\tlocalhost\n" +
 	"::1\tlocalhost ip6-localhost ip6-loopback\n" +
 	"fe00::0\tip6-localnet\n" +

@@ -56,15 +56,15 @@ func addHugePageLimits(bySize map[string]uint64, limits v1.ResourceList) {
 		if !ok {
 			continue
 		}
-		// Package admit rejects an invalid size; here it sets no limit.
+		// Package admission rejects an invalid size; here it sets no limit.
 		if size, err := resource.ParseQuantity(suffix); err == nil {
 			bySize[pageSize(pod.Value(size))] = uint64(pod.Value(q))
 		}
 	}
 }
 
-// HugePageSize returns the name that cgroups and CRI have for a directory of
-// /sys/kernel/mm/hugepages: 2MB for hugepages-2048kB. ok is false for another
+// HugePageSize returns the name that cgroups and CRI have for the page size of a directory of
+// /sys/kernel/mm/hugepages: 2MB for hugepages-2048kB. The second result is false for another
 // name.
 func HugePageSize(folder string) (string, bool) {
 	digits, ok := strings.CutPrefix(folder, "hugepages-")

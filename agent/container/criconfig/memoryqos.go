@@ -41,12 +41,11 @@ func protectPod(files map[string]string, p *v1.Pod, n *Node) {
 }
 
 // setMemoryQoS protects a container's memory request, and throttles the container
-// before it reaches its limit, above which it is OOM-killed. memory.high is the
-// request plus Node.MemoryThrottling of the difference between the limit and
-// the request. Without a limit Node.MemoryUnreserved takes its place
-// (generateLinuxContainerResources in pkg/kubelet/kuberuntime). So no container
-// is throttled within its request, and none whose request equals its limit or
-// that has neither.
+// before it reaches its limit, at which it is OOM-killed. memory.high is the request plus
+// the fraction Node.MemoryThrottling of the difference between the limit and the request.
+// Without a limit Node.MemoryUnreserved replaces it (generateLinuxContainerResources in
+// pkg/kubelet/kuberuntime). So no container is throttled within its request. A container
+// whose request equals its limit, or that has neither, is not throttled.
 func setMemoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 	if !n.MemoryQoS && n.MemoryThrottling == 0 {
 		return
@@ -66,10 +65,9 @@ func setMemoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) 
 	}
 }
 
-// MemoryQoSFiles returns the cgroup files of an existing container, to update its
-// cgroup after a resize. It has all of the files, where a new container has
-// only those that differ from the kernel's defaults. nil means that nothing is
-// to be written.
+// MemoryQoSFiles returns the cgroup files of an existing container, to update its cgroup
+// after a resize. It returns all of the files. The config of a new container has only those
+// that differ from the kernel's defaults. nil means that nothing is to be written.
 func MemoryQoSFiles(p *v1.Pod, c *v1.Container, n *Node) map[string]string {
 	if !n.MemoryQoS && n.MemoryThrottling == 0 {
 		return nil
@@ -79,7 +77,8 @@ func MemoryQoSFiles(p *v1.Pod, c *v1.Container, n *Node) map[string]string {
 	return files
 }
 
-// memoryHigh returns memory.high in bytes, as whole pages.
+// memoryHigh returns memory.high in bytes, rounded down to whole pages. It returns 0 if the
+// value does not fit into an int64.
 func memoryHigh(request, limit int64, factor float64) int64 {
 	page := float64(os.Getpagesize())
 	bytes := float64(request) + (float64(limit)-float64(request))*factor
@@ -89,10 +88,10 @@ func memoryHigh(request, limit int64, factor float64) int64 {
 	return int64(math.Floor(bytes/page)) * int64(page)
 }
 
-// swapLimit returns memory.swap.max in bytes. It is 0, or with Node.LimitedSwap
-// for a Burstable container that is not critical: the share of the swap
-// capacity that its request has of the memory capacity (KEP-2400, LimitedSwap).
-// Swap in memory, such as zram, counts like any other.
+// swapLimit returns memory.swap.max in bytes. With Node.LimitedSwap, a container of a
+// Burstable pod that is not critical gets the share of the swap capacity that its request has
+// of the memory capacity (KEP-2400, LimitedSwap), unless its request equals its limit. All
+// others get 0. Swap in memory, such as zram, is not treated differently.
 func swapLimit(p *v1.Pod, c *v1.Container, n *Node) int64 {
 	request, limit := pod.Value(c.Resources.Requests[v1.ResourceMemory]), pod.Value(c.Resources.Limits[v1.ResourceMemory])
 	if !n.LimitedSwap || pod.IsCritical(p) || pod.QOSClass(p) != v1.PodQOSBurstable || request == limit {

@@ -34,13 +34,12 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// The runtime returns labels and annotations of all sandboxes in one response,
-// and those of all containers in another. A response of more than 16 MiB fails.
-// So each pod has a share, in bytes of keys and values. With 110 pods, each
-// with a sandbox, running containers and exited ones, both responses stay below
-// 8 MiB.
+// The runtime returns labels and annotations of all sandboxes in one response, and those of
+// all containers in another. A response of more than 16 MiB fails. So each pod has a share,
+// in bytes. With 110 pods, each with a sandbox and a former one, running containers and
+// exited ones, both responses stay below 8 MiB.
 const (
-	sandboxShare   = 16 << 10 // for the pod's labels, and the same for its annotations
+	sandboxShare   = 16 << 10 // keys and values of the pod's labels, and the same for its annotations
 	containerShare = 32 << 10 // for hooks and ports in containerAnnotations, for all containers of a pod
 )
 
@@ -67,7 +66,7 @@ func fitEntries(all map[string]string, share int) map[string]string {
 	return kept
 }
 
-// fitsShare reports whether text, which describes a hook or ports, fits into the
+// fitsShare reports whether text, which describes a hook or ports, fits into half of the
 // container's share.
 func fitsShare(p *v1.Pod, text []byte) bool {
 	containers := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers)
@@ -94,10 +93,9 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
-// containerAnnotations returns the annotations with which a restarted agent can
-// handle a container whose pod spec is gone
-// (pkg/kubelet/kuberuntime/labels.go). It leaves out a hook and ports that
-// exceed the container's share.
+// containerAnnotations returns the annotations with which a restarted agent can handle a
+// container whose pod spec is no longer known (pkg/kubelet/kuberuntime/labels.go). It omits a
+// hook and ports that exceed the container's share.
 func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 	p, c := in.Pod, in.Container
 	a := map[string]string{

@@ -91,9 +91,9 @@ func hostPath(in *ContainerInput, i int, sub string) (string, error) {
 	return path, nil
 }
 
-// volumeAttributes returns what depends on a volume's type only (GetAttributes of each
-// plugin in pkg/volume). relabel reports whether the volume's files belong to the pod,
-// so that they can get the SELinux label of the container.
+// volumeAttributes returns what depends only on a volume's type (GetAttributes of each plugin
+// in pkg/volume). relabel reports whether the volume's files belong to the pod, so that they
+// can get the SELinux label of the container.
 func volumeAttributes(p *v1.Pod, name string) (readOnly, relabel bool) {
 	i := slices.IndexFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
 	if i < 0 {
@@ -122,8 +122,8 @@ func propagation(c *v1.Container, m *v1.VolumeMount) (runtimeapi.MountPropagatio
 	return 0, configErrorf("invalid MountPropagation mode: %q", *m.MountPropagation)
 }
 
-// recursiveReadOnly reports whether mounts below the volume are read-only too
-// (KEP-3857).
+// recursiveReadOnly reports whether mounts below the volume are read-only too (KEP-3857).
+// supported reports whether the runtime handler supports it.
 func recursiveReadOnly(m *v1.VolumeMount, supported bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil

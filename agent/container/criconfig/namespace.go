@@ -5,10 +5,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// namespaces returns which namespaces the pod's containers share with each
-// other or with the node. The user namespace is users if spec.hostUsers is
-// false; else the node's is set explicitly
-// (pkg/kubelet/userns/userns_manager.go).
+// namespaces returns which namespaces the pod's containers share with each other or with the
+// node. The user namespace is users if spec.hostUsers is false, and an error if users is nil
+// then. Otherwise the node's is set explicitly (pkg/kubelet/userns/userns_manager.go).
 func namespaces(p *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.NamespaceOption, error) {
 	o := &runtimeapi.NamespaceOption{
 		Network:       runtimeapi.NamespaceMode_POD,
@@ -37,8 +36,8 @@ func namespaces(p *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.Namespa
 	return o, nil
 }
 
-// containerNamespaces returns the pod's namespaces. An ephemeral container with
-// a target joins the target's PID namespace.
+// containerNamespaces returns the pod's namespaces. An ephemeral container with a target
+// joins the target's PID namespace, unless the pod's containers share one.
 func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error) {
 	o, err := namespaces(in.Pod, in.Userns)
 	if in.TargetID != "" && o.GetPid() == runtimeapi.NamespaceMode_CONTAINER {

@@ -1,13 +1,13 @@
 // Package criconfig builds the CRI configs of a pod's sandbox and containers,
 // field by field as a stock kubelet does (pkg/kubelet/kuberuntime and
 // pkg/kubelet/kubelet_pods.go of Kubernetes 1.36), so that either agent adopts
-// what the other started. It also defines the names: log directories, cgroups,
-// the container's hash. Every function is pure: what must be read from the node
-// is passed in Node and ContainerInput.
+// what the other started. It also defines the names of log directories and cgroups, and the
+// container's hash. The functions read nothing from the node: Node, SandboxInput and
+// ContainerInput have what they need. The only exceptions are the kernel's page size and
+// ContainerInput.ReadEnvFile.
 //
-// It builds the pods that package admit admits. What admit rejects is not
-// checked here. A dependency that a container lacks at the time is a
-// ConfigError.
+// It builds the configs of pods that package admission admits. What admission rejects is not
+// checked again. A dependency that a container lacks at the time is a ConfigError.
 package criconfig
 
 import (
@@ -32,9 +32,9 @@ const (
 // DefaultPodLogsDir is the kubelet's directory of pod logs.
 const DefaultPodLogsDir = "/var/log/pods"
 
-// Node is the state and configuration of the node that the configs depend on.
-// The zero value works: cgroupfs, no cluster DNS, no CPU quotas. This package
-// does not change a Node, so it may be shared.
+// Node is the state and configuration of the node that the configs depend on. The zero value
+// is valid: cgroupfs, no cluster DNS, no CPU quotas. This package does not change a Node, so
+// it may be shared.
 type Node struct {
 	// HostIPs are the node's addresses, the primary first.
 	HostIPs []string
@@ -64,7 +64,7 @@ type Node struct {
 	// Allocatable is the node allocatable, for environment variables that refer
 	// to limits which the container does not set.
 	Allocatable v1.ResourceList
-	// EnforcedAllocatable are the limits of all pods together, including process IDs
+	// EnforcedAllocatable are the limits of all pods together: cpu, memory and process IDs
 	// (pid). A resource that is not in it has no limit.
 	EnforcedAllocatable v1.ResourceList
 
@@ -112,7 +112,7 @@ type Node struct {
 	// SELinux reports whether SELinux is enabled in the kernel. Files created
 	// for a container then get the container's label.
 	SELinux bool
-	// MaskedPaths are masked in containers in addition to the usual ones: the
+	// MaskedPaths are masked in containers in addition to the usual ones, such as the
 	// thermal_throttle directories of an x86 machine's CPUs.
 	MaskedPaths []string
 }
@@ -122,8 +122,8 @@ func LogDirectory(p *v1.Pod, n *Node) string {
 	return filepath.Join(cmp.Or(n.PodLogsDir, DefaultPodLogsDir), pathElement(p.Namespace+"_"+p.Name+"_"+string(p.UID)))
 }
 
-// pathElement makes a name a single path element, whatever UID or name a manifest
-// has. Package admit rejects names with a slash; this does not depend on that.
+// pathElement makes a name a single path element, whatever UID or name a manifest has.
+// Package admission rejects names with a slash; pathElement does not depend on that.
 func pathElement(name string) string {
 	return strings.ReplaceAll(name, "/", "_")
 }

@@ -21,10 +21,10 @@ const (
 	nodeCritical = "system-node-critical" // pkg/apis/scheduling/types.go
 )
 
-// oomScoreAdj returns a container's oom_score_adj. It is the lower for a
-// Burstable container the larger the share of the node's memory is that the
-// container requests. So a container within its request is killed after one
-// beyond its request (pkg/kubelet/qos/policy.go).
+// oomScoreAdj returns a container's oom_score_adj. For a Burstable container it is lower if
+// the container requests a larger share of the node's memory, capacity in bytes. So a
+// container within its request is killed after one beyond its request
+// (pkg/kubelet/qos/policy.go).
 func oomScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	if pod.IsCritical(p) && p.Spec.PriorityClassName == nodeCritical {
 		return oomGuaranteed
@@ -48,10 +48,10 @@ func oomScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(1000-share.Int64(), oomBurstableMin), oomBurstableMax)
 }
 
-// effectiveMemoryRequest returns the container's memory request in bytes, with an equal
-// part of the pod-level request beyond those of the containers (KEP-2837). A
-// sidecar counts with at least the least request of the containers that it
-// serves, so that it is not killed before them (KEP-753).
+// effectiveMemoryRequest returns the container's memory request in bytes, plus an equal part
+// of the pod-level request beyond those of the containers (KEP-2837). The request of a
+// sidecar counts as at least the smallest request of the pod's containers, so that it is not
+// killed before them (KEP-753).
 func effectiveMemoryRequest(p *v1.Pod, c *v1.Container) int64 {
 	asked := memoryBytes(c.Resources.Requests)
 	if isSidecar(p, c) && len(p.Spec.Containers) > 0 {
@@ -64,8 +64,8 @@ func effectiveMemoryRequest(p *v1.Pod, c *v1.Container) int64 {
 	return pod.AddSaturating(asked, podLevelShare(p))
 }
 
-// podLevelShare returns the pod-level memory request beyond those of the
-// containers, divided by the number of containers.
+// podLevelShare returns the pod-level memory request in bytes beyond those of the containers,
+// divided by the number of containers and init containers.
 func podLevelShare(p *v1.Pod) int64 {
 	n := int64(len(p.Spec.Containers) + len(p.Spec.InitContainers))
 	if pod.PodLevelResources(p) == nil || n == 0 {

@@ -12,7 +12,7 @@ import (
 // ReservedResources returns the limits of a cgroup of system or Kubernetes
 // daemons from what is reserved for them, or only its CPU weight if weightAlone
 // (getCgroupConfigInternal in pkg/kubelet/cm/node_container_manager_linux.go).
-// With Node.MemoryQoS the cgroup's memory.min protects the memory, too.
+// With Node.MemoryQoS the cgroup's memory.min also protects the memory.
 func ReservedResources(reserved v1.ResourceList, weightAlone bool, n *Node) cgroups.Resources {
 	var r cgroups.Resources
 	if cpu, ok := reserved[v1.ResourceCPU]; ok {
@@ -33,8 +33,8 @@ func ReservedResources(reserved v1.ResourceList, weightAlone bool, n *Node) cgro
 	return r
 }
 
-// resourcePIDs is the name of process IDs in a resource list, as in package
-// node and in the kubelet (pkg/kubelet/stats/pidlimit).
+// resourcePIDs is the name of process IDs in a resource list, as ResourcePIDs in package
+// machine and in the kubelet (pkg/kubelet/stats/pidlimit).
 const resourcePIDs v1.ResourceName = "pid"
 
 // Cgroup is a cgroup above those of the pods, with its desired resources.
@@ -43,10 +43,10 @@ type Cgroup struct {
 	Resources cgroups.Resources
 }
 
-// ParentCgroups returns the cgroups above those of the given pods, the outer first.
-// The cgroup of all pods gets Node.Enforced. BestEffort gets the least CPU
-// weight, Burstable the sum of its pods' requests. Huge pages are limited at
-// the pods (pkg/kubelet/cm: node_container_manager_linux.go and
+// ParentCgroups returns the cgroups above those of the given pods, the outer first. The cgroup
+// of all pods gets Node.EnforcedAllocatable. The CPU weight of Burstable is that of the sum of
+// its pods' requests, the one of BestEffort the smallest. Huge pages are limited in the pods'
+// cgroups (pkg/kubelet/cm: node_container_manager_linux.go and
 // qos_container_manager_linux.go).
 //
 // With Node.MemoryQoS these cgroups also protect the memory requests of the
@@ -89,8 +89,8 @@ func sumRequests(pods []*v1.Pod) (cpu, guaranteedMemory, burstableMemory int64) 
 	return cpu, guaranteedMemory, burstableMemory
 }
 
-// nodeResources returns the limits of all pods together. A resource that is not
-// in n.Enforced has no limit.
+// nodeResources returns the limits of all pods together. A resource that is not in
+// n.EnforcedAllocatable has no limit.
 func nodeResources(n *Node) cgroups.Resources {
 	var r cgroups.Resources
 	if cpu, ok := n.EnforcedAllocatable[v1.ResourceCPU]; ok {

@@ -8,9 +8,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// portMappings returns the ports of all containers; the runtime uses those with
-// a host port. Within a container a port counts once by its name, or without a
-// name by all of its fields (MakePortMappings in
+// portMappings returns the ports of all containers, without those of init containers. The
+// runtime uses those with a host port. Within a container it omits a port with the name of an
+// earlier one, or without a name one with the same fields (MakePortMappings in
 // pkg/kubelet/container/helpers.go).
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping

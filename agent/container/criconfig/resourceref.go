@@ -17,10 +17,10 @@ func SupportsResourceFieldRef(name string) bool {
 	return ok
 }
 
-// ResourceValue returns a request or limit of a container or an init container
-// as a downward API volume has it: divided and rounded up. A limit that is not
-// set defaults to node allocatable. It fails with a ConfigError if there is no
-// such container or resource.
+// ResourceValue returns a request or limit of a container or an init container as a downward
+// API volume has it: divided by the divisor and rounded up. A limit that is not set defaults
+// to node allocatable, except for huge pages. It fails with a ConfigError if there is no such
+// container or resource.
 func ResourceValue(p *v1.Pod, containerName string, ref *v1.ResourceFieldSelector, n *Node) (string, error) {
 	c, _ := containerNamed(p, containerName)
 	if c == nil {
@@ -30,8 +30,8 @@ func ResourceValue(p *v1.Pod, containerName string, ref *v1.ResourceFieldSelecto
 }
 
 // envResourceValue is ResourceValue for an environment variable. A limit that
-// is not set defaults to the pod-level limit, then to node allocatable. That of
-// an init container which is referred to by its name defaults to 0
+// is not set defaults to the pod-level limit of CPU or memory, then to node allocatable. The
+// limit of an init container that the reference names defaults to 0
 // (defaultPodLimitsForDownwardAPI in pkg/kubelet/kubelet_resources.go).
 func envResourceValue(in *ContainerInput, ref *v1.ResourceFieldSelector) (string, error) {
 	defaults := in.Node.Allocatable

@@ -45,8 +45,9 @@ func sandboxResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
 	return linuxResources(pod.Requests(bare), pod.Limits(bare), n)
 }
 
-// containersOnly returns the pod without pod-level resources and overhead,
-// overheadLess the pod without overhead. Callers must not modify them.
+// containersOnly returns the containers and init containers of the pod as a pod, without
+// pod-level resources and overhead. withoutOverhead adds the pod-level resources. Callers must
+// not modify the results.
 func containersOnly(p *v1.Pod) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{InitContainers: p.Spec.InitContainers, Containers: p.Spec.Containers}}
 }
@@ -65,9 +66,8 @@ func overheadResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
 	return linuxResources(p.Spec.Overhead, p.Spec.Overhead, n)
 }
 
-// containerResources returns the container's resources. A limit that it does
-// not set is the pod-level limit (generateLinuxContainerResources in
-// pkg/kubelet/kuberuntime).
+// containerResources returns the container's resources. The pod-level limit replaces a limit
+// that it does not set (generateLinuxContainerResources in pkg/kubelet/kuberuntime).
 func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
 	out := linuxResources(c.Resources.Requests, effectiveLimits(p, c), n)
 	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
@@ -82,9 +82,9 @@ func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxCo
 	return out
 }
 
-// UpdateResources returns the resources for an update of an existing container:
-// only those that can be resized. The others stay unchanged, and some runtimes
-// would append the huge page limits a second time.
+// UpdateResources returns the resources for an update of an existing container: only those
+// that can be resized, and oom_score_adj, which depends on them. The others stay unchanged.
+// Some runtimes would append the huge page limits a second time.
 func UpdateResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
 	out := linuxResources(c.Resources.Requests, effectiveLimits(p, c), n)
 	out.Unified = nil
@@ -109,9 +109,9 @@ func effectiveLimits(p *v1.Pod, c *v1.Container) v1.ResourceList {
 	return out
 }
 
-// UsableMemory returns how much memory in bytes a pod can use: the lower one of its own limit
-// and the node's allocatable memory (calculateEmptyDirMemorySize in pkg/volume/emptydir). 0
-// means that neither is known.
+// UsableMemory returns how much memory in bytes a pod can use: the lower of its own limit and
+// the node's allocatable memory (calculateEmptyDirMemorySize in pkg/volume/emptydir). 0 means
+// that neither is known.
 func UsableMemory(p *v1.Pod, allocatable v1.ResourceList) int64 {
 	own, all := PodResources(p, &Node{}).MemoryMax, allocatable.Memory().Value()
 	if own <= 0 || all > 0 && all < own {

@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// SandboxInput is the input of SandboxOf.
+// SandboxInput is the input of SandboxConfig.
 type SandboxInput struct {
 	Pod *v1.Pod
 	// Attempt is the number of earlier sandboxes of this pod.
@@ -28,8 +28,8 @@ type SandboxInput struct {
 	BootID string
 }
 
-// SandboxConfig builds the CRI config of the pod's sandbox. It fails if the pod's
-// hostname is invalid, or if the pod needs a user namespace and has none. The
+// SandboxConfig builds the CRI config of the pod's sandbox. It fails if the pod's hostname or
+// supplementalGroupsPolicy is invalid, or if the pod needs a user namespace and has none. The
 // same input gives the same config, which CreateContainer requires.
 func SandboxConfig(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	p, n := in.Pod, in.Node

@@ -25,9 +25,9 @@ var (
 	}
 )
 
-// securityContext returns the container's security context. The container's own
-// fields win over the pod's, and these over the image's user and the runtime's
-// capabilities (pkg/kubelet/kuberuntime/security_context.go).
+// securityContext returns the container's security context. The container's own fields take
+// precedence over the pod's, and these over the image's user
+// (pkg/kubelet/kuberuntime/security_context.go).
 func securityContext(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	own, pods := securityContexts(in)
 	sc := &runtimeapi.LinuxContainerSecurityContext{

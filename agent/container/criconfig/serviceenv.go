@@ -8,15 +8,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// masterNamespace and masterName identify the API server's service, for which
-// every pod gets variables.
+// masterNamespace and masterName identify the API server's service. Every pod gets its
+// variables.
 const (
 	masterNamespace = "default"
 	masterName      = "kubernetes"
 )
 
-// ServiceNamespaces returns the namespaces whose services the environment of a
-// pod's containers has.
+// ServiceNamespaces returns the namespaces of the services of which the environment of a pod's
+// containers has variables.
 func ServiceNamespaces(p *v1.Pod) []string {
 	if p.Namespace == masterNamespace || !serviceLinks(p) {
 		return []string{masterNamespace}
@@ -31,9 +31,9 @@ func serviceLinks(p *v1.Pod) bool {
 
 // serviceEnv returns the service variables of a container: always those of the
 // API server's service, and those of its pod's namespace if the pod has service
-// links. A service in the pod's namespace wins over the API server's of the
-// same name (getServiceEnvVarMap in pkg/kubelet/kubelet_pods.go and
-// pkg/kubelet/envvars).
+// links. A service in the pod's namespace replaces the API server's of the same name
+// (getServiceEnvVarMap in pkg/kubelet/kubelet_pods.go and pkg/kubelet/envvars). Services
+// without a cluster IP or without ports have none.
 func serviceEnv(p *v1.Pod, services []*v1.Service) map[string]string {
 	chosen := make(map[string]*v1.Service)
 	for _, s := range services {

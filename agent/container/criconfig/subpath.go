@@ -12,9 +12,9 @@ import (
 // subPath or subPathExpr, by index in volumeMounts. A subPathExpr is expanded
 // with the container's variables. The caller, which sets up the volumes,
 // resolves each path below its volume and passes the results in
-// ContainerInput.SubPaths. Mounts of image volumes are left to the runtime. It
-// fails with a ConfigError if a variable is missing or if a path is absolute or
-// contains "..". A symbolic link in the volume can still lead out of it.
+// ContainerInput.SubPaths. The runtime resolves those of image volumes. SubPaths fails with a
+// ConfigError if the environment cannot be resolved, if a variable is missing, or if a path is
+// absolute or contains "..". A symbolic link in the volume can still lead out of it.
 func SubPaths(in ContainerInput) (map[int]string, error) {
 	c := in.Container
 	has := func(m v1.VolumeMount) bool { return m.SubPath != "" || m.SubPathExpr != "" }

@@ -17,9 +17,9 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// credentials returns the credentials to try for an image: those of the pod's
-// secrets in their order, then the node's. problems joins the errors of
-// secrets that cannot be parsed.
+// credentials returns the credentials to try for an image: those of the pod's secrets, then
+// the node's. Those of the most specific registry come first, those of the same registry in
+// the order of the secrets. problems joins the errors of secrets that cannot be parsed.
 func (p *Puller) credentials(n Name, secrets []*v1.Secret) (found []credential, problems error) {
 	var ring keyring
 	for _, s := range secrets {
@@ -65,9 +65,9 @@ func hashCredentials(credentials []credential) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// try pulls with one credential after the other until one succeeds. Without
-// credentials it pulls anonymously, as the kubelet does. Its error has that of
-// each credential.
+// try pulls with one credential after the other until one succeeds. Without credentials it
+// pulls anonymously, as the kubelet does. Its error aggregates the errors of the credentials
+// that it tried.
 func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []credential, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error) {
 	if len(credentials) == 0 {
 		return p.cfg.Images.PullImage(ctx, spec, nil, sandbox)
@@ -91,7 +91,7 @@ func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 // in messages. Shorter ones also occur in ordinary words.
 const minRedacted = 4
 
-// redactedError is an error of the runtime with the credentials redacted. A
+// redactedError is an error of the runtime with the credentials redacted, because a
 // registry may return them in its message.
 type redactedError struct {
 	message string

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The backoff after a failed pull (pkg/kubelet/kubelet.go:
-// MaxContainerBackOff and the initial 10 s). It restarts at backoffFirst when
-// no pull failed for twice the longest delay.
+// The backoff after a failed pull (pkg/kubelet/kubelet.go: imageBackOffPeriod and
+// MaxImageBackOff). It starts again with backoffFirst if the pull has not failed for more
+// than backoffReset.
 const (
 	backoffFirst = 10 * time.Second
 	backoffMax   = 300 * time.Second

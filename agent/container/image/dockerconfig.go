@@ -14,8 +14,8 @@ import (
 // of a Secret.
 const maxDockerConfig = 1 << 20
 
-// credential is a user name and password for a registry. Its String methods
-// do not print them.
+// credential is a user name and password for a registry. String and GoString do not return
+// them.
 type credential struct {
 	username, password string
 	// server is the URL of the only host that it may be sent to. An empty

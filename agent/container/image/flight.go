@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// flight is one pull that all pods that need the image wait for.
+// flight is one pull. All pods that need the image with the same credentials wait for it.
 type flight struct {
 	done chan struct{} // closed at the end, after the other fields are set
 	ref  string
@@ -38,7 +38,8 @@ type flightKey struct {
 	sum   [sha256.Size]byte // of the credentials
 }
 
-// join pulls an image, or waits for the pull that is in progress.
+// join pulls an image, or waits for the pull that is in progress. If the pod that pulls is
+// stopped, a waiting caller pulls.
 func (p *Puller) join(ctx context.Context, key flightKey, r *request) (ref string, took time.Duration, err error) {
 	for {
 		p.mu.Lock()

@@ -43,9 +43,9 @@ type GCConfig struct {
 	InUse func() []string
 	// Keep lists images that are never removed, as names or IDs.
 	Keep []string
-	// High and Low are thresholds in percent of the image filesystem: once
-	// High is reached, images are removed until usage is down to Low. A High
-	// of 100 disables removal for space.
+	// High and Low are thresholds of the usage of the image filesystem in percent. If
+	// High is reached, images are removed until usage is down to Low. A High of 100
+	// disables removal for space, except by RemoveUnused.
 	High, Low int
 	// MinAge is how long an image must have been known before it can be
 	// removed for space. MaxAge is how long it may stay unused; 0 is no limit.
@@ -85,8 +85,9 @@ func NewGC(c GCConfig) (*GC, error) {
 	return &GC{cfg: c, records: make(map[string]imageRecord), recentUses: make(map[string]time.Time)}, nil
 }
 
-// Run collects every few minutes until ctx ends and returns its error. A run
-// with nothing to do costs one statfs.
+// Run collects about every 5 minutes until ctx ends, and returns its error. While no image
+// must be removed and MaxAge is 0, a collection makes one statfs and no call to the runtime,
+// except for the first one and after maxRecordedUses names were recorded.
 func (g *GC) Run(ctx context.Context) error {
 	failures := 0
 	for {
@@ -113,9 +114,9 @@ func (g *GC) Run(ctx context.Context) error {
 	}
 }
 
-// Collect checks the disk now and removes images that are too old or, above
-// the high threshold, take needed space. It blocks on the runtime and returns
-// an error if it could not free enough.
+// Collect checks the disk now. It removes images that were unused for longer than MaxAge
+// and, if the high threshold is reached, unused images until usage is down to the low
+// threshold. It blocks on the runtime and returns an error if it could not free enough.
 func (g *GC) Collect(ctx context.Context) error {
 	_, err := g.collect(ctx, false)
 	return err
@@ -128,9 +129,9 @@ func (g *GC) RemoveUnused(ctx context.Context) error {
 	return err
 }
 
-// collect runs one collection. With everything set it removes all unused
-// images. again is the time until an image that is too young now reaches
-// MinAge, for a run before the usual one; 0 means that none is needed.
+// collect runs one collection. With everything set it removes all unused images that have
+// reached MinAge. again is the time until an image that is too young now reaches MinAge, for
+// a collection before the usual one; 0 means that none is needed.
 func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,9 +165,9 @@ func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration,
 	return 0, failed
 }
 
-// freeSpace removes images, the least recently used first, until usage is down to
-// the low threshold. It measures the free space after each one, because images
-// share layers and their reported sizes are those of the compressed layers.
+// freeSpace removes images in their order until usage is down to the low threshold. u is the
+// usage before. It measures the usage after each removal, because images share layers and
+// their reported sizes are those of the compressed layers.
 func (g *GC) freeSpace(ctx context.Context, u Usage, images []candidate) error {
 	before, percent := u.Available, u.percent()
 	g.cfg.Log.Info("image filesystem above high threshold, remove images", "path", g.path,
@@ -206,7 +207,7 @@ func (g *GC) removeAll(ctx context.Context, images []candidate, why string) erro
 	return failed
 }
 
-// remove removes an image unless a pod came to use it since the list.
+// remove removes an image, unless a pod uses it since the images were listed.
 func (g *GC) remove(ctx context.Context, c candidate, why string) error {
 	if err := ctx.Err(); err != nil {
 		return err

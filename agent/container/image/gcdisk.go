@@ -18,8 +18,8 @@ type Usage struct {
 	Capacity, Available int64
 }
 
-// percent returns the used share, rounded up as in the kubelet. It returns 0
-// for a capacity of 0.
+// percent returns the used share in percent, rounded up as in the kubelet. It returns 0 for
+// a capacity of 0.
 func (u Usage) percent() int {
 	capacity, available := u.Capacity, u.Available
 	for capacity > math.MaxInt64/100 {
@@ -31,14 +31,13 @@ func (u Usage) percent() int {
 	return 100 - int(available*100/capacity)
 }
 
-// bytesToFree returns how many bytes must be freed so that at most low percent are
-// used; 0 if that is so already.
+// bytesToFree returns how many bytes must be freed so that at most low percent are used. It
+// returns 0 if no more are used.
 func (u Usage) bytesToFree(low int) int64 {
 	target := u.Capacity/100*int64(100-low) + u.Capacity%100*int64(100-low)/100
 	return max(target-u.Available, 0)
 }
 
-// statfs measures the filesystem that path is on.
 func statfs(path string) (Usage, error) {
 	var st unix.Statfs_t
 	err := unix.Statfs(path, &st)
@@ -52,8 +51,8 @@ func statfs(path string) (Usage, error) {
 	return Usage{Capacity: int64(st.Blocks) * unit, Available: int64(st.Bavail) * unit}, nil
 }
 
-// usage measures the filesystem where the runtime stores images. It queries the
-// runtime for the path once, and again after the path could not be measured.
+// usage measures the filesystem where the runtime stores images. It queries the runtime for
+// the path once, and again after the path could not be measured. The caller holds mu.
 func (g *GC) usage(ctx context.Context) (Usage, error) {
 	if g.path == "" {
 		info, err := g.cfg.Images.ImageFsInfo(ctx)

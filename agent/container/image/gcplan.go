@@ -44,9 +44,9 @@ func (p policy) splitByAge(images []candidate) (old, rest []candidate) {
 	return old, rest
 }
 
-// bySpace returns the images that may be removed for space, ordered by last
-// use, then by detection, oldest first. ripens is the time until the next
-// image that is too young now reaches minAge; 0 if there is none.
+// bySpace returns the images that may be removed for space, ordered by last use, then by
+// detection, oldest first. ripens is the time until the next image that is too young now
+// reaches minAge. It is 0 if there is none.
 func (p policy) bySpace(images []candidate) (ripe []candidate, ripens time.Duration) {
 	for _, c := range images {
 		if !c.removable {

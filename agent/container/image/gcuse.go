@@ -9,8 +9,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageRecord records when an image was detected and last used. A zero used means
-// that it was not used since the agent's start.
+// imageRecord records when an image was detected and last used. A zero lastUsed means that
+// no use was recorded since the agent's start. A zero detected means that the image was
+// present at the first list.
 type imageRecord struct {
 	detected, lastUsed time.Time
 }
@@ -46,7 +47,6 @@ func lookupKeys(ref string) []string {
 	return keys
 }
 
-// contains reports whether the image is in the set.
 func (u imageSet) contains(image *runtimeapi.Image) bool {
 	return slices.ContainsFunc(namesOf(image), func(name string) bool { return u[name] })
 }
@@ -56,8 +56,8 @@ func namesOf(image *runtimeapi.Image) []string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})
 }
 
-// recordUse records the images that pods use now, without a call to the runtime.
-// The order of use is thus known once the disk is full. The caller holds mu.
+// recordUse records the images that pods use now, without a call to the runtime. So the
+// order of use is known when the disk is full. The caller holds mu.
 func (g *GC) recordUse(now time.Time) {
 	for _, ref := range g.cfg.InUse() {
 		for _, key := range lookupKeys(ref) {
@@ -66,7 +66,8 @@ func (g *GC) recordUse(now time.Time) {
 	}
 }
 
-// lastUse returns when an image was last recorded as in use.
+// lastUse returns when an image was last recorded as in use since the last list, or the zero
+// time. The caller holds mu.
 func (g *GC) lastUse(image *runtimeapi.Image) time.Time {
 	var last time.Time
 	for _, name := range namesOf(image) {

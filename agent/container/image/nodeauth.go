@@ -28,7 +28,7 @@ type NodeAuth struct {
 
 	mu         sync.Mutex
 	signatures []filewatch.Signature
-	valid      bool // seen and ring are set
+	valid      bool // signatures and ring are set
 	ring       keyring
 }
 
@@ -64,8 +64,8 @@ func (a *NodeAuth) lookup(n Name) []credential {
 	return a.ring.lookup(n)
 }
 
-// checkChanged reports whether any of the files has changed since the last call. The
-// first call returns true.
+// checkChanged reports whether any of the files has changed since the last call. The first
+// call returns true. The caller holds mu.
 func (a *NodeAuth) checkChanged() (changed bool) {
 	changed = !a.valid
 	if a.signatures == nil {
@@ -81,7 +81,7 @@ func (a *NodeAuth) checkChanged() (changed bool) {
 	return changed
 }
 
-// load loads the first valid file. It logs and skips invalid ones.
+// load loads the first valid file. It logs and skips invalid ones. The caller holds mu.
 func (a *NodeAuth) load() {
 	a.ring = keyring{}
 	for _, f := range a.files {

@@ -10,15 +10,16 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// When the progress of a long pull is reported. CRI does not report bytes.
+// The time to the first report of the progress of a pull, and between further ones. CRI
+// does not report bytes.
 const (
 	progressFirst = 30 * time.Second
 	progressEvery = time.Minute
 )
 
-// reportProgress periodically reports that a pull is in progress, as an event and in
-// the log, until ctx ends or stop is called. The event's message is constant, so that the
-// event is counted and not repeated.
+// reportProgress periodically reports that a pull is in progress, as an event and in the
+// log, until ctx ends or stop is called. stop waits for the goroutine. The event's message is
+// constant, so that the event is counted and not repeated.
 func (p *Puller) reportProgress(ctx context.Context, ref pod.Ref, image string) (stop func()) {
 	begun := time.Now()
 	ctx, cancel := context.WithCancel(ctx)

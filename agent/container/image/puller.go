@@ -60,10 +60,10 @@ type Config struct {
 	// MirrorCredentials allows the runtime to send a registry's credentials
 	// to its mirrors too.
 	MirrorCredentials bool
-	// WaitPreloaded is called for an image that is not present and whose policy
-	// is not Always. It blocks while an archive with this image is queued or
-	// being imported, and reports whether there was one. ref is the full
-	// name. nil disables image preloading.
+	// WaitPreloaded is called for an image that is not present and whose policy is not
+	// Always. It blocks while an archive with this image is queued or being imported, and
+	// while there are unread archives. It reports whether an archive has the image. ref is
+	// the full name. nil disables image preloading.
 	WaitPreloaded func(ctx context.Context, ref string) (known bool)
 	Log           *slog.Logger
 }
@@ -160,9 +160,8 @@ func (o *Options) notifySlow() {
 	}
 }
 
-// presentOrPreloaded returns the image if it is present on the node, if necessary after
-// waiting for the import of an archive with it. It returns nil if there is
-// none.
+// presentOrPreloaded returns the image if it is present on the node. Otherwise it waits for
+// the import of an archive with it. It returns nil if there is none.
 func (p *Puller) presentOrPreloaded(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, o Options) (*runtimeapi.Image, error) {
 	img, err := p.present(ctx, ref, c, spec)
 	if img != nil || err != nil || p.cfg.WaitPreloaded == nil {
@@ -240,8 +239,8 @@ func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems erro
 // pullFailed reports a failed pull and starts or extends its backoff.
 func (p *Puller) pullFailed(key backoffKey, r *request, err error) *Error {
 	failure := &Error{Reason: pullReason(err), Message: err.Error(), Err: err}
-	// An unavailable runtime is not a failure of the image: no backoff on top
-	// of the caller's own.
+	// An unavailable runtime is not a failure of the image. The caller's own backoff
+	// applies.
 	if !errors.Is(err, container.ErrUnavailable) {
 		p.mu.Lock()
 		failure.RetryAfter = p.backoffs.fail(key, time.Now(), failure.Error())

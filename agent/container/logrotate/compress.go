@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// level favors CPU time over disk space: log lines are repetitive and compress
-// well at any level.
+// level saves CPU time: log lines are repetitive and compress well at any level.
 const level = gzip.BestSpeed
 
 // compress replaces a rotated log by its compressed form. It removes the plain
@@ -80,8 +79,6 @@ func stream(ctx context.Context, out io.Writer, in io.Reader) error {
 	return w.Close()
 }
 
-// readFunc is a function as an io.Reader.
 type readFunc func(b []byte) (int, error)
 
-// Read calls f.
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }

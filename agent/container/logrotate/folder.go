@@ -34,8 +34,8 @@ func (f *logDir) close() {
 	_ = f.root.Close()
 }
 
-// list lists the rotated files of a log, and the unused ones to remove. It may
-// be called once.
+// list lists the rotated files of a log, the oldest first, and the unused ones to remove. It
+// must not be called twice, because it reads f.dir to its end.
 func (f *logDir) list(base string) (pieces []rotatedFile, unused []string, err error) {
 	entries, err := f.dir.ReadDir(-1)
 	if err != nil {
@@ -51,8 +51,9 @@ func (f *logDir) list(base string) (pieces []rotatedFile, unused []string, err e
 	return pieces, unused, nil
 }
 
-// rename renames a file. It returns fs.ErrExist if a file of the new name
-// exists, because the runtime may be writing lines to that.
+// rename renames a file. It returns fs.ErrExist if a file of the new name exists, because
+// the runtime may be writing lines to that. On a file system without RENAME_NOREPLACE the
+// check and the renaming are not atomic.
 func (f *logDir) rename(from, to string) error {
 	fd := int(f.dir.Fd())
 	err := unix.Renameat2(fd, from, fd, to, unix.RENAME_NOREPLACE)
@@ -92,7 +93,7 @@ func (f *logDir) sync() error {
 	return nil
 }
 
-// open opens a regular file for reading.
+// open opens a regular file for reading. It returns errNotRegular for a link.
 func (f *logDir) open(name string) (*os.File, fs.FileInfo, error) {
 	before, err := f.root.Lstat(name)
 	if err != nil {

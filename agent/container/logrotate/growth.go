@@ -11,21 +11,23 @@ import (
 
 // changeNotifier notifies when an idle log is written to again.
 type changeNotifier interface {
-	// watch requests one notification of the next change of the file at
-	// path. It returns false if that is not possible.
+	// watch requests one notification of the next change of the file at path. It
+	// reports whether that is possible.
 	watch(path string) bool
 	// unwatch cancels watch.
 	unwatch(path string)
-	// notifications returns a channel that has an item when take has paths.
+	// notifications returns a channel that has an item when take has changes. It is nil
+	// if there are no notifications.
 	notifications() <-chan struct{}
-	// take returns the paths of changed files since the last call; nil means
+	// take returns the paths of the files that changed since the last call. nil means
 	// that any file may have changed.
 	take() []string
 	// close ends all watches and waits for the goroutine.
 	close()
 }
 
-// noNotifier is a growth without notifications, for when inotify is unavailable.
+// noNotifier is a changeNotifier without notifications. It is used if inotify is
+// unavailable.
 type noNotifier struct{}
 
 func (noNotifier) watch(string) bool              { return false }
@@ -34,8 +36,8 @@ func (noNotifier) notifications() <-chan struct{} { return nil }
 func (noNotifier) take() []string                 { return nil }
 func (noNotifier) close()                         {}
 
-// inotify is a growth by one-shot watches (inotify(7), IN_ONESHOT): however
-// much a container writes, it wakes the agent once.
+// inotify is a changeNotifier with one-shot watches (inotify(7), IN_ONESHOT): however much
+// a container writes, it wakes the agent once.
 type inotify struct {
 	fd      int
 	f       *os.File
@@ -110,7 +112,7 @@ func (n *inotify) close() {
 	<-n.done
 }
 
-// read handles events until the file is closed.
+// read handles events until the file is closed or a read fails.
 func (n *inotify) read() {
 	defer close(n.done)
 	var buf [64 * unix.SizeofInotifyEvent]byte
@@ -128,8 +130,8 @@ func (n *inotify) read() {
 	}
 }
 
-// record records the files of the kernel's events, and reports whether there are
-// any.
+// record records the files of the kernel's events, and reports whether there are any of a
+// watched file, or events were lost.
 func (n *inotify) record(events []byte) (any bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

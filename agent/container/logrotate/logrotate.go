@@ -6,11 +6,12 @@
 //	0.log.20260102-150405       rotated last, plain, for slow readers
 //	0.log.20260102-140000.gz    rotated before
 //
-// The agent may be killed and the power may fail at any step: no line that was
-// on disk is lost, and the next rotation removes the remains. Files with other
-// names are not touched.
+// The agent may be killed and the power may fail at any step: no line that was on disk is
+// lost, and the next rotation removes what an interrupted one left. Files with other names
+// are not modified.
 //
-// An idle log costs nothing: inotify notifies when it is written to again.
+// inotify notifies when an idle log is written to again. Until then the log is checked
+// every 5 minutes.
 package logrotate
 
 import (
@@ -42,12 +43,12 @@ type Log struct {
 // Config configures a Rotator.
 type Config struct {
 	Reopen Reopener
-	// Containers lists the logs of the running containers. It is called from
-	// Run whenever a log is due and after Notify. It must not block for long.
+	// Containers lists the logs of the running containers. Run calls it at each check:
+	// when a log is due, after a notification, and at least every five minutes. It must
+	// not block for long.
 	Containers func() []Log
-	// AfterCheck is called after each check of the logs that are due, for other
-	// checks that can run when the agent is awake anyway. It must not block.
-	// nil is none.
+	// AfterCheck is called after each check of the logs that are due, for other checks
+	// that can run while the agent is awake. It must not block. nil is none.
 	AfterCheck func()
 	// Notify sends to slot, without blocking, after each change of the result
 	// of Containers, until cancel is called. If Notify is nil, a started
@@ -56,16 +57,16 @@ type Config struct {
 	// MaxSize is the size in bytes from which a log is rotated; negative
 	// disables rotation.
 	MaxSize int64
-	// MaxFiles, 2 or more, is the maximum number of files of one container.
-	// Fewer are kept if they have grown far larger than MaxSize before they
-	// could be rotated: the rotated files take at most 2*MaxSize*MaxFiles
-	// bytes in total, unless there is only one.
+	// MaxFiles, 2 or more, is the maximum number of files of one container, including
+	// the one that the runtime writes to. Fewer are kept if they have grown far larger
+	// than MaxSize before they could be rotated: the rotated files take at most
+	// 2*MaxSize*MaxFiles bytes in total, unless there is only one.
 	MaxFiles int
 	// Workers is how many logs are rotated at the same time; 0 is one.
 	Workers int
-	// Interval is the minimum time between two checks of one log; 0 is 10 s.
-	// A log that would reach MaxSize sooner is checked sooner, but at most
-	// once a second.
+	// Interval is the minimum time between two checks of one log; 0 is 10 s. A log that
+	// would reach MaxSize sooner is checked sooner, but at most once a second. A log that
+	// is due within a quarter of Interval is checked together with others.
 	Interval time.Duration
 	Log      *slog.Logger
 }
@@ -76,11 +77,11 @@ const (
 	// maxCheckInterval is the maximum time between two checks. It covers changes
 	// without a notification.
 	maxCheckInterval = 5 * time.Minute
-	// assumedRate is the assumed maximum growth of a log in bytes per second, until
-	// a faster one was measured.
+	// assumedRate is the assumed maximum growth of a log in bytes per second, until a
+	// faster one is measured.
 	assumedRate = 1 << 20
-	// minCheckInterval is the minimum time between two checks of a log that grows
-	// faster.
+	// minCheckInterval is the minimum time between two checks of a log that grows faster
+	// than assumedRate, or by more than MaxSize in an interval.
 	minCheckInterval = time.Second
 )
 
@@ -194,8 +195,8 @@ func (r *Rotator) acquire(ctx context.Context, path string) (done func(), err er
 	}, nil
 }
 
-// LogsOf returns the logs of the running containers of pods: none before the runtime has
-// reported the directory of logs.
+// LogsOf returns the logs of the running containers of pods, for Config.Containers. It
+// returns none before node returns a node.
 func LogsOf(entries []pod.Entry, node func() (n *criconfig.Node, ok bool)) (out []Log) {
 	n, ok := node()
 	if !ok {

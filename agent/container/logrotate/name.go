@@ -31,7 +31,7 @@ func parse(base, name string) (p rotatedFile, temporary, ok bool) {
 	}
 	rest, temporary = strings.CutSuffix(rest, tmpSuffix)
 	stamp, compressed := strings.CutSuffix(rest, gzSuffix)
-	// A stamp at the end of the range would allow no later one.
+	// After a stamp of the year 9999 there might be no later one.
 	at, err := time.Parse(stampFormat, stamp)
 	if err != nil || len(stamp) != len(stampFormat) || at.Year() >= 9999 {
 		return rotatedFile{}, false, false

@@ -14,12 +14,12 @@ import (
 type state struct {
 	id       string
 	due      time.Time
-	size     int64 // in bytes at the last check; -1 is none
+	size     int64 // in bytes at the last check; -1 if not checked since the start or a rotation
 	failures int   // consecutive
 	listed   bool  // in the current listing
 
 	growthRate   int64     // bytes per second, as last measured
-	measuredAt   time.Time // when the log had start bytes; zero is never
+	measuredAt   time.Time // when the log had measuredSize bytes; zero is never
 	measuredSize int64
 }
 
@@ -41,7 +41,6 @@ func (s *state) measure(size int64, now time.Time) {
 	s.measureFrom(size, now)
 }
 
-// measureFrom starts a measurement at a size.
 func (s *state) measureFrom(size int64, now time.Time) {
 	s.measuredSize, s.measuredAt = size, now
 }
@@ -59,12 +58,14 @@ func (c *Config) untilCheck(size, grows int64) time.Duration {
 	return min(max(reached, minCheckInterval), usual)
 }
 
-// retryDelay returns the delay after n+1 consecutive failures.
+// retryDelay returns the delay after n+1 consecutive failures: Interval, doubled n times,
+// up to maxCheckInterval.
 func (c *Config) retryDelay(n int) time.Duration {
 	return c.bound(c.Interval << min(n, 10))
 }
 
-// bound limits d to between Interval and longest.
+// bound limits d to between Interval and maxCheckInterval. A longer Interval takes
+// precedence.
 func (c *Config) bound(d time.Duration) time.Duration {
 	if d > maxCheckInterval || d < 0 {
 		d = maxCheckInterval
@@ -85,8 +86,8 @@ func (r *Rotator) makeDue(paths []string, now time.Time) {
 	}
 }
 
-// check updates the list of logs, checks those that are due, and rotates those
-// that are too large. It returns the time until the next check.
+// check updates the list of logs, checks those that are due, and rotates those that are too
+// large. It waits for the rotations and returns the time until the next check.
 func (r *Rotator) check(ctx context.Context, events changeNotifier, now time.Time) time.Duration {
 	r.list(events, now)
 	large := make(chan string)
@@ -140,14 +141,15 @@ func (r *Rotator) list(events changeNotifier, now time.Time) {
 	}
 }
 
-// inspect checks one log and reports whether it must be rotated. If not, the
-// log is due again when it could have become too large. If it does not grow at
-// all, the next check follows a notification of the kernel.
+// inspect checks one log and reports whether it must be rotated. If not, the log is due
+// again when it could have become too large. If it has not grown since the last check, the
+// next check follows a notification of the kernel, or maxCheckInterval.
 func (r *Rotator) inspect(ctx context.Context, events changeNotifier, path string, s *state, now time.Time) (large bool) {
 	size, err := sizeOf(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// The agent was killed between renaming and reopening.
+		// The agent was killed between renaming and reopening. The rotation makes the
+		// runtime reopen the log.
 		return true
 	case err != nil:
 		r.scheduleRetry(path, s, now, err)
@@ -170,7 +172,6 @@ func (r *Rotator) inspect(ctx context.Context, events changeNotifier, path strin
 	return false
 }
 
-// attempt rotates one log and schedules its next check.
 func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.Time) {
 	if err := r.Rotate(ctx, s.id, path); err != nil {
 		if ctx.Err() == nil {

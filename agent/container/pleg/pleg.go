@@ -2,15 +2,19 @@
 // sync because their state in the runtime changed, and which pods the runtime
 // has.
 //
-// A change carries no state, only the pod's UID. The consumer observes the pod
-// again. So a late, duplicate or reordered event does no harm, and a relist
-// finds what the event stream loses. The PLEG relists at the start, whenever
-// the stream opens or breaks, a moment after it opened, when an event does not
-// name its pod, each minute until a stream has delivered its first event, and
-// rarely as a safety net. It relists runtimes without events each second.
+// A change carries no state, only the pod's UID. The consumer observes the pod again. So
+// late, duplicate and reordered events have no effect, and a relist finds what the event
+// stream loses. The PLEG relists
+//   - at the start,
+//   - when the stream opens or breaks,
+//   - 2 s after it opened, and 2 s after a sandbox was deleted,
+//   - when an event does not identify its pod,
+//   - after a failed heartbeat,
+//   - every 48 s until a stream has delivered its first event,
+//   - every 10 minutes otherwise, and every second without a stream.
 //
-// An idle minute with a working stream costs one call, the heartbeat. A stream
-// is silent while nothing happens, so without it a hung runtime could not be
+// In an idle minute with a working stream it makes one call, the heartbeat. A stream is
+// silent while nothing happens, so without the heartbeat a hung runtime could not be
 // distinguished from an idle one.
 package pleg
 
@@ -35,16 +39,17 @@ const (
 	pollPeriod      = time.Second
 	heartbeatPeriod = time.Minute
 	heartbeatLimit  = 10 * time.Second
-	// unprovenPeriod is short enough to replace the heartbeat.
+	// unprovenPeriod is short enough that relists replace the heartbeat.
 	unprovenPeriod = 48 * time.Second
 	// silenceLimit is how long the runtime may be silent before it counts as
 	// unhealthy: a heartbeat, its limit and two retries.
 	silenceLimit = 2 * time.Minute
 	retryFirst   = 100 * time.Millisecond
 	retryMax     = 5 * time.Second
-	// relistGap limits the rate of relists in a burst of events without a pod.
+	// relistGap limits the rate of requested relists, as in a burst of events without a
+	// pod. It follows only a relist that succeeded.
 	relistGap = time.Second
-	// repeatDelay is the time after which a list that may have been too early is
+	// repeatDelay is the time after which a relist that may have been too early is
 	// repeated.
 	repeatDelay = 2 * time.Second
 	listLimit   = 30 * time.Second
@@ -68,8 +73,9 @@ type Config struct {
 		Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 		container.Events
 	}
-	// Connected is called each time an event stream opens: the runtime may be
-	// another process than before. It must not block for long. It may be nil.
+	// Connected is called each time an event stream opens, because the runtime may be
+	// another process than before. It must not block for long. It may be nil. A runtime
+	// without events may cause a call at each attempt to subscribe.
 	Connected func()
 	Log       *slog.Logger
 }
@@ -93,10 +99,12 @@ type PLEG struct {
 	lastSeen     time.Time            // when the runtime last responded or sent an event
 	lastErr      error                // of the last call
 	failing      bool                 // the last call failed
-	streamState  streamState          // in the event stream
+	streamState  streamState
 	started      time.Time
 
-	relistDurations, relistIntervals metrics.Timing // durations of relists, and times between their starts
+	// relistDurations are those of all relists, relistIntervals the times between the
+	// start of a relist and that of the last successful one before it.
+	relistDurations, relistIntervals metrics.Timing
 }
 
 // New returns a PLEG. It starts nothing.
@@ -123,8 +131,8 @@ func (p *PLEG) Changes() <-chan types.UID { return p.changes }
 // relist. The next snapshot replaces one that is not received.
 func (p *PLEG) Snapshots() <-chan []Pod { return p.snapshots }
 
-// Run watches the runtime until ctx ends, and returns the cause. No failure of
-// the runtime ends it.
+// Run watches the runtime until ctx ends, and returns the cause. It retries after each
+// failure of the runtime. It waits for the calls in progress.
 func (p *PLEG) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.started = time.Now()
@@ -137,12 +145,12 @@ func (p *PLEG) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// RecordResponse records that the runtime answered a call of another component, which
-// saves the next heartbeat.
+// RecordResponse records that the runtime answered a call of another component. This
+// defers the next heartbeat.
 func (p *PLEG) RecordResponse() { p.recordResult(nil) }
 
-// Healthy returns an error if the runtime has been silent for longer than
-// silenceLimit. It makes no call.
+// Healthy returns an error if the runtime has been silent for longer than silenceLimit:
+// since its last response or event, or since the start of Run. Healthy makes no call.
 func (p *PLEG) Healthy(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +167,7 @@ func (p *PLEG) Healthy(now time.Time) error {
 	return nil
 }
 
-// deliver sends changes and snapshots to the consumer, and blocks on nothing
-// else.
+// deliver sends changes and snapshots to the consumer. It makes no calls.
 func (p *PLEG) deliver(ctx context.Context) {
 	for {
 		p.mu.Lock()
@@ -203,7 +210,7 @@ func (p *PLEG) delivered(snapshot []Pod) {
 	}
 }
 
-// changed queues a UID. The caller holds p.mu.
+// changed queues a UID. The caller holds p.mu and wakes deliver.
 func (p *PLEG) changed(uid types.UID) {
 	if !p.queued[uid] {
 		p.queued[uid] = true
@@ -232,5 +239,4 @@ func (p *PLEG) recordResult(err error) {
 	}
 }
 
-// nextBackoff doubles a retry's delay, up to retryMax.
 func nextBackoff(d time.Duration) time.Duration { return min(2*d, retryMax) }

@@ -15,8 +15,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// relistLoop relists on request and by a timer, and makes the heartbeats. All calls
-// of the PLEG that may hang, but the event stream, are made here.
+// relistLoop relists on request and by a timer, and makes the heartbeats. It makes all
+// calls of the PLEG except the subscription to events.
 func (p *PLEG) relistLoop(ctx context.Context) {
 	var last relistResult
 	relist, heartbeat := time.NewTimer(0), time.NewTimer(wait.Around(heartbeatPeriod, 10))
@@ -81,9 +81,9 @@ func (p *PLEG) relistLoop(ctx context.Context) {
 	}
 }
 
-// period returns the time to the next relist. A stream that has delivered
-// nothing may never do so: where a subscriber that is gone still takes the next
-// events (containerd 1.7 has one queue for all), they are lost.
+// period returns the time to the next relist. A stream that has delivered nothing may
+// miss the next events. With containerd 1.7, which has one queue for all subscribers, a
+// subscriber that has disconnected still takes one event.
 func (p *PLEG) period() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,8 +97,8 @@ func (p *PLEG) period() time.Duration {
 	return pollPeriod
 }
 
-// heartbeat calls Status unless the runtime responded recently, and returns the time
-// to the next heartbeat.
+// heartbeat calls Status unless the runtime responded recently, and requests a relist if
+// the call fails. It returns the time to the next heartbeat.
 func (p *PLEG) heartbeat(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	quiet := time.Since(p.lastSeen)
@@ -114,7 +114,7 @@ func (p *PLEG) heartbeat(ctx context.Context) time.Duration {
 	}
 	p.recordResult(err)
 	if err != nil {
-		wait.Notify(p.relistNow) // and again until it answers
+		wait.Notify(p.relistNow) // retried until the runtime responds
 		return wait.Around(retryMax, 10)
 	}
 	return wait.Around(heartbeatPeriod, 10)
@@ -149,10 +149,11 @@ func (p *PLEG) list(ctx context.Context) (relistResult, error) {
 	return v, nil
 }
 
-// seed makes the marks of one process comparable with each other.
+// seed is the same for all fingerprints of the process, so that they can be compared.
 var seed = maphash.MakeSeed()
 
-// add adds one object. Marks are sums, so the order of a list does not matter.
+// add adds one sandbox or container. A fingerprint is a sum of hashes, so it does not
+// depend on the order of the list.
 func (v *relistResult) add(labels, annotations map[string]string, id string, state int32, running bool) {
 	who, ok := container.IdentityOf(labels)
 	if !ok {
@@ -168,10 +169,9 @@ func (v *relistResult) add(labels, annotations map[string]string, id string, sta
 	p.Running = p.Running || running
 }
 
-// publish queues the snapshot and the pods that changed between two views. It
-// queues a change even if an event has reported it already, because the
-// consumer may have observed the pod before the runtime showed the event's
-// state.
+// publish queues the snapshot and the pods that changed between two relists. It queues a
+// change even if an event has reported it already, because the consumer may have observed
+// the pod before the runtime's status showed what the event reported.
 func (p *PLEG) publish(last, now relistResult) {
 	p.mu.Lock()
 	for uid, mark := range now.fingerprints {

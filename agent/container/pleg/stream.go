@@ -21,8 +21,8 @@ const (
 	streamProven                      // it has delivered an event
 )
 
-// watchEvents subscribes to the runtime's events, and again whenever the stream
-// breaks.
+// watchEvents subscribes to the runtime's events, and again when the stream breaks. For a
+// runtime without events it tries again every 10 minutes.
 func (p *PLEG) watchEvents(ctx context.Context) {
 	retry, quiet := retryFirst, false
 	for {
@@ -36,7 +36,7 @@ func (p *PLEG) watchEvents(ctx context.Context) {
 			if !quiet {
 				p.cfg.Log.Warn("container events unsupported, polling runtime", "period", pollPeriod, "error", err)
 			}
-			// It may be replaced by a runtime that has events.
+			// A runtime that has events may replace it.
 			if quiet = true; !wait.Pause(ctx, wait.Around(relistPeriod, 10)) {
 				return
 			}
@@ -56,8 +56,8 @@ func (p *PLEG) watchEvents(ctx context.Context) {
 	}
 }
 
-// onStreamOpened records that the event stream is open. A relist must find the changes
-// before it, and another one a moment later, because no runtime reports when
+// onStreamOpened records that the event stream is open. A relist finds the earlier
+// changes. Another relist follows after repeatDelay, because no runtime reports when
 // exactly a subscription takes effect.
 func (p *PLEG) onStreamOpened() {
 	p.mu.Lock()
@@ -71,8 +71,7 @@ func (p *PLEG) onStreamOpened() {
 	}
 }
 
-// onStreamClosed records that the event stream has ended, and returns its trust until
-// then.
+// onStreamClosed records that the event stream has ended, and returns its state before.
 func (p *PLEG) onStreamClosed() streamState {
 	p.mu.Lock()
 	was := p.streamState
@@ -84,7 +83,8 @@ func (p *PLEG) onStreamClosed() streamState {
 	return was
 }
 
-// handle queues the pod that an event belongs to.
+// handle queues the pod that an event belongs to. If the pod is unknown, it requests a
+// relist.
 func (p *PLEG) handle(e *runtimeapi.ContainerEventResponse) {
 	sandbox := e.GetPodSandboxStatus()
 	uid := types.UID(sandbox.GetMetadata().GetUid())

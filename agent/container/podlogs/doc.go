@@ -5,6 +5,6 @@
 //
 //	<root>/<namespace>_<name>_<uid>/<container>/<restarts>.log
 //
-// which are the kubelet's. It never writes, holds a bounded part of a file in
+// which are the kubelet's. It never writes to a log, holds a bounded part of a file in
 // memory, and treats the content of the files as untrusted.
 package podlogs

@@ -20,20 +20,20 @@ const Root = "/var/log/pods"
 // ErrNoPrevious means that there is no log of a previous container.
 var ErrNoPrevious = errors.New("no log of a previous container")
 
-// Log is the newest log file of one container.
+// Log is the log file of one container with the highest restart count.
 type Log struct {
 	Namespace string
 	Pod       string
 	UID       string
 	Container string
 	Path      string
-	// Modified is the file's modification time, by the node's clock then.
+	// Modified is the file's modification time, by the node's clock at that time.
 	Modified time.Time
 }
 
-// List lists the logs under root, which is Root or a tree of the same layout.
-// It skips directories and files that do not follow the layout. It is for use
-// without a running agent; the result may include removed pods.
+// List lists the logs under root, which is Root or a tree of the same layout. It skips
+// directories and files that do not follow the layout. It is for use without a running
+// agent. The result may include removed pods.
 func List(root string) ([]Log, error) {
 	pods, err := os.ReadDir(root)
 	if err != nil {
@@ -71,8 +71,8 @@ func FirstPath(root, namespace, pod, uid, container string) string {
 	return pathOf(filepath.Join(root, namespace+"_"+pod+"_"+uid, container), 0)
 }
 
-// PreviousPath returns the path of the log of the container before the one that
-// writes to path. It returns ErrNoPrevious if there is none.
+// PreviousPath returns the path of the log of the container before the one that writes to
+// path. It returns an error that wraps ErrNoPrevious if there is none.
 func PreviousPath(path string) (string, error) {
 	number, ok := restartCountOf(filepath.Base(path))
 	if !ok {
@@ -86,7 +86,8 @@ func PreviousPath(path string) (string, error) {
 	return pathOf(filepath.Dir(path), counts[i-1]), nil
 }
 
-// newest returns the log with the highest restart count in a directory, or "".
+// newest returns the log with the highest restart count in a directory, or "" if there is
+// none.
 func newest(dir string) (string, fs.FileInfo) {
 	counts := restartCounts(dir)
 	if len(counts) == 0 {

@@ -61,8 +61,8 @@ func (r *reader) follow(ctx context.Context) error {
 	}
 }
 
-// catchUp prints up to the current end of the log. names means that files may
-// have been created or removed.
+// catchUp prints up to the current end of the log. names means that files may have been
+// created, removed or renamed. Without it, catchUp does not search for a successor.
 func (r *reader) catchUp(ctx context.Context, names bool) error {
 	for {
 		if r.file != nil {
@@ -107,7 +107,8 @@ func (r *reader) finishFile(ctx context.Context, nextContainer bool) error {
 	return r.print.endUnfinished()
 }
 
-// closeDeleted closes a file that was deleted, so that the kernel frees its space.
+// closeDeleted prints the rest of a file that was deleted and closes it, so that the
+// kernel frees its space.
 func (r *reader) closeDeleted(ctx context.Context) error {
 	if r.file == nil {
 		return nil
@@ -124,8 +125,7 @@ func (r *reader) closeDeleted(ctx context.Context) error {
 	return err
 }
 
-// ended reports whether the container has ended and its log is not continued
-// in another file.
+// ended reports whether Source.Ended is closed.
 func (r *reader) ended() bool {
 	select {
 	case <-r.src.Ended: // a nil channel is never ready
@@ -135,8 +135,8 @@ func (r *reader) ended() bool {
 	}
 }
 
-// wait blocks until a change, or the end of the container, and merges all pending
-// changes.
+// wait blocks until a change or the end of the container, and returns all pending changes.
+// When ctx ends, it returns the cause.
 func (r *reader) wait(ctx context.Context, w *filewatch.Watch) (filewatch.Changes, error) {
 	select {
 	case <-ctx.Done():

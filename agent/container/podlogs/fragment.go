@@ -12,14 +12,14 @@ const bufferSize = 32 << 10
 // fragment is a whole line of the file without its newline, or a part of a
 // line that is longer than the buffer.
 type fragment struct {
-	data   []byte // valid until the next call
+	data   []byte // valid until the next call of next
 	offset int64  // of the line's first byte in the file
 	first  bool   // it has the beginning of the line
 	last   bool   // it has the end of the line
 }
 
-// fragments splits its input into lines in constant memory. After io.EOF it
-// may be called again, for a file that grows.
+// fragments splits its input into lines in constant memory. After io.EOF, next may be
+// called again, for a file that grows.
 type fragments struct {
 	r          io.Reader
 	buf        []byte
@@ -33,7 +33,8 @@ func newFragments(r io.Reader, offset int64) *fragments {
 	return &fragments{r: r, buf: make([]byte, bufferSize), line: offset, pos: offset}
 }
 
-// next returns the next fragment, or io.EOF if there is no complete one.
+// next returns the next fragment: a line, or a full buffer without a newline. It returns
+// io.EOF if there is neither.
 func (f *fragments) next() (fragment, error) {
 	scanned := 0
 	for {

@@ -13,11 +13,11 @@ import (
 // for three pieces of the maximum size that CRI runtimes write.
 const lastWindow = 64 << 10
 
-// Last returns the end of a log: at most the given number of lines and bytes,
-// of both streams. It reads at most the last 64 KiB of the file. If these hold
-// fewer lines, it returns fewer; if they lie within one line, it returns the
-// end of that line. Invalid UTF-8 is replaced by U+FFFD. If ctx ends, Last
-// returns its cause.
+// Last returns the end of a log: at most the given number of lines and bytes, of both
+// streams, without timestamps. It reads at most the last 64 KiB of the file. If these hold
+// fewer lines, it returns fewer. If they hold no valid line, it returns their end as it is,
+// without leading zero bytes. Invalid UTF-8 is replaced by U+FFFD after the truncation to
+// limit bytes, so the result may be longer. If ctx ends, Last returns its cause.
 func Last(ctx context.Context, path string, lines int64, limit int) (string, error) {
 	text, err := last(ctx, path, lines, limit)
 	if err != nil {
@@ -59,7 +59,7 @@ func last(ctx context.Context, path string, lines int64, limit int) ([]byte, err
 	return withinLine(window, size, limit)
 }
 
-// withinLine returns the last bytes of a window that holds no start of a line.
+// withinLine returns the last bytes of a window that holds no valid line.
 // It omits leading zero bytes, which a power cut leaves.
 func withinLine(window io.ReaderAt, size int64, limit int) ([]byte, error) {
 	n := min(size, int64(limit))

@@ -30,9 +30,9 @@ type header struct {
 // maxHeader is an upper bound of the size in bytes of a valid header.
 const maxHeader = 128
 
-// parseHeader splits the beginning of a line into its header and the content.
-// It skips leading zero bytes: a power cut leaves them in place of a lost line,
-// and the next record follows on the same line.
+// parseHeader splits the beginning of a line into its header and the content. It skips
+// leading zero bytes: a power cut leaves them in place of a lost line, and the next record
+// follows on the same line. ok is false if the format is invalid.
 func parseHeader(line []byte) (h header, content []byte, ok bool) {
 	line = bytes.TrimLeft(line, "\x00")
 	stamp, rest, ok1 := bytes.Cut(line, space)

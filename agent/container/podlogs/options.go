@@ -29,10 +29,10 @@ type Options struct {
 	Stream string
 }
 
-// FromPodLogOptions converts and validates the API's options, by the API's
-// rules (pkg/apis/core/validation: ValidatePodLogOptions). The caller handles
-// Container, Previous and InsecureSkipTLSVerifyBackend. sinceSeconds is
-// relative to now.
+// FromPodLogOptions converts and validates the API's options by the API's rules
+// (pkg/apis/core/validation: ValidatePodLogOptions), except that it allows tailLines with
+// one stream. The caller handles Container, Previous and InsecureSkipTLSVerifyBackend.
+// sinceSeconds is relative to now.
 func FromPodLogOptions(in *v1.PodLogOptions, now time.Time) (Options, error) {
 	o := Options{Follow: in.Follow, Timestamps: in.Timestamps, Tail: in.TailLines, LimitBytes: in.LimitBytes}
 	if in.SinceSeconds != nil && in.SinceTime != nil {
@@ -70,7 +70,6 @@ func (o *Options) validate() error {
 	return fmt.Errorf("invalid stream %q: must be %s, %s or %s", o.Stream, v1.LogStreamAll, v1.LogStreamStdout, v1.LogStreamStderr)
 }
 
-// selectedStreams returns which streams are selected.
 func (o *Options) selectedStreams() [streams]bool {
 	return [streams]bool{stdout: o.Stream != v1.LogStreamStderr, stderr: o.Stream != v1.LogStreamStdout}
 }

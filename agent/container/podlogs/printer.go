@@ -31,10 +31,10 @@ const none = streams
 // errLimit stops the reading when the byte limit is reached.
 var errLimit = errors.New("byte limit reached")
 
-// printer joins the pieces of lines and writes them. On a shared output, the
-// lines of the two streams are not mixed: while one stream's line is
-// unfinished, the other stream's data is held. It is written when the line
-// ends, when held is full, or when nothing more can be read for now.
+// printer joins the pieces of lines and writes them. On a shared output, the lines of the
+// two streams are not mixed: while one stream's line is unfinished, the other stream's data
+// is held. Held data is written when the line ends, when held is full, or when nothing more
+// can be read for now. In the last two cases a newline ends the unfinished line early.
 type printer struct {
 	since      time.Time
 	timestamps bool
@@ -176,7 +176,7 @@ func (p *printer) endUnfinished() error {
 
 var newline = []byte{'\n'}
 
-// limitWriter stops with errLimit after *left bytes.
+// limitWriter fails with errLimit after *left bytes. Two writers may share left.
 type limitWriter struct {
 	w    io.Writer
 	left *int64

@@ -24,16 +24,14 @@ type Source struct {
 	WaitForDir bool
 }
 
-// Read writes a log to out. It blocks until the end of the file. When
-// following, it blocks until ctx ends (then it returns the cause), the
-// container has ended, the pod's log directory is removed, or an output fails.
-// Following waits for a missing file if its directory exists or WaitForDir is set;
-// otherwise the error is fs.ErrNotExist. Following continues in the new file
-// when the log is rotated. As in the kubelet, files that were rotated earlier
-// are not read.
+// Read writes a log to out. It blocks until the end of the file. When following, it blocks
+// until ctx ends (then it returns the cause), the container has ended, its log directory is
+// removed or replaced, LimitBytes is reached, or an output fails. Following waits for a
+// missing file if its directory exists or WaitForDir is set. Otherwise the error wraps
+// fs.ErrNotExist. Following continues in the new file when the log is rotated. As in the
+// kubelet, files that were rotated earlier are not read.
 //
-// Lines in an invalid format, as left by a power cut, are skipped; damaged is
-// their number.
+// Read skips lines in an invalid format, as left by a power cut. damaged is their number.
 func Read(ctx context.Context, src Source, o Options, out Output) (damaged int64, err error) {
 	if err := o.validate(); err != nil {
 		return 0, err
@@ -91,7 +89,8 @@ func (r *reader) run(ctx context.Context) error {
 	return r.finish()
 }
 
-// openFirst opens the first file, at its last lines if Tail is set.
+// openFirst opens the first file, at its last lines if Tail is set. Following a file that
+// does not exist yet ignores Tail.
 func (r *reader) openFirst(ctx context.Context) error {
 	f, err := open(r.src.Path)
 	if err != nil {
@@ -112,7 +111,6 @@ func (r *reader) openFirst(ctx context.Context) error {
 	return r.startAt(b)
 }
 
-// startAt continues with the current file from a place in it.
 func (r *reader) startAt(b tailStart) error {
 	if _, err := r.file.Seek(b.offset, io.SeekStart); err != nil {
 		return fmt.Errorf("seek: %w", err)
@@ -127,7 +125,8 @@ func (r *reader) switchTo(f *os.File) {
 	r.file, r.lines, r.from = f, newFragments(f, 0), [streams]int64{}
 }
 
-// drain prints all complete lines up to the end of the file.
+// drain prints all complete lines up to the end of the file. It returns ctx's cause when
+// ctx ends.
 func (r *reader) drain(ctx context.Context) error {
 	for n := 0; ; n++ {
 		if n%checkEvery == 0 && ctx.Err() != nil {

@@ -24,9 +24,9 @@ const maxExtraScan = 1 << 20
 // checkEvery is how many lines are read between two checks of the context.
 const checkEvery = 1024
 
-// tail finds the start of the last n lines of the streams in only. It reads
-// backwards in constant memory and counts the pieces of a line as one line.
-// The lines can be arbitrarily long, so it returns ctx's cause when ctx ends.
+// tail finds the start of the last n lines of the streams in only, both together. It reads
+// backwards in constant memory and counts the pieces of a line as one line. The lines can be
+// arbitrarily long, so it returns ctx's cause when ctx ends.
 func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool) (tailStart, error) {
 	b := tailStart{offset: size}
 	var inLine, settled [streams]bool

@@ -28,11 +28,10 @@ const (
 	maxUnpacked = 32 << 30 // of a compressed archive, uncompressed
 )
 
-// errInvalidArchive means that the archive itself is invalid. A retry is of no use until
+// errInvalidArchive means that the archive itself is invalid. A retry cannot succeed until
 // the file is replaced.
 var errInvalidArchive = errors.New("invalid archive")
 
-// invalidf returns an error that wraps errInvalidArchive and the formatted error.
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errInvalidArchive, fmt.Errorf(format, args...))
 }
@@ -42,10 +41,11 @@ func invalidf(format string, args ...any) error {
 //
 // containerd's own reader (core/images/archive, ImportIndex) is not used. It
 // writes every entry of the tar to the content store before it knows what the
-// entries are: also those of other platforms and those that belong to no image,
-// all of them again after a power cut, and without a limit on their number,
-// their names and the JSON. The preloader needs the names of an archive's images
-// before it imports anything, and a class of errors that no retry cures.
+// entries are, including those of other platforms and those that belong to no
+// image. It writes all of them again after a power cut. It does not limit their
+// number, their names and the JSON. The preloader needs the names of an archive's
+// images before it imports anything, and must distinguish errors that a retry does
+// not resolve.
 type archive struct {
 	file   io.ReaderAt
 	size   int64
@@ -53,15 +53,15 @@ type archive struct {
 	layout contents
 }
 
-// entry is a file in the archive. Its name is only compared, never used as a
-// path.
+// entry is a regular file or a link in the archive. Its name is only compared, never
+// used as a path.
 type entry struct {
-	serial int // the entry's position in the archive
+	serial int // the entry's position in the archive, counting all headers
 	name   string
 	size   int64
-	offset int64 // of its content, in a plain archive
-	head   [8]byte
-	link   string // the name of the entry that has the content
+	offset int64   // of its content, in a plain archive; 0 for a link
+	head   [8]byte // its first bytes
+	link   string  // the name of the entry that has the content
 }
 
 // contents holds the entries of an archive, and the content of the JSON files
@@ -72,7 +72,8 @@ type contents struct {
 	held    int64 // bytes in json
 }
 
-// open detects the compression of an archive from its first bytes.
+// open detects the compression of an archive from its first bytes. It rejects an empty
+// file and zstd.
 func open(file io.ReaderAt, size int64) (*archive, error) {
 	a := &archive{file: file, size: size}
 	var head [8]byte
@@ -93,8 +94,8 @@ func open(file io.ReaderAt, size int64) (*archive, error) {
 	return a, nil
 }
 
-// walk visits the regular files and links in order. The reader is valid until
-// visit returns; in a plain archive it is an io.Seeker.
+// walk visits the regular files and links in order. The reader is valid until visit
+// returns. For a regular file of a plain archive it is an io.Seeker.
 func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error) error {
 	section := io.NewSectionReader(a.file, 0, a.size)
 	var from io.Reader = &interruptible{ended: ctx.Err, section: section}
@@ -175,8 +176,8 @@ func entryOf(h *tar.Header) (*entry, bool) {
 	return e, !strings.HasPrefix(e.name, "/") && !strings.HasPrefix(e.name, "../")
 }
 
-// scan is the first pass. It collects the entries and reads the small JSON
-// files.
+// scan is the first pass. It collects the entries and reads files of at most smallJSON
+// bytes that begin like JSON. Of several entries with the same name, the last one counts.
 func (a *archive) scan(ctx context.Context) error {
 	a.layout = contents{entries: make(map[string]*entry), json: make(map[string][]byte)}
 	names := 0
@@ -199,7 +200,7 @@ func (a *archive) scan(ctx context.Context) error {
 	})
 }
 
-// loadEntry reads an entry into memory.
+// loadEntry reads an entry into memory. The caller has checked its size.
 func (a *archive) loadEntry(ctx context.Context, e *entry, r io.Reader) error {
 	data := make([]byte, e.size)
 	if _, err := io.ReadFull(r, data); err != nil {
@@ -245,7 +246,8 @@ func (a *archive) readJSON(ctx context.Context, name string) ([]byte, error) {
 	return a.layout.json[e.name], err
 }
 
-// each visits the entries with these serials.
+// each visits the entries with these serials, in the order of the archive. It makes one
+// pass, and stops after the last of them.
 func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*entry, io.Reader) error) error {
 	left := len(serials)
 	if left == 0 {
@@ -269,8 +271,8 @@ func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*en
 	return err
 }
 
-// interruptible is a reader that fails once ended returns an error, the one of
-// a context.
+// interruptible is a reader that fails once ended, which is a context's Err, returns an
+// error.
 type interruptible struct {
 	ended   func() error
 	section *io.SectionReader

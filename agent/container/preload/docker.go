@@ -24,8 +24,8 @@ type dockerImage struct {
 	Layers   []string
 }
 
-// docker plans an archive in the format of docker save. The format has no
-// image manifest such as registries serve, so one is generated.
+// docker plans an archive in the format of docker save. The format has no image manifest
+// such as registries serve, so docker generates one. It skips images without a valid name.
 func (p *planner) docker(ctx context.Context) error {
 	data, err := p.archive.readJSON(ctx, "manifest.json")
 	if err != nil {
@@ -110,8 +110,8 @@ func layerType(e *entry) string {
 	return ocispec.MediaTypeImageLayer
 }
 
-// sums returns the digests of the compressed layers by serial. Newer archives
-// have them in the names of the layers. In others they are computed.
+// sums returns the digests of the compressed layers by serial. Newer archives have them in
+// the names of the layers. For others, sums computes them in one pass over the archive.
 func (p *planner) sums(ctx context.Context, list []dockerImage) (map[int]digest.Digest, error) {
 	sums, unknown := make(map[int]digest.Digest), make(map[int]bool)
 	for _, img := range list {

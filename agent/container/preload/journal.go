@@ -18,12 +18,12 @@ import (
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
-// journalVersion is the version of the file format. A file of another version
-// is ignored.
+// journalVersion is the version of the file format. A file of another version is not
+// used.
 const journalVersion = 1
 
-// maxJournal limits the size of the journal in bytes. It is above the needs of
-// a full folder of archives.
+// maxJournal limits the bytes that are read of the journal. A larger journal cannot be
+// parsed. Writing does not check the limit.
 const maxJournal = 8 << 20
 
 // journal is the persistent list of imported archives.
@@ -52,8 +52,8 @@ func signatureOf(info fs.FileInfo) signature {
 	return signature{Size: info.Size(), Modified: info.ModTime().UTC()}
 }
 
-// loadJournal reads the journal. A missing file is an empty journal. With an
-// error it also returns an empty journal.
+// loadJournal reads the journal. A missing file is an empty journal. With an error,
+// including that of another version, it also returns an empty journal.
 func loadJournal(path string) (*journal, error) {
 	empty := &journal{Version: journalVersion}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -91,9 +91,9 @@ func (j *journal) save(path string) error {
 	return nil
 }
 
-// protect makes the runtime protect imported content from its garbage
-// collection. The journal records that first, because a protection that is
-// never released would fill the disk.
+// protect makes the runtime protect imported content from its garbage collection. The
+// journal records that first, because a lease that is never released keeps content that
+// no image references.
 func (p *Preloader) protect(ctx context.Context) error {
 	if !p.journal.Leased {
 		p.journal.Leased = true
@@ -102,9 +102,10 @@ func (p *Preloader) protect(ctx context.Context) error {
 	return p.cfg.Importer.Protect(ctx)
 }
 
-// cleanup releases the protection once no archive is pending, and removes deleted
-// archives from the journal. If the runtime is unavailable, a later call tries
-// again. It returns an error only if ctx ended.
+// cleanup releases the protection once no archive is pending, and removes deleted and
+// changed archives from the journal. If the release fails, the next call tries again:
+// after a change of the folder, a retry of an archive, or a call of Wait. cleanup returns
+// an error only if ctx ended.
 func (p *Preloader) cleanup(ctx context.Context) error {
 	busy := false
 	p.mu.Lock()
@@ -135,15 +136,15 @@ func (p *Preloader) cleanup(ctx context.Context) error {
 	return nil
 }
 
-// record adds an imported archive to the journal.
 func (p *Preloader) record(f *archiveFile) {
 	p.journal.Archives = slices.DeleteFunc(p.journal.Archives, func(i imported) bool { return i.Name == f.name })
 	p.journal.Archives = append(p.journal.Archives, imported{Name: f.name, signature: f.sig, Images: f.images})
 	p.save()
 }
 
-// save writes the journal. If that fails, the only loss is that archives are
-// read again at the next start.
+// save writes the journal. If that fails, archives are read and imported again at the next
+// start, and a lease of which the journal has no record is released only after the next
+// import.
 func (p *Preloader) save() {
 	if err := p.journal.save(p.cfg.StateFile); err != nil {
 		p.cfg.Log.Warn("cannot write image archive journal", "error", err)

@@ -32,7 +32,6 @@ type plan struct {
 	bytes  int64     // of all blobs
 }
 
-// plannedImage is one image of a plan.
 type plannedImage struct {
 	names  []reference.NamedTagged // normalized
 	target container.Blob
@@ -99,8 +98,8 @@ type planner struct {
 	plan    plan
 }
 
-// read returns the plan. Its errors are errInvalidArchive, a read error of the disk, or
-// the error of ctx.
+// read returns the plan. Its errors wrap errInvalidArchive or a read error of the disk, or
+// are the error of ctx.
 func (p *planner) read(ctx context.Context) (*plan, error) {
 	if err := p.archive.scan(ctx); err != nil {
 		return nil, err
@@ -167,8 +166,9 @@ func (p *planner) oci(ctx context.Context) error {
 	return nil
 }
 
-// nameOf returns the name of an image, or nil if it has none. containerd's
-// annotation has the full name; the one of the OCI spec may have only a tag.
+// nameOf returns the name of an image, or nil if it has none or an invalid one.
+// containerd's annotation has the full name. The annotation of the OCI spec may have only
+// a tag, which is not a name.
 func nameOf(d ocispec.Descriptor) reference.NamedTagged {
 	name := d.Annotations[images.AnnotationImageName]
 	if name == "" {
@@ -227,9 +227,8 @@ func (p *planner) index(ctx context.Context, d ocispec.Descriptor, index *ocispe
 	return b, nil
 }
 
-// choose resolves the descriptor that fits the host best among those whose
-// content is in the archive. best is true if no descriptor in list, present or
-// not, fits better.
+// choose resolves the descriptor that fits the host best among those whose content is in
+// the archive. best reports whether no descriptor in list, present or not, fits better.
 func (p *planner) choose(ctx context.Context, list []ocispec.Descriptor, depth int) (b container.Blob, best bool, err error) {
 	var fit []ocispec.Descriptor
 	var others []string
@@ -343,7 +342,7 @@ func (p *planner) entry(d ocispec.Descriptor) (*entry, error) {
 	return e, nil
 }
 
-// blob returns the JSON of a descriptor after checking it against the digest.
+// blob returns the JSON of a descriptor. It checks the size and the digest.
 func (p *planner) blob(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
 	if _, err := p.entry(d); err != nil {
 		return nil, err

@@ -1,10 +1,9 @@
-// Package preload imports image archives from a folder into the runtime's
-// store. An archive is a file of docker save or an OCI image layout, as tar,
-// plain or compressed with gzip. Each is imported once, in parallel to the
-// start of pods, and again when a pod needs its image and the image was
-// removed. An import is resumed after a power cut. The runtime is the source
-// of truth for which images are present; the journal records only which
-// archives need not be read again.
+// Package preload imports image archives from a folder into the runtime's store. An
+// archive is the output of docker save or an OCI image layout, as a tar file, plain or
+// compressed with gzip. Archives are imported one after the other while pods start. An
+// archive is imported once, and again when a pod needs its image and the image was
+// removed. An import is resumed after a power cut. The runtime determines which images are
+// present. The journal only records which archives need not be read again.
 package preload
 
 import (
@@ -37,8 +36,8 @@ type Importer interface {
 	Protect(ctx context.Context) error
 	// Release ends the protection. It is not an error if there was none.
 	Release(ctx context.Context) error
-	// Put stores a blob. r provides it from its beginning. Put resumes where
-	// an earlier, interrupted Put ended.
+	// Put stores a blob. r provides it from its beginning. Put resumes where an earlier,
+	// interrupted Put ended. Only ctx limits its time.
 	Put(ctx context.Context, b container.Blob, r io.Reader) error
 	// Tag creates an image from blobs that were put, or moves its name there.
 	Tag(ctx context.Context, name string, b container.Blob) error
@@ -47,10 +46,11 @@ type Importer interface {
 // Config configures a Preloader. Fields are required unless their comment says
 // otherwise.
 type Config struct {
-	// Dir is the folder of archives: files that end in .tar, .tar.gz or .tgz.
-	// It is created if it does not exist.
+	// Dir is the folder of archives: files that end in .tar, .tar.gz or .tgz. Files that
+	// end in .tar.zst are rejected with an event. Run creates the folder if it does not
+	// exist.
 	Dir string
-	// StateFile is the journal's path. Its directory is created.
+	// StateFile is the journal's path. Writing the journal creates its directory.
 	StateFile string
 	Importer  Importer
 	// Images checks whether the runtime's CRI service shows an image.
@@ -69,7 +69,7 @@ type Preloader struct {
 	cfg  Config
 	wake wait.Wakeup // a caller of Wait needs an archive
 
-	// journal is used only by Run's goroutine.
+	// journal is used by Run's goroutine only.
 	journal *journal
 
 	mu       sync.Mutex
@@ -87,7 +87,7 @@ const (
 	waiting              // queued for import
 	running              // being imported
 	done                 // imported
-	failed               // failed; retried unless the archive is broken
+	failed               // retried after retryFailed, unless the archive is broken
 )
 
 // archiveFile is an archive in the folder. Its data belongs to its signature: a
@@ -96,7 +96,7 @@ type archiveFile struct {
 	name   string
 	sig    signature
 	state  state
-	images map[string]digest.Digest // by name; nil while unread
+	images map[string]digest.Digest // by name; nil while unread, empty if it could not be read
 	plan   *plan                    // set only between reading and importing
 	broken bool                     // fails until the file changes
 	needed bool                     // a pod waits for it
@@ -177,9 +177,9 @@ func (p *Preloader) lookup(name string, waited *bool) (known bool, wait <-chan s
 	return true, p.changed
 }
 
-// find returns an archive that names the image: a pending one before an
-// imported one before a failed one. unsure means that there are unread
-// archives.
+// find returns an archive that names the image. It prefers a pending archive to an
+// imported one, and an imported one to a failed one. unsure means that there are unread
+// archives. The caller holds mu.
 func (p *Preloader) find(name string) (found *archiveFile, unsure bool) {
 	unsure = !p.ready
 	for _, f := range p.sorted() {
@@ -193,7 +193,6 @@ func (p *Preloader) find(name string) (found *archiveFile, unsure bool) {
 	return found, unsure
 }
 
-// rankOf orders archives with the same image, the preferred one first.
 func rankOf(f *archiveFile) int {
 	switch {
 	case f.state == done:

@@ -19,7 +19,7 @@ type progress struct {
 	lastLogged time.Time
 }
 
-// finish counts a whole blob, whether it was read or not.
+// finish counts a whole blob, whether it was read or was already stored.
 func (p *progress) finish(size int64) { p.before += size }
 
 // advance logs the progress if due. offset is the position in the current blob.
@@ -30,7 +30,8 @@ func (p *progress) advance(offset int64) {
 	}
 }
 
-// tracked is a reader of a blob that records its position and its error.
+// tracked is a reader of a blob that records its position and its last error other than
+// io.EOF.
 type tracked struct {
 	r        io.Reader
 	progress *progress
@@ -48,7 +49,6 @@ func (t *tracked) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// seekable is a tracked reader that can seek.
 type seekable struct {
 	*tracked
 	s io.Seeker

@@ -24,8 +24,9 @@ const minFileAge = 2 * time.Second
 // tried again.
 const retryFolder = time.Minute
 
-// Run lists the folder, imports new archives and watches for changes until ctx
-// ends, and returns its error. It blocks on the runtime, never on pods.
+// Run lists the folder, imports new archives and watches for changes until ctx ends, and
+// returns its error. It blocks on the runtime, never on pods. It must not run twice at the
+// same time.
 func (p *Preloader) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.ended = false
@@ -110,7 +111,7 @@ func moved(root *os.Root, dir string) bool {
 	return err != nil || !os.SameFile(was, is)
 }
 
-// workAll reads and imports archives until the folder changes.
+// workAll reads and imports archives until the folder changes or must be listed again.
 func (p *Preloader) workAll(ctx context.Context, root *os.Root, changed <-chan struct{}) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -155,9 +156,9 @@ func (p *Preloader) waitForWork(ctx context.Context, changed <-chan struct{}, wa
 	return true, nil
 }
 
-// next returns the archive to work on: unread ones first, since pods wait
-// until all are read, then those that pods wait for. If there is none, wait is
-// the time until the next attempt; 0 is none.
+// next returns the archive to work on: unread ones first, since pods wait until all are
+// read, then those that pods wait for. wait is the time until the next attempt of an archive
+// that is not due; 0 is none.
 func (p *Preloader) next(now time.Time) (best *archiveFile, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,8 +188,8 @@ func (p *Preloader) next(now time.Time) (best *archiveFile, wait time.Duration) 
 	return best, wait
 }
 
-// isArchive reports whether a file is an archive by its name. Files whose names
-// begin with a dot are not: they may be incomplete.
+// isArchive reports whether a file is an archive by its name. Files whose names begin with
+// a dot are not, because they may be incomplete.
 func isArchive(name string) bool {
 	ends := []string{".tar", ".tar.gz", ".tgz", ".tar.zst"} // the last is rejected with an event
 	return !strings.HasPrefix(name, ".") && slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(name, end) })

@@ -39,7 +39,8 @@ const (
 // errChanged means that a file has changed since the folder was listed.
 var errChanged = errors.New("archive changed since it was listed")
 
-// work reads an archive, or imports it if its images are already known.
+// work reads an archive, or imports it if its images are already known. For an import it
+// reads the archive again if the plan was not retained.
 func (p *Preloader) work(ctx context.Context, root *os.Root, f *archiveFile) error {
 	file, err := openFile(root, f)
 	if err != nil {
@@ -90,8 +91,9 @@ func (p *plan) retainable() *plan {
 	return p
 }
 
-// fail handles the error of an attempt: it schedules a retry, or marks the
-// archive as failed and records an event.
+// fail handles the error of an attempt. It schedules a retry, or marks the archive as
+// failed and records an event. While the runtime is unavailable or does not respond, the
+// number of retries is not limited.
 func (p *Preloader) fail(ctx context.Context, f *archiveFile, err error) {
 	if ctx.Err() != nil {
 		p.update(f, func() { f.state = waiting })
@@ -141,7 +143,6 @@ func openFile(root *os.Root, f *archiveFile) (*os.File, error) {
 	return file, nil
 }
 
-// importImages imports the images of a plan.
 func (p *Preloader) importImages(ctx context.Context, a *archive, f *archiveFile, plan *plan) error {
 	if err := p.protect(ctx); err != nil {
 		return err
@@ -170,8 +171,8 @@ func (p *plan) tags() []string {
 	return out
 }
 
-// putAll stores the blobs: those of the archive in their order there, then
-// those held in memory, which refer to them.
+// putAll stores the blobs: those of the archive in their order there, then those in
+// memory, which refer to them.
 func (p *Preloader) putAll(ctx context.Context, a *archive, plan *plan, progress *progress) error {
 	bySerial := make(map[int]*source)
 	serials := make(map[int]bool)
@@ -249,7 +250,6 @@ const (
 	visibleTimeout   = 15 * time.Second
 )
 
-// waitVisible waits until the runtime's CRI service shows an image.
 func (p *Preloader) waitVisible(ctx context.Context, name string) error {
 	limit := time.Now().Add(visibleTimeout)
 	for pause := visiblePollFirst; ; pause = min(2*pause, time.Second) {

@@ -14,7 +14,7 @@ import (
 )
 
 // RunningContainers returns the running containers and the ready sandboxes of pods, by their
-// newest statuses: none before the runtime has reported its cgroup driver.
+// newest statuses. It returns none before node returns a node, whose cgroup driver it needs.
 func RunningContainers(entries []pod.Entry, node func() (n *criconfig.Node, ok bool)) (out []Container) {
 	n, ok := node()
 	if !ok {
@@ -39,8 +39,8 @@ func RunningContainers(entries []pod.Entry, node func() (n *criconfig.Node, ok b
 	return out
 }
 
-// Orphans lists the running containers and the ready sandboxes of pods whose spec is not known:
-// the sources lost these pods while no agent ran.
+// Orphans lists the running containers and the ready sandboxes of pods whose spec is not known,
+// because the sources removed these pods while no agent ran.
 type Orphans struct {
 	Runtime Runtime
 	Tree    *cgroups.Tree
@@ -50,7 +50,7 @@ type Orphans struct {
 	Pods func() map[types.UID]bool
 }
 
-// List calls the runtime only if there are such pods.
+// List returns them. It calls the runtime only if Pods returns any.
 func (o *Orphans) List(ctx context.Context) ([]Container, error) {
 	pods := o.Pods()
 	if len(pods) == 0 {

@@ -1,27 +1,23 @@
 // Package reaper finds containers and sandboxes that have exited although the runtime
 // reports them as running, and stops their shims so that the runtime updates its state.
 //
-// containerd allows itself 10 s to clean up after a container that has exited
-// (handleEventTimeout in its CRI server). If a busy node or a slow disk takes
-// longer, the OCI runtime may be killed when it has removed its own record of
-// the container and nothing else. crun then fails each retry for the missing
-// record, with an error that containerd's shim does not take for an exit. CRI
-// reports the container as running for ever: it is never restarted, and killing
-// it fails. After a restart of containerd its state is unknown, and stopping it
-// still fails. Stopping the pod's shim helps, and then the pod is restarted. The same
-// happens to the process of a sandbox: stopping the sandbox fails for ever, and the pod
-// remains terminating.
+// containerd's CRI server has a timeout of 10 s for the cleanup of a container that has
+// exited (handleEventTimeout). If the cleanup takes longer on a busy node or a slow disk,
+// the OCI runtime may be killed after it has removed only its own record of the container.
+// Each retry of crun then fails because the record is missing, with an error that
+// containerd's shim does not treat as an exit. CRI reports the container as running until
+// the shim ends: it is never restarted, and killing it fails. After a restart of containerd
+// its state is unknown, and stopping it still fails. When the pod's shim is stopped, the pod
+// is restarted. The same happens to the process of a sandbox: stopping the sandbox always
+// fails, and the pod remains terminating.
 //
-// The reaper finds a container without a process in the kernel's cgroup files,
-// which are cheap to read. It calls the runtime only for containers that had no
-// process at two checks.
+// The reaper finds a container without a process by the kernel's cgroup files. It calls the
+// runtime only for containers that had no process at two consecutive checks.
 //
-// It reads the files once a minute and does not watch them. A watch (WatchState
-// of package cgroups) would take an open file for each container, for which the
-// kernel keeps a buffer of 4 KiB (seq_file), and would wake the agent at each
-// container's exit, which the runtime reports anyway. A read takes about 10 µs
-// for each container, so 30 pods cost less than a millisecond in a minute, and
-// a lost container can wait for a minute.
+// It reads the files once a minute and does not watch them. A watch (WatchState of package
+// cgroups) would need an open file for each container, for which the kernel allocates a
+// buffer of 4 KiB (seq_file), and would wake the agent at each container's exit, which the
+// runtime reports anyway. A read takes about 10 µs for each container.
 package reaper
 
 import (
@@ -59,8 +55,8 @@ type Container struct {
 type Config struct {
 	// Running lists the running containers.
 	Running func(context.Context) []Container
-	// AfterCheck is called after each check, once a minute: for checks that are due
-	// whenever the agent is awake. It must not block. It may be nil.
+	// AfterCheck is called after each check, once a minute, for other checks that can run
+	// while the agent is awake. It must not block. It may be nil.
 	AfterCheck func()
 	// Populated reports whether a cgroup or one below it has processes. It is
 	// false for a cgroup that does not exist.
@@ -69,12 +65,11 @@ type Config struct {
 	Runtime Runtime
 	// Tasks is containerd's native API.
 	Tasks interface {
-		// Ended reports whether a container has no process by the runtime's own
-		// record of it. It fails with container.ErrUnsupported if the runtime
-		// has no such record.
+		// Ended reports whether the task of a container has stopped or does not exist,
+		// by the runtime's native API. It fails with container.ErrUnsupported if the
+		// runtime does not have this API.
 		Ended(ctx context.Context, containerID string) (bool, error)
-		// EndShim stops the shim between the runtime and the processes of a
-		// sandbox, and reports whether there was one.
+		// EndShim kills the shim of a sandbox, and reports whether there was one.
 		EndShim(sandboxID string) (bool, error)
 	}
 	// Wake triggers a sync of the pod; it must not block.
@@ -157,8 +152,8 @@ func (r *Reaper) check(ctx context.Context) {
 	r.suspects = empty
 }
 
-// handleSuspect queries the runtime, and stops the shim of a container that it has
-// lost.
+// handleSuspect queries the runtime, and stops the shim of a container that CRI reports as
+// running and whose task has ended.
 func (r *Reaper) handleSuspect(ctx context.Context, c *Container, s suspect) suspect {
 	log := r.cfg.Log.With("pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID)
 	handled := suspect{handled: true}
@@ -203,8 +198,8 @@ func (r *Reaper) handleSuspect(ctx context.Context, c *Container, s suspect) sus
 	return handled
 }
 
-// sandboxOfRunning returns the sandbox of a container, or the sandbox itself; "" if it does not
-// run by the runtime's report.
+// sandboxOfRunning returns the ID of the sandbox of a container, or of the sandbox itself. It
+// returns "" if the runtime does not report it as running or ready.
 func (r *Reaper) sandboxOfRunning(ctx context.Context, c *Container) (id string, err error) {
 	if c.Name == "" {
 		list, err := r.cfg.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{Id: c.ID})
