@@ -12,10 +12,10 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 )
 
-// act executes one plan in the order that package plan defines. retry is the
-// time of the next attempt at what could not be done yet without being a
-// failure. seen is the pod's state after act, if act did nothing but start
-// something, and nil otherwise.
+// act executes one plan in the order that package plan defines. retry is the time of
+// the next attempt if a part could not be done yet without being a failure. seen is
+// the pod's state after act if act only created a sandbox or started containers, and
+// nil otherwise.
 func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (seen *container.Observed, retry time.Time, err error) {
 	if a.KillPod {
 		whole := plan.Terminate(p, o)
@@ -49,9 +49,9 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 	return seen, retry, nil
 }
 
-// stopOldSandboxes stops sandboxes of an earlier boot, after the pods that wait for a
-// start slot: the runtime then releases their addresses, which network plugins
-// may keep on the disk.
+// stopOldSandboxes stops sandboxes of an earlier boot. The runtime then releases their
+// addresses, which network plugins may keep on the disk. It waits for a start slot,
+// behind the pods that start.
 func (s *Syncer) stopOldSandboxes(ctx context.Context, f *syncState) error {
 	if len(f.oldSandboxes) == 0 {
 		return nil
@@ -67,8 +67,7 @@ func (s *Syncer) stopOldSandboxes(ctx context.Context, f *syncState) error {
 	return nil
 }
 
-// prune removes containers and sandboxes that are not needed as evidence any
-// more.
+// prune stops and removes the containers and sandboxes that the plan removes.
 func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions) error {
 	if err := s.sandboxes(ctx, a.StopSandboxes); err != nil {
 		return err

@@ -14,9 +14,9 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// actuate executes the steps of a resize once in a sync, and then writes the
-// settings that the comparison does not cover. It stops at the first failure. The next
-// sync continues from the state that it observes.
+// actuate executes the steps of a resize, and then writes the settings that the
+// comparison does not cover. It is called at most once in a sync. It stops at the first
+// failure. The next sync continues from the state that it observes.
 func (r *resizing) actuate(ctx context.Context, s *Syncer, p *v1.Pod) error {
 	r.executed = true
 	if len(r.plan.Steps) > 0 {
@@ -79,9 +79,9 @@ func (s *Syncer) executeStep(ctx context.Context, p *v1.Pod, step *resize.Step, 
 // all resources of the container, so that no runtime restores an older value.
 //
 // Where the kernel does not account swap, a runtime may fail: crun up to 1.21
-// tries to write memory.swap.max, which does not exist, and then has applied
-// nothing or a part. In that case updateContainer writes the container's cgroup
-// files itself.
+// tries to write memory.swap.max, which does not exist, and has then applied the
+// update in part or not at all. In that case updateContainer writes the container's
+// cgroup files.
 func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
 	c, _ := pod.FindContainer(&p.Spec, step.Container)
 	sized := *c
@@ -134,7 +134,6 @@ func (s *Syncer) mayWrite(err error, n *criconfig.Node) bool {
 		!errors.Is(err, container.ErrUnavailable) && !errors.Is(err, container.ErrTimeout)
 }
 
-// setCgroup writes limits of an existing cgroup.
 func (s *Syncer) setCgroup(path string, r cgroups.Resources) error {
 	begun := s.now()
 	err := s.Cgroups.Set(path, r)
@@ -143,8 +142,8 @@ func (s *Syncer) setCgroup(path string, r cgroups.Resources) error {
 }
 
 // withoutLowering returns the resources that a pod's cgroup gets before containers start
-// in it. While a resize is in progress it lowers no limit: the steps of the
-// resize do that, once the running containers use less.
+// in it. While a resize is in progress it lowers no limit. The steps of the resize do
+// that.
 func (st *starter) withoutLowering(path string, r cgroups.Resources) cgroups.Resources {
 	if !st.state.resizing {
 		return r

@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// admitter decides which pods the node admits. Running pods keep their place.
+// admitter decides which pods the node admits. Running pods are always admitted.
 // The others are decided in the order in which the sources submit them, so the
 // same manifests always give the same result. The zero value is ready to use.
 type admitter struct {
@@ -38,13 +38,13 @@ type candidate struct {
 	unsupported string
 	// rejection is the reason why the pod is rejected; nil means admitted.
 	rejection *admission.Rejection
-	// ended means that the pod has ended and uses no resources any more.
+	// ended means that the pod has ended and no longer uses resources.
 	ended bool
 }
 
-// submit decides the admission of a new pod. For a known pod it only stores the
-// new version: an admitted pod is not decided again. A nil node admits every
-// pod. No pod is decided before the running pods are known.
+// submit decides the admission of a new pod. For a known pod it only stores the new
+// version and its unsupported fields. A nil node admits every pod that node pressure
+// does not reject. No pod is decided before the running pods are known.
 func (a *admitter) submit(p *v1.Pod, node *nodeinfo.Admission) {
 	unsupported := ""
 	if problems := admission.Unsupported(p); len(problems) > 0 {
@@ -63,8 +63,8 @@ func (a *admitter) submit(p *v1.Pod, node *nodeinfo.Admission) {
 	}
 }
 
-// adopt records the running pods, which are admitted. The first call then
-// decides the admission of the pods submitted before it.
+// adopt records the running pods, which are admitted. The first call decides the
+// admission of the pods submitted before it, the running ones first.
 func (a *admitter) adopt(found []pod.Ref, node *nodeinfo.Admission) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +108,7 @@ func (a *admitter) decide(j *candidate, node *nodeinfo.Admission) {
 	}
 }
 
-// fits checks whether a pod of another size fits; a nil node takes every pod.
+// fits checks whether a pod with other requests fits. A nil node admits every pod.
 func (a *admitter) fits(p *v1.Pod, node *nodeinfo.Admission) *admission.Rejection {
 	if node == nil {
 		return nil
@@ -127,15 +127,16 @@ func (a *admitter) resize(p *v1.Pod) {
 	a.change(p.UID, func(j *candidate) { j.pod = p })
 }
 
-// result returns the result of a pod's admission; ok is false for a pod that
-// no source has any more.
+// result returns the result of a pod's admission. ok is false for a pod that no source
+// has.
 func (a *admitter) result(uid types.UID) (unsupported string, rejection *admission.Rejection, ok bool) {
 	a.change(uid, func(j *candidate) { unsupported, rejection, ok = j.unsupported, j.rejection, true })
 	return unsupported, rejection, ok
 }
 
-// retry decides a pod again whose rejection named pods to preempt, once all of
-// those have ended. done is false while one of them has not.
+// retry decides again about a rejected pod, without a check of node pressure. If the
+// rejection names pods to preempt, it decides only once all of those have ended. done is
+// false before that.
 func (a *admitter) retry(uid types.UID, node *nodeinfo.Admission) (done bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,20 +153,21 @@ func (a *admitter) retry(uid types.UID, node *nodeinfo.Admission) (done bool) {
 	return true
 }
 
-// admitRunning admits a pod that already runs, whatever was decided before: a pod that
-// another agent, or this one before its restart, has started keeps running.
+// admitRunning admits a pod whatever was decided before, since it already runs or has
+// ended: a pod that another agent, or this one before its restart, has started keeps
+// running.
 func (a *admitter) admitRunning(uid types.UID) {
 	a.change(uid, func(j *candidate) { j.rejection = nil })
 }
 
-// begin records that the pod is alive and counts against the node's resources.
-// An earlier pod of the same UID may have ended after this one was submitted.
+// begin records that the pod counts against the node's resources. An earlier pod of the
+// same UID may have ended after this one was submitted.
 func (a *admitter) begin(uid types.UID) {
 	a.change(uid, func(j *candidate) { j.ended = false })
 }
 
-// end records that the pod uses no resources any more, and returns the pods
-// that waited for that.
+// end records that the pod no longer uses resources, and returns the pods that waited
+// for that.
 func (a *admitter) end(uid types.UID) (waiting []types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -214,9 +216,10 @@ func (a *admitter) find(uid types.UID) *candidate {
 	return nil
 }
 
-// others returns the pods that count against the node's resources in addition
-// to j. A pod of the same full name does not count, since it has to end before
-// j begins. The caller holds the lock.
+// others returns the pods that count against the node's resources in addition to j: those
+// that are not rejected and have not ended. A pod of the same full name does not count,
+// since it has to end before j begins. The caller holds the lock. It calls reserved, which
+// takes the locks of resizes and of the status store.
 func (a *admitter) others(j *candidate) []*v1.Pod {
 	name := pod.RefOf(j.pod).FullName()
 	var out []*v1.Pod

@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container/image"
 )
 
-// attach adds what the container's config takes from elsewhere: objects,
-// volumes and another container's process namespace.
+// attach adds the objects, Services, volumes and the target container to the input of the
+// container's config.
 func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (err error) {
 	c := in.Container
 	if in.ConfigMaps, in.Secrets, err = st.objectsOf(ctx, c); err != nil {
@@ -34,8 +34,8 @@ func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (er
 	return st.subPaths(ctx, in)
 }
 
-// subPaths resolves the container's subPaths below their volumes and pins them,
-// so that no container can move them any more.
+// subPaths resolves the container's subPaths in their volumes and bind-mounts them, so
+// that no container can replace them afterwards.
 func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) error {
 	c := in.Container
 	paths, err := criconfig.SubPaths(*in)
@@ -72,8 +72,8 @@ func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[strin
 	return out, nil
 }
 
-// pull makes the image of c present; container is the name of the container
-// that waits for it. img is nil after a pull.
+// pull ensures that the image of c is present. container is the name of the container
+// that waits for it. img is nil if the image was pulled.
 func (st *starter) pull(ctx context.Context, container string, c *v1.Container) (ref string, img *runtimeapi.Image, err error) {
 	ref, img, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx), OnSlow: st.state.slot.release})
 	if err != nil {
@@ -85,9 +85,8 @@ func (st *starter) pull(ctx context.Context, container string, c *v1.Container) 
 	return ref, img, nil
 }
 
-// target returns the ID of the container whose process namespace an ephemeral
-// container shares, or "" if it targets none. It fails if there is no container
-// of that name.
+// target returns the ID of the container whose process namespace an ephemeral container
+// shares, or "" if it targets none. It fails if the runtime has no container of the name.
 func (st *starter) target(name string) (id string, err error) {
 	for i := range st.pod.Spec.EphemeralContainers {
 		e := &st.pod.Spec.EphemeralContainers[i]

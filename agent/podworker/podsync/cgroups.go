@@ -15,25 +15,26 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// parentCgroups are the cgroups above those of the pods. Their resources follow from
-// the pods. Workers compute them one at a time, so that the last result is
-// written last.
+// parentCgroups are the cgroups above those of the pods. Their resources depend on
+// the pods. The lock is held from the computation until the write, so that the newest
+// result is written last.
 type parentCgroups struct {
 	mu              sync.Mutex
 	written         map[string]writtenCgroup // by cgroup path
 	bestEffortLimit cgroups.CPUMax           // of BestEffort pods
 }
 
-// writtenCgroup is what a cgroup was given. A cgroup with another id, such as a
-// systemd slice that was made again after it had no pod for a while, has none
-// of it.
+// writtenCgroup has the resources that were written to a cgroup. A cgroup with another id,
+// such as a systemd slice that was removed without pods and created again, does not have
+// them.
 type writtenCgroup struct {
 	id uint64
 	r  cgroups.Resources
 }
 
-// ensureGroups updates the cgroups above the pods', when a pod starts and when
-// the pod gone has ended.
+// ensureGroups creates or updates the cgroups above those of the pods. It does not write
+// resources that it has written before. gone is a pod that has ended and does not count; it
+// may be empty.
 func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
@@ -61,7 +62,7 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 	return nil
 }
 
-// livePods returns the pods that may have something running, except for gone.
+// livePods returns the pods without a terminal phase, except for gone.
 func (s *Syncer) livePods(gone types.UID) []*v1.Pod {
 	entries := s.Statuses.List()
 	pods := make([]*v1.Pod, 0, len(entries))
@@ -73,20 +74,19 @@ func (s *Syncer) livePods(gone types.UID) []*v1.Pod {
 	return pods
 }
 
-// throttlePeriod is the kernel's default period of cpu.max, in microseconds.
-// minThrottleQuota is the smallest quota that a share leaves to pods.
+// throttlePeriod is the kernel's default period of cpu.max, and minThrottleQuota the smallest
+// quota that ThrottleBestEffort sets, both in microseconds.
 const (
 	throttlePeriod   = 100_000
 	minThrottleQuota = 1_000
 )
 
-// errNoCgroups means that there is no cgroup yet through which to throttle pods.
 var errNoCgroups = errors.New("throttle BestEffort pods: the agent makes no pod cgroups or the runtime has not reported its settings yet")
 
 // ThrottleBestEffort limits all BestEffort pods together to a share of the node's CPU
 // time, from 0 to 1, for a board that is too hot or undervolted. A share of 1
 // or more removes the limit. The limit also applies to pods that start later,
-// until the next call. Relieve blocks only on the kernel.
+// until the next call. It blocks on the cgroup's files or on systemd.
 func (s *Syncer) ThrottleBestEffort(share float64) error {
 	n, ok := s.PeekNode()
 	if !ok || s.Cgroups == nil {
@@ -102,9 +102,8 @@ func (s *Syncer) ThrottleBestEffort(share float64) error {
 	return s.ensureCgroup(criconfig.QoSCgroup(v1.PodQOSBestEffort, n), cgroups.Resources{CPUMax: limit})
 }
 
-// Cgroups creates and removes pods' cgroups. cgroups.Tree does it through the
-// kernel's files and cgroups.Slices through systemd. Both keep the guarantees
-// of Tree.
+// Cgroups creates, updates and removes cgroups. cgroups.Tree implements it through the
+// kernel's files, and cgroups.Slices through systemd with the guarantees of Tree.
 type Cgroups interface {
 	Ensure(path string, r cgroups.Resources) error
 	Delete(path string) error
@@ -127,7 +126,6 @@ var (
 	destroyCgroup = metrics.AppendLabel(nil, "operation_type", "destroy")
 )
 
-// ensureCgroup creates a cgroup, or updates it.
 func (s *Syncer) ensureCgroup(path string, r cgroups.Resources) error {
 	operation, begun := createCgroup, s.now()
 	if s.Cgroups.Exists(path) {
@@ -138,7 +136,6 @@ func (s *Syncer) ensureCgroup(path string, r cgroups.Resources) error {
 	return err
 }
 
-// deleteCgroup removes a cgroup with its descendants.
 func (s *Syncer) deleteCgroup(path string) error {
 	begun := s.now()
 	err := s.Cgroups.Delete(path)

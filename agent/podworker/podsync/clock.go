@@ -12,8 +12,7 @@ import (
 // schedule stores the time until which the last plan waits, and returns the
 // time of the next sync. The wall clock of a board may be stepped while a pod
 // waits, or between the plan and this call. So the wait is measured on the
-// monotonic clock, from the moment at which the plan read the clock. No step
-// prolongs it.
+// monotonic clock, from the moment at which the plan read the clock.
 func (f *syncState) schedule(next time.Time) time.Time {
 	f.next, f.nextMonotonic = next, time.Time{}
 	if !next.IsZero() {
@@ -22,9 +21,8 @@ func (f *syncState) schedule(next time.Time) time.Time {
 	return f.nextMonotonic
 }
 
-// clock returns the wall time for the next plan. This is now, or the time until
-// which the last plan waited, if that wait is over and the clock was set back
-// meanwhile.
+// clock returns the wall time for the next plan. It is now. If the wait of the last
+// plan is over and the clock was set back meanwhile, it is the end of that wait.
 func (f *syncState) clock(now time.Time) time.Time {
 	f.clockRead, f.planned = now, now
 	if !f.nextMonotonic.IsZero() && !now.Before(f.nextMonotonic) && now.Round(0).Before(f.next.Round(0)) {

@@ -18,9 +18,9 @@ import (
 
 // allocate allocates the exclusive CPUs that the pod's containers request,
 // before any of them starts. If there are not enough, it rejects a pod of which
-// nothing has run yet. A pod that runs, or has run, uses the shared CPUs until
-// a sync can allocate some: it was admitted once, by another configuration or
-// another agent.
+// nothing has run yet, and refused is true. A pod that runs, or has run, uses the shared
+// CPUs until a sync can allocate some: another agent, or this one with another
+// configuration, has admitted it.
 func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (result podworker.Result, refused bool, err error) {
 	if s.CPUs == nil || a.Done || !a.CreateSandbox && len(a.Start) == 0 && !o.Running() {
 		return podworker.Result{}, false, nil

@@ -13,17 +13,16 @@ import (
 )
 
 // ResizeUndecided decides the due resizes of all pods. It reports whether the resize
-// of this pod still has to be decided or persisted; then the pod's spec must
-// not be taken for its allocation. It blocks on the disk. It decides nothing
-// before all sources have reported their pods, since a resize might take the
-// room of one of those.
+// of this pod still has to be decided or persisted. Then the pod's spec is not its
+// allocation. It returns false for a resize that waits for preempted pods to end.
+// It blocks on the disk. It decides nothing before all sources have reported their
+// pods, since a resize could use resources that one of those pods needs.
 func (s *Syncer) ResizeUndecided(uid types.UID) bool {
 	s.decideResizes(uid)
 	return s.resizes.state(uid).due
 }
 
-// SourcesReady triggers the decision of the resizes that waited for all
-// sources. It does not block.
+// SourcesReady wakes the pods whose resizes waited for all sources. It does not block.
 func (s *Syncer) SourcesReady() {
 	for _, next := range s.resizes.allDue() {
 		s.Wake(next.Pod.UID)
@@ -31,15 +30,15 @@ func (s *Syncer) SourcesReady() {
 }
 
 // OnStatusReconciled processes the API server's status of a pod whose spec has not
-// changed. It does not block.
+// changed. It wakes the pod if its resize has to be decided. It does not block.
 func (s *Syncer) OnStatusReconciled(p *v1.Pod) {
 	if s.resizes.reconcile(p) {
 		s.Wake(p.UID)
 	}
 }
 
-// decideResizes decides the due resizes of all pods. The worker of the pod by
-// calls it; that pod is alive and needs no wakeup.
+// decideResizes decides the due resizes of all pods. The worker of the pod by calls it,
+// so that pod needs no wakeup.
 func (s *Syncer) decideResizes(by types.UID) {
 	s.resizes.begin(by)
 	if len(s.resizes.allDue()) == 0 || s.Ready != nil && !s.Ready() {
@@ -96,7 +95,6 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	return nil
 }
 
-// emitDecision emits the event of a decision.
 func (s *Syncer) emitDecision(p *v1.Pod, d *resize.Decision) {
 	ref := pod.RefOf(p)
 	switch d.Outcome {
@@ -110,7 +108,7 @@ func (s *Syncer) emitDecision(p *v1.Pod, d *resize.Decision) {
 	}
 }
 
-// roomFor checks a pod of another size by the rules for a new pod.
+// roomFor checks a pod with other requests by the rules for a new pod.
 func (s *Syncer) roomFor(p *v1.Pod) resize.Fit {
 	r := s.admission.fits(p, s.AdmitNode())
 	switch {
@@ -122,8 +120,8 @@ func (s *Syncer) roomFor(p *v1.Pod) resize.Fit {
 	return resize.Fit{Reason: r.Reason, Message: r.Message}
 }
 
-// roomFreed triggers a new decision of the deferred resizes, since a pod uses
-// less or has ended. It does not block.
+// roomFreed wakes the pods with deferred resizes, since a pod uses less or has ended.
+// It does not block.
 func (s *Syncer) roomFreed(trigger string) {
 	for _, uid := range s.resizes.retryDeferred(trigger) {
 		s.Wake(uid)

@@ -10,11 +10,12 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
-// claimTimeout bounds the requests for all claims together: the caller waits, and the API
-// server may be unreachable. Most claims are cached.
+// claimTimeout is the timeout of the requests for all claims together, since the API server
+// may be unreachable. Most claims are cached.
 const claimTimeout = time.Second
 
-// DiskPods returns the directories of all pods, for the disk usage meter.
+// DiskPods returns the directories of all pods, for the disk usage meter. It blocks on the
+// disk, and on the API server for at most claimTimeout.
 func (s *Syncer) DiskPods(ctx context.Context) []diskusage.Pod {
 	node, known := s.PeekNode()
 	entries := s.Statuses.List()

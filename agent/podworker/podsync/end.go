@@ -25,8 +25,8 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	f := s.stateOf(ref.UID)
 	f.terminating = true
 	s.Probes.StopLivenessAndStartup(ref.UID)
-	// A container that has exited since is stopped once more, which does no
-	// harm.
+	// The observation may be old. A container that has exited since is stopped again,
+	// which has no effect.
 	o, err := s.lastSeen(ctx, f, ref)
 	if err != nil {
 		return err
@@ -52,10 +52,10 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	return nil
 }
 
-// stopSandboxes stops a pod's sandboxes, whose containers were stopped before,
-// and returns what is left of the pod. It reads the exit states of the
-// containers concurrently, since the runtime spends most of the time on network
-// teardown.
+// stopSandboxes stops a pod's sandboxes, whose containers were stopped before, and
+// returns the pod's state. It observes the pod concurrently, since the runtime spends
+// most of the time on network teardown. It observes the pod again if something seems to
+// run.
 func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (*container.Observed, error) {
 	type seen struct {
 		o   *container.Observed
@@ -77,8 +77,8 @@ func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (
 	return container.Observe(ctx, s.Runtime, ref.UID)
 }
 
-// lastSeen returns the stored observation of the pod, or observes the pod
-// again.
+// lastSeen returns and clears the stored observation of the pod. If there is none, it
+// observes the pod.
 func (s *Syncer) lastSeen(ctx context.Context, f *syncState, ref pod.Ref) (*container.Observed, error) {
 	if o := f.lastObserved; o != nil {
 		f.lastObserved = nil
@@ -87,9 +87,9 @@ func (s *Syncer) lastSeen(ctx context.Context, f *syncState, ref pod.Ref) (*cont
 	return container.Observe(ctx, s.Runtime, ref.UID)
 }
 
-// Finish implements podworker.Syncer: it releases the volumes and removes the
-// cgroup. The stopped containers and their logs stay as the record of how the
-// pod ended.
+// Finish implements podworker.Syncer. It releases the volumes, the cgroup, the probes
+// and the exclusive CPUs, and frees the node's resources for other pods. The stopped
+// containers and their logs stay as the record of how the pod ended.
 func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	p = s.resizes.allocated(p)
 	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
@@ -133,8 +133,8 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 // dropCgroup removes a cgroup of a pod whose containers the runtime has
 // stopped. Processes that are still in it are orphans of the runtime: an
 // interrupted start can leave such a process. dropCgroup kills them, as the
-// kubelet does (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy). The
-// next try removes the cgroup.
+// kubelet does (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy), and returns
+// an error. The next attempt removes the cgroup.
 func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *syncState) error {
 	err := s.deleteCgroup(path)
 	if errors.Is(err, cgroups.ErrBusy) {
@@ -148,12 +148,12 @@ func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *syncState) error {
 	return nil
 }
 
-// maxCleanupAttempts bounds the attempts to remove what the runtime still has of a pod
-// with orphaned processes. After that the pod is finished anyway.
+// maxCleanupAttempts is the maximum number of attempts to remove the containers that the
+// runtime leaked. After that the pod is finished without it.
 const maxCleanupAttempts = 3
 
-// removeLeaked removes what else an orphaned process implies: the shim of its
-// container, and the container's record.
+// removeLeaked removes the shim and the record of the container to which an orphaned
+// process belongs.
 func (s *Syncer) removeLeaked(ctx context.Context, ref pod.Ref, f *syncState) error {
 	if f.cleanupAttempts == 0 || s.NativeAPI == nil {
 		return nil
@@ -176,7 +176,8 @@ func (s *Syncer) removeLeaked(ctx context.Context, ref pod.Ref, f *syncState) er
 	return fmt.Errorf("remove leaked containers of pod %s: %w", ref, err)
 }
 
-// Forget implements podworker.Syncer: it removes all remains of the pod.
+// Forget implements podworker.Syncer. It removes the pod's sandboxes, containers,
+// directory, logs, user namespace, recorded allocation and status.
 func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	selector := map[string]string{container.LabelPodUID: string(ref.UID)}
 	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})

@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
-// Eviction is why a pod fails on behalf of the node, and how that is reported.
+// Eviction is why the node makes a pod fail, and how that is reported.
 type Eviction struct {
 	// Reason is the reason of the pod's status and of its event. Annotations
 	// are those of the event.
@@ -30,9 +30,9 @@ type Eviction struct {
 	Signal string
 }
 
-// Evict makes a pod fail for a reason of the node, although a source has it:
-// its worker terminates it, and it does not start again. It does not block. A
-// pod that already fails is left as it is.
+// Evict makes a pod fail for a reason of the node, although a source has it. The pod's
+// next sync ends it, and it does not start again. A pod that was evicted before keeps
+// its first reason. Evict does not block.
 func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
 	disruption := podstatus.Reason{Reason: v1.PodReasonTerminationByKubelet, Message: why.Message}
 	if why.Reason == admission.ReasonPreempted {
@@ -41,8 +41,8 @@ func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
 	s.EvictWith(uid, &Eviction{Reason: why, Disruption: &disruption})
 }
 
-// EvictWith is Evict with all details of the report. It reports whether the pod
-// was not failing already. The Syncer keeps e.
+// EvictWith is Evict with all details of the report. It reports whether the pod was not
+// evicted before. The Syncer retains e.
 func (s *Syncer) EvictWith(uid types.UID, e *Eviction) (first bool) {
 	if !s.stateOf(uid).evicted.CompareAndSwap(nil, e) {
 		return false
@@ -54,9 +54,10 @@ func (s *Syncer) EvictWith(uid types.UID, e *Eviction) (first bool) {
 	return true
 }
 
-// KillProcesses kills every process of a pod at once, without the runtime, which then
-// observes that its containers exited. It does not wait for the processes to
-// end. It does nothing where the agent makes no pod cgroups.
+// KillProcesses kills every process of a pod through its cgroups, without the runtime,
+// which then observes that the containers exited. It does not wait for the processes to
+// end. It does nothing where the agent makes no pod cgroups, or before the runtime has
+// reported its settings.
 func (s *Syncer) KillProcesses(uid types.UID) error {
 	n, ok := s.PeekNode()
 	if !ok || s.Cgroups == nil {
@@ -69,8 +70,8 @@ func (s *Syncer) KillProcesses(uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// evicted reports whether the pod is to fail for a reason of the node. The
-// first time it records the failure and emits the event.
+// evicted reports whether the pod was evicted. Unless the pod failed before, the first call
+// records the failure and emits the event.
 func (s *Syncer) evicted(p *v1.Pod, f *syncState) bool {
 	e := f.evicted.Load()
 	if e == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// Evictable are the node's pods for what terminates them: the eviction manager, the node
-// shutdown, the reaper. It is safe for concurrent use.
+// Evictable lists and terminates the node's pods for the eviction manager and the node
+// shutdown. It is safe for concurrent use.
 type Evictable struct {
 	*Syncer
 	Workers *podworker.Workers
@@ -22,8 +22,8 @@ type Evictable struct {
 	Recorded func(types.UID) bool
 }
 
-// Running implements eviction.Pods. It omits pods that have completed although their sandbox
-// may still run.
+// Running implements eviction.Pods. It lists the syncing and terminating pods with a ready
+// sandbox. It omits terminating pods with a terminal phase.
 func (a *Evictable) Running() (out []pod.Entry) {
 	states := a.Workers.States()
 	for _, e := range a.Statuses.List() {
@@ -92,8 +92,8 @@ func (a *Evictable) NotifyChanges(slot chan<- struct{}) (cancel func()) {
 func (a *Evictable) RemoveDead(ctx context.Context) error { return a.RemoveExited(ctx, a.isRecorded) }
 
 // isRecorded reports whether a pod is terminated and its containers are not needed as the
-// record of that. For a static pod they are the only record; but an evicted one starts again
-// with the agent, whatever they say.
+// record of that. For a static pod they are the only record. But an evicted static pod
+// starts again with the agent in any case.
 func (a *Evictable) isRecorded(uid types.UID) bool {
 	state, ok := a.Workers.State(uid)
 	if !ok || state != podworker.Terminated {

@@ -14,8 +14,8 @@ import (
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
-// APIPods are the pods of the API server: those of the journal until the API server has listed
-// its own.
+// APIPods sets the pods of the API server as a source. Until the first list of the API
+// server it sets the pods of the journal.
 type APIPods struct {
 	API   *source.API
 	Store *offline.Store // nil without a journal
@@ -27,14 +27,15 @@ type APIPods struct {
 	Listed func()
 	Log    *slog.Logger
 
-	listed   bool // also by an earlier Run
+	listed   bool // the API server has listed its pods, in this Run or an earlier one
 	restored sync.Once
 	// Restored is closed when the pods of the journal are set.
 	Restored chan struct{}
 }
 
-// Run sets the pods of the journal, which need no network, then those of the API server in their
-// place. It returns the cause of ctx when that ends. At most one Run may be active at a time.
+// Run sets the pods of the journal, and replaces them by those of the API server. It
+// blocks until ctx ends and returns the cause of ctx. At most one Run may be active at a
+// time.
 func (a *APIPods) Run(ctx context.Context) error {
 	if a.Store != nil && !a.listed {
 		pods := a.Store.Pods()
@@ -53,8 +54,8 @@ func (a *APIPods) Run(ctx context.Context) error {
 	})
 }
 
-// prune removes the pods from the journal that have no worker, such as pods that cannot be
-// decoded any more.
+// prune removes the pods without a worker from the journal, such as pods that cannot be
+// decoded.
 func (a *APIPods) prune(ctx context.Context) {
 	if a.Store == nil {
 		return
@@ -69,10 +70,11 @@ func (a *APIPods) prune(ctx context.Context) {
 	}
 }
 
-// Reportable returns the pods for the status manager. A status that was not observed is not
-// reported: after a reboot the API server knows more of a pod than an agent whose runtime does
-// not respond yet. A final status is not reported before it is in the journal, if there is one:
-// a pod that is terminal for the API server must not run again.
+// Reportable returns the pods for the status manager. It omits a status that was not
+// observed: after a reboot, the status in the API server is better than that of an agent
+// whose runtime does not respond yet. It omits a status for which mayReport returns false,
+// such as a final one that is not in the journal yet: a pod that is terminal for the API
+// server must not run again. A nil mayReport omits none.
 func Reportable(entries []pod.Entry, mayReport func(*v1.Pod, *v1.PodStatus) bool) []statusmanager.Entry {
 	out := make([]statusmanager.Entry, len(entries))
 	for i, e := range entries {

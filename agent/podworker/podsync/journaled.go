@@ -15,13 +15,13 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Journaled is a Syncer that stores the API server's pods in the journal: a pod before
-// anything of it starts, its final status before the API server receives it. It deletes a
+// Journaled is a Syncer that stores the API server's pods in the journal. It stores a pod
+// before each sync, and its final status before the API server receives it. It deletes a
 // pod from the journal when the pod is forgotten.
 type Journaled struct {
 	*Syncer
 	store *offline.Store
-	// reportable is set when the API server may receive the final status of a pod.
+	// reportable is set when MayReport becomes true for the final status of a pod.
 	reportable wait.Wakeup
 
 	unstored sync.Map // UIDs of terminal pods whose status could not be stored
@@ -34,10 +34,9 @@ func NewJournaled(s *Syncer, store *offline.Store, reportable wait.Wakeup) *Jour
 	return &Journaled{Syncer: s, store: store, reportable: reportable}
 }
 
-// Sync implements podworker.Syncer. A pod for which the journal has no room runs
-// nevertheless. While a resize is undecided, the journal keeps the former spec: otherwise
-// the pod would start with the requested resources after a reboot, and not with the
-// allocated ones.
+// Sync implements podworker.Syncer. A pod that cannot be stored runs nevertheless. While a
+// resize is undecided, the journal keeps the former spec. Otherwise the pod would start
+// with the requested resources after a reboot, and not with the allocated ones.
 func (j *Journaled) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) {
 	if !pod.IsStatic(p) && !j.ResizeUndecided(p.UID) {
 		if err := j.store.Admit(ctx, p); err != nil && ctx.Err() == nil {
@@ -68,8 +67,9 @@ func (j *Journaled) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	return j.storeEnd(ctx, ref, p)
 }
 
-// storeEnd stores the final status of a terminal pod, and makes it reportable. A pod that
-// a node shutdown has terminated runs again, unless the API server receives its status.
+// storeEnd stores the final status of a pod with a terminal phase, and makes it reportable,
+// even if it cannot be stored. It does not store the status of a pod that a node shutdown
+// has terminated: that pod runs again, unless the API server receives its status.
 func (j *Journaled) storeEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if p == nil || pod.IsStatic(p) {
 		return nil
@@ -94,9 +94,9 @@ func (j *Journaled) storeEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error 
 	return err
 }
 
-// MayReport reports whether the API server may receive a pod's status: a final status must
-// be in the journal before. That of a pod that a node shutdown has terminated is stored
-// once the API server has it.
+// MayReport reports whether the API server may receive a pod's status. A final status must
+// be in the journal before, unless it could not be stored. That of a pod that a node
+// shutdown has terminated is stored once the API server has it.
 func (j *Journaled) MayReport(p *v1.Pod, s *v1.PodStatus) bool {
 	if pod.IsStatic(p) || !pod.IsTerminal(s.Phase) || shutdown.Terminated(s) || j.store.IsTerminal(p.UID) {
 		return true

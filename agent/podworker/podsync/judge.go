@@ -15,14 +15,14 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
-// admit reports whether the pod must not run here, or not yet. A running pod is
-// never rejected: a pod that another agent started, or this one before its
-// restart, keeps running. If it uses features that are not supported, it is
-// only observed.
+// admit reports whether the sync has to end because the pod is not admitted, or not yet.
+// A running pod is never rejected: a pod that another agent started, or this one before
+// its restart, keeps running. If it uses unsupported fields, only its status is
+// reported. admit evicts the pods that have to end first.
 func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState) (result podworker.Result, refused bool) {
 	unsupported, r, desired := s.admission.result(p.UID)
 	switch {
-	case !desired: // its termination is about to begin
+	case !desired: // no source has it; its termination is about to begin
 		return podworker.Result{}, true
 	case unsupported != "" && o.Running():
 		s.Events.Warning(pod.RefOf(p), admission.ReasonFeature, "The running pod is kept despite unsupported fields: "+unsupported)
@@ -49,8 +49,8 @@ func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f 
 	return s.admit(ctx, p, o, f)
 }
 
-// confirmRejection decides a pod again that was rejected for the node's labels or
-// taints, after it has read these again from the API server.
+// confirmRejection decides again about a pod that was rejected for the node's labels or
+// taints, once, after it has read these again from the API server.
 func (s *Syncer) confirmRejection(ctx context.Context, p *v1.Pod, f *syncState) error {
 	if f.confirmed || s.ConfirmNode == nil || pod.IsStatic(p) {
 		return nil
@@ -67,8 +67,8 @@ func (s *Syncer) confirmRejection(ctx context.Context, p *v1.Pod, f *syncState) 
 	return nil
 }
 
-// ended reports whether the pod ran to its end. Such a pod uses no resources,
-// and its status shows how it ended.
+// ended reports whether the runtime's containers show that the pod ran to its end. Such a
+// pod uses no resources, and its status shows how it ended.
 func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *syncState) bool {
 	if len(o.Containers) == 0 {
 		return false
@@ -77,7 +77,7 @@ func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *syncState) bool {
 	return actions.Done && actions.FailReason == ""
 }
 
-// reject fails a pod that never ran, for good.
+// reject makes a pod that has nothing running fail, and emits the event.
 func (s *Syncer) reject(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState, r *admission.Rejection) podworker.Result {
 	f.rejected = &podstatus.Reason{Reason: r.Reason, Message: r.Message}
 	s.Events.Warning(pod.RefOf(p), r.Reason, r.Message)
@@ -86,8 +86,8 @@ func (s *Syncer) reject(ctx context.Context, p *v1.Pod, o *container.Observed, f
 	return podworker.Result{Done: true}
 }
 
-// resourcesFreed triggers a sync of the pods that waited for another pod's end;
-// trigger is the label in metrics.
+// resourcesFreed wakes the pods that waited for another pod's end, and those with
+// deferred resizes. trigger is the label in metrics.
 func (s *Syncer) resourcesFreed(waiting []types.UID, trigger string) {
 	for _, uid := range waiting {
 		s.Wake(uid)

@@ -20,9 +20,9 @@ import (
 // (pkg/kubelet/kuberuntime/{helpers,legacy}.go).
 type logs struct {
 	ref   pod.Ref
-	root  string // has a directory for each pod
-	dir   string // the pod's directory
-	links string // has the links that log collectors follow
+	root  string // the parent of all pods' log directories
+	dir   string // the pod's log directory
+	links string // the directory of the links that log collectors follow
 }
 
 func (s *Syncer) logsOf(ref pod.Ref, n *criconfig.Node) logs {
@@ -46,8 +46,8 @@ func (l logs) prepare(containerName string) error {
 }
 
 // nextCount returns count, or the first number above those of all existing
-// logs. The runtime may have lost the containers of earlier attempts, but no
-// log is overwritten.
+// logs if that is higher. So no log is overwritten, even if the runtime has lost the
+// containers of earlier attempts.
 func (l logs) nextCount(containerName string, count int) int {
 	entries, err := os.ReadDir(filepath.Join(l.dir, containerName))
 	if err != nil {
@@ -74,9 +74,8 @@ func (l logs) link(containerName, containerID string, restarts int) error {
 	return nil
 }
 
-// drop removes one container's log, the rotated parts of it, and its link. If
-// shared is true, another container has the same log, and only the link is
-// removed.
+// drop removes one container's log, its rotated files and its link. If shared is true,
+// another container has the same log, and only the link is removed.
 func (l logs) drop(containerName, containerID string, restarts int, shared bool) error {
 	errs := []error{absent(os.Remove(filepath.Join(l.links, criconfig.LogLink(l.ref, containerName, containerID))))}
 	if shared {
@@ -96,8 +95,8 @@ func (l logs) drop(containerName, containerID string, restarts int, shared bool)
 	return nil
 }
 
-// trim removes a container's logs older than the last but one, and the links to
-// them. A restart of all containers leaves such logs.
+// trim removes a container's logs with numbers below count-1, and the links to them;
+// count is the number of the next log. A restart of all containers leaves such logs.
 func (l logs) trim(containerName string, count int) error {
 	folder := filepath.Join(l.dir, containerName)
 	entries, err := os.ReadDir(folder)
@@ -127,8 +126,8 @@ func absent(err error) error {
 	return err
 }
 
-// remove removes the pod's logs and the links to them. For a ref without a
-// name, which an orphaned pod on disk has, it finds the directory by the UID.
+// remove removes the pod's logs and the links to them. For a ref without a name, such as
+// that of orphaned pod data, it finds the directory by the UID.
 func (l logs) remove() error {
 	var errs []error
 	for _, dir := range l.dirs() {
@@ -157,7 +156,7 @@ func (l logs) dirs() []string {
 	return dirs
 }
 
-// unlink removes the links that point to a log, or into a pod's log directory.
+// unlink removes the links that point to path or below it.
 func (l logs) unlink(path string) error {
 	entries, err := os.ReadDir(l.links)
 	if err != nil {

@@ -22,8 +22,8 @@ const maxMessage = 4096
 
 // messagesOf returns the termination messages of the exited containers, by
 // container ID. It reads each one once, since neither the file nor the log of
-// an exited container changes. It omits messages that cannot be read; the next
-// report reads those again that may be readable later.
+// an exited container changes. It omits messages that cannot be read. The next call
+// reads those again, except for missing files.
 func (f *syncState) messagesOf(ctx context.Context, p *v1.Pod, o *container.Observed) map[string]string {
 	known, out := make(map[string]string), make(map[string]string)
 	for i := range o.Containers {
@@ -47,7 +47,8 @@ func (f *syncState) messagesOf(ctx context.Context, p *v1.Pod, o *container.Obse
 	return out
 }
 
-// messageOf reads the termination message of an exited container.
+// messageOf reads the termination message of an exited container, or the end of its log
+// if the policy requires that.
 func messageOf(ctx context.Context, p *v1.Pod, c *container.Container) (text string, err error) {
 	if c.TerminationMessagePath != "" {
 		if text, err = readMessage(c.TerminationMessagePath); err != nil {
@@ -60,7 +61,7 @@ func messageOf(ctx context.Context, p *v1.Pod, c *container.Container) (text str
 	return text, nil
 }
 
-// The part of the log that stands in for a message
+// The maximum number of lines and bytes of a log that replace a message
 // (pkg/kubelet/container/runtime.go, MaxContainerTerminationMessageLogLines).
 const (
 	maxFallbackLines = 80
@@ -72,10 +73,10 @@ func fallsBackToLogs(p *v1.Pod, name string) bool {
 	return c != nil && c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError
 }
 
-// readMessage reads a file that a container could write to. The path may be
-// anything by now, so readMessage follows no links and does not block on
-// opening. It never reads beyond maxMessage, so it truncates the file there to
-// free disk space.
+// readMessage reads a file that a container could write to. The file may have any type, so
+// readMessage follows no symbolic link at the path and does not block on opening. It
+// returns "" for a file that is not regular. It reads at most maxMessage bytes and
+// truncates a longer file to free disk space.
 func readMessage(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {

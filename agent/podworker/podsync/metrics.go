@@ -38,8 +38,8 @@ func (s *Syncer) countBegin(f *syncState) {
 	f.begun = true
 }
 
-// countStart records the time from a pod's submission until it runs. It does
-// not count a pod that already ran when the agent found it, nor one that ended
+// countStart records the time from a pod's submission until its status is Running. It
+// does not count a pod that already ran when the agent found it, nor one that ended
 // before it was observed running.
 func (s *Syncer) countStart(f *syncState, phase v1.PodPhase) {
 	if f.pending && phase == v1.PodRunning && !f.submitted.IsZero() {
@@ -48,8 +48,8 @@ func (s *Syncer) countStart(f *syncState, phase v1.PodPhase) {
 	f.pending = phase == v1.PodPending
 }
 
-// countPod counts an attempt to create a pod's sandbox. An attempt that is
-// cancelled because the pod is terminated is no failure.
+// countPod counts an attempt to create a pod's sandbox. An attempt whose ctx has ended,
+// because the pod is terminated, is no failure.
 func (s *Syncer) countPod(ctx context.Context, err error) {
 	s.counted.pods.Add(1)
 	if err != nil && ctx.Err() == nil {
@@ -57,8 +57,8 @@ func (s *Syncer) countPod(ctx context.Context, err error) {
 	}
 }
 
-// countContainer counts an attempt to start a container. A failure is counted
-// by the reason for which the container waits.
+// countContainer counts an attempt to start a container. The label of a failure is the
+// reason for which the container waits.
 func (st *starter) countContainer(ctx context.Context, what *plan.Start, err error) {
 	kind := "container"
 	switch {

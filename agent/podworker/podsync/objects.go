@@ -32,8 +32,8 @@ func (st *starter) objectsOf(ctx context.Context, c *v1.Container) (map[string]*
 }
 
 // services returns the Services for the environment variables of the pod's
-// containers. There are none for a static pod, which has to start in the same
-// way with and without a connection to the API server.
+// containers. It returns none for a static pod, whose environment must not depend on the
+// connection to the API server.
 func (st *starter) services(ctx context.Context) ([]*v1.Service, error) {
 	if st.Services == nil || pod.IsStatic(st.pod) {
 		return nil, nil
@@ -49,7 +49,7 @@ func (st *starter) services(ctx context.Context) ([]*v1.Service, error) {
 	return out, nil
 }
 
-// fetch returns those of the named objects that exist.
+// fetch returns the named objects that exist, by name. It returns the first other error.
 func fetch[T any](ctx context.Context, names []string, namespace string, get func(ctx context.Context, namespace, name string) (*T, error)) (map[string]*T, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -68,8 +68,8 @@ func fetch[T any](ctx context.Context, names []string, namespace string, get fun
 	return out, nil
 }
 
-// pullSecrets returns those of the pod's image pull secrets that can be
-// fetched: a pull may succeed without the others.
+// pullSecrets returns the pod's image pull secrets that can be read. For each other one it
+// emits an event: the pull may succeed without it.
 func (st *starter) pullSecrets(ctx context.Context) []*v1.Secret {
 	var out []*v1.Secret
 	for _, ref := range st.pod.Spec.ImagePullSecrets {

@@ -19,12 +19,11 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// ListOrphans lists the UIDs of pods that have something on this node other than
-// the runtime's objects: a directory, logs, a cgroup or a recorded allocation.
-// The caller has to sort out the desired pods. Leftovers reads a few
-// directories and makes no call to the runtime or the API server. It also
-// begins to unmount network volumes of ended pods, without waiting for the
-// result.
+// ListOrphans lists the UIDs of all pods that have a directory, logs, a cgroup or a
+// recorded allocation on this node. The caller excludes the desired pods. With an error
+// it also returns the UIDs that it found. It reads directories and makes no call to the
+// runtime or the API server. It also begins to unmount the NFS volumes of ended pods,
+// without waiting for the result.
 func (s *Syncer) ListOrphans() ([]types.UID, error) {
 	found := make(map[types.UID]struct{})
 	s.Volumes.UnmountIdle(0) // the next call observes the result
@@ -60,8 +59,8 @@ func orphanedLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
 	return nil
 }
 
-// orphanedCgroups finds the pods' cgroups. It omits those of known pods, since the
-// name of a systemd slice does not determine the UID.
+// orphanedCgroups finds the pods' cgroups. It omits those of known pods: the name of a
+// systemd slice does not determine the UID, so the caller could not exclude them.
 func (s *Syncer) orphanedCgroups(n *criconfig.Node, found map[types.UID]struct{}) error {
 	known := make(map[string]bool)
 	for _, e := range s.Statuses.List() {
@@ -82,12 +81,12 @@ func (s *Syncer) orphanedCgroups(n *criconfig.Node, found map[types.UID]struct{}
 	return errors.Join(errs...)
 }
 
-// reasonVolumeKept is the event reason for volumes of unsupported plugins,
-// which stay when their pod has ended.
+// reasonVolumeKept is the event reason for foreign volumes, which stay when their pod has
+// ended.
 const reasonVolumeKept = "VolumeKept"
 
-// reportForeignVolumes emits an event, once, for the foreign volumes that stay in the
-// directory of a pod that has ended.
+// reportForeignVolumes emits an event for the pod and one for the node, once, if foreign
+// volumes stay in the directory of a pod that has ended.
 func (s *Syncer) reportForeignVolumes(ref pod.Ref) {
 	f := s.stateOf(ref.UID)
 	if f.foreignReported {

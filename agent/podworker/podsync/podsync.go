@@ -1,10 +1,10 @@
-// Package podsync does the work on one pod: it observes what the runtime has,
-// lets package plan decide, acts, reports the status, and repeats this until
-// nothing is left to do. The pod workers call it.
+// Package podsync syncs, terminates and removes one pod. A sync observes the
+// runtime's state, computes the actions with package plan, executes them and reports
+// the status. It repeats this until no action is left. The pod workers call it.
 //
-// It keeps almost no state: why containers wait and how a pod failed, which the
-// runtime does not report. Each sync reads everything else again, so that an
-// agent that is killed between any two steps continues from what it observes.
+// The state in memory is what the runtime does not report, such as why a container
+// waits and why a pod failed. Each sync reads everything else again. So an agent that
+// is killed between two steps continues from what it observes.
 package podsync
 
 import (
@@ -96,22 +96,21 @@ type Config struct {
 	// while the runtime has not reported everything that it needs.
 	PeekNode func() (n *criconfig.Node, ok bool)
 	// AdmitNode returns the node against which pods are checked before they
-	// run. nil, or a nil result, admits all pods. It must not block.
+	// run. A nil result admits all new pods. It must not block.
 	AdmitNode func() *nodeinfo.Admission
-	// ConfirmNode makes AdmitNode's labels and taints current from the API
+	// ConfirmNode reads the node's labels and taints for AdmitNode from the API
 	// server. It is called before a pod from the API server is rejected for
-	// them, since the node may be labelled and the pods that need the label
-	// bound right after. nil is for a standalone node.
+	// them, since a label may be set right before a pod that needs it is bound.
+	// nil is for a standalone node.
 	ConfirmNode func(ctx context.Context) error
-	// ShuttingDown reports whether the node is shutting down and admits no pods
-	// any more. It must not block. nil means never.
+	// ShuttingDown reports whether the node is shutting down and no longer admits
+	// pods. It must not block. nil means never.
 	ShuttingDown func() bool
 	// Pressure returns the node's pressure conditions, which keep some pods from
 	// being admitted. It must not block. nil means no pressure.
 	Pressure func() evictionapi.Conditions
-	// PodAdded is called for each pod, and each new version of one, that a
-	// source has, and for each pod that begins. It must not block. nil calls
-	// nothing.
+	// PodAdded is called for each version of a pod that a source has, and before the
+	// first sync of a pod. It must not block. nil calls nothing.
 	PodAdded func(*v1.Pod)
 	// Handler returns the runtime handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
@@ -145,65 +144,66 @@ type Syncer struct {
 	states map[types.UID]*syncState
 }
 
-// syncState is the per-pod sync state: what is known of a pod in addition to its
-// spec and the runtime's state. Once it is created, only the pod's worker
-// accesses it, except for the last two fields.
+// syncState is the state of one pod in addition to its spec and the runtime's state.
+// Once it is created, only the pod's worker accesses it, except for the last two
+// fields.
 type syncState struct {
 	// waiting has by container name the reason why the container could not be
 	// started.
 	waiting map[string]podstatus.Reason
-	// rejected is why the pod never ran, failed why it ended early.
+	// rejected is why the pod was not admitted, failed why it ended early.
 	rejected, failed *podstatus.Reason
-	// disruption is set if the node ended the pod for a reason of its own.
+	// disruption is set if the node ended the pod for a reason of the node.
 	disruption *podstatus.Reason
-	// confirmed means that the node was read again for the pod.
+	// confirmed means that ConfirmNode was called for the pod.
 	confirmed   bool
 	terminating bool
 	terminated  bool
-	// foreignReported means that the foreign volumes that stay were reported.
+	// foreignReported means that the event for remaining foreign volumes was emitted.
 	foreignReported bool
 	// submitted is when a source first had the pod, zero for a pod that no
-	// source has. startedAt is when the node accepted the pod.
+	// source has. startedAt is when the worker first acted on the pod, or when the
+	// pod was evicted if that was earlier.
 	submitted, startedAt time.Time
 	// begun means that there was a sync. pending means that the last status was
 	// Pending.
 	begun, pending bool
-	// next is the wall time until which the last plan waits. due is the same
-	// moment on the monotonic clock.
+	// next is the wall time until which the last plan waits. nextMonotonic is the
+	// same moment on the monotonic clock.
 	next, nextMonotonic time.Time
 	// clockRead is the clock at the last plan. planned is the wall time that the
 	// plan was made for.
 	clockRead, planned time.Time
-	// backoffs has by container name the end of the wait that has its event.
+	// backoffs has by container name the end of the backoff whose event was emitted.
 	backoffs map[string]time.Time
 	// slot is held from the creation of a sandbox to the start of its
 	// containers.
 	slot startSlot
-	// lastObserved is the observation of the last sync that had nothing to do and, once
-	// the pod is stopped, of its end. It is nil while an action of the worker
-	// may have changed the pod.
+	// lastObserved is the observation of the last sync that had nothing to do, or of
+	// the stopped pod. It is nil while an action of the worker may have changed the
+	// pod.
 	lastObserved *container.Observed
 	// oldSandboxes are sandboxes of an earlier boot that are still to be stopped.
 	oldSandboxes []string
 	// handler is the runtime handler of the pod's sandbox.
 	handler string
 	// actual has the actual resources of the containers of a resized pod, by
-	// ID. restarts are the containers that need a restart for the resize, with
+	// ID. restarts has the containers that need a restart for the resize, by ID, with
 	// the message of the event. resizing means that the resize is in progress.
-	// freed means that it has completed and that deferred resizes have to be
+	// resizeCompleted means that it has completed and that deferred resizes have to be
 	// decided again.
 	actual                    map[string]resize.Actual
 	restarts                  map[string]string
 	resizing, resizeCompleted bool
-	// cleanupAttempts is the number of attempts left to remove what else the runtime
-	// leaked of the pod. It is not zero after the pod had orphaned processes.
+	// cleanupAttempts is the number of remaining attempts to remove containers that the
+	// runtime leaked. It is not zero after the pod had orphaned processes.
 	cleanupAttempts int
 	// messages are the termination messages of exited containers, by ID.
 	messages map[string]string
 
-	// evicted is why the node makes the pod fail.
 	evicted atomic.Pointer[Eviction]
-	// preStopRun has the IDs of the containers whose preStop hook was run.
+	// preStopRun has the IDs of the containers whose preStop hook has begun and was not
+	// interrupted.
 	preStopRun sync.Map
 }
 
@@ -249,9 +249,8 @@ func (s *Syncer) dropState(uid types.UID) {
 }
 
 // OnPodAdded implements podworker.Syncer. It decides whether the node admits the
-// pod, in the order in which pods are submitted, and stores a status of Pending
-// until the pod's worker has observed the pod. A change that is a resize is
-// left to the worker.
+// pod, in the order in which pods are submitted, and stores the initial status
+// until the pod's worker has observed the pod. The worker decides resizes.
 func (s *Syncer) OnPodAdded(p *v1.Pod) {
 	asked := p
 	p, before := s.resizes.submit(p)
@@ -265,8 +264,8 @@ func (s *Syncer) OnPodAdded(p *v1.Pod) {
 }
 
 // initialStatus returns the pod's status until the pod is observed: the API server's
-// status, or else that of a new pod. The status of a new pod would report
-// running containers as lost.
+// status if it has container statuses, else that of a new pod. The status of a new pod
+// would report running containers as lost.
 func (s *Syncer) initialStatus(p *v1.Pod) v1.PodStatus {
 	if !pod.IsStatic(p) && len(p.Status.ContainerStatuses) > 0 {
 		return p.Status
@@ -274,18 +273,18 @@ func (s *Syncer) initialStatus(p *v1.Pod) v1.PodStatus {
 	return podstatus.Generate(podstatus.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()})
 }
 
-// OnPodRemoved implements podworker.Syncer: the resources of the pod are free for
-// others.
+// OnPodRemoved implements podworker.Syncer. The pod no longer counts against the
+// node's resources, although it may still run.
 func (s *Syncer) OnPodRemoved(ref pod.Ref) {
 	s.resizes.remove(ref.UID)
 	s.resourcesFreed(s.admission.remove(ref.UID), podsRemoved)
 }
 
-// OnPodsDiscovered implements podworker.Syncer: running pods are admitted.
+// OnPodsDiscovered implements podworker.Syncer. It admits the running pods.
 func (s *Syncer) OnPodsDiscovered(running []pod.Ref) { s.admission.adopt(running, s.AdmitNode()) }
 
-// maxRounds bounds one sync. A pod that needs more rounds continues in its next
-// sync.
+// maxRounds is the maximum number of plans in one sync. A pod that needs more
+// continues in its next sync, after a second.
 const maxRounds = 16
 
 // Sync implements podworker.Syncer.
@@ -358,7 +357,8 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 	return podworker.Result{Next: s.now().Add(time.Second)}, nil
 }
 
-// finishSync finishes a sync that has nothing more to do.
+// finishSync ends a sync without remaining actions. It stops sandboxes of an earlier
+// boot and refreshes the volumes.
 func (s *Syncer) finishSync(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState, resized *resizing, next time.Time) (podworker.Result, error) {
 	if err := s.stopOldSandboxes(ctx, f); err != nil {
 		return podworker.Result{}, err
@@ -371,7 +371,6 @@ func (s *Syncer) finishSync(ctx context.Context, p *v1.Pod, o *container.Observe
 	return podworker.Result{Next: sooner(next, resized.next(s, p.UID))}, nil
 }
 
-// planFor computes the next actions for the pod.
 func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *syncState) plan.Actions {
 	return plan.Sync(plan.Input{
 		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
@@ -380,7 +379,8 @@ func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *syncState) plan.Ac
 	})
 }
 
-// reportFailure reports the status after a failure, before the sync ends.
+// reportFailure observes the pod again and reports its status, after act failed or has
+// to be retried. It returns err.
 func (s *Syncer) reportFailure(ctx context.Context, p *v1.Pod, f *syncState, retry time.Time, err error) (podworker.Result, error) {
 	o, observeErr := container.Observe(ctx, s.Runtime, p.UID)
 	if observeErr == nil {
@@ -403,7 +403,6 @@ func (f *syncState) recordPlan(a *plan.Actions) {
 	}
 }
 
-// wait records why a container is not started.
 func (f *syncState) wait(name, reason, message string) {
 	if f.waiting == nil {
 		f.waiting = make(map[string]podstatus.Reason)

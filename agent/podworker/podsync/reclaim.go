@@ -11,18 +11,17 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// RemoveExited removes exited containers with their logs, when disk space matters
-// more than their evidence. It removes all exited containers of settled pods,
-// whose end will not be read any more. Of other pods it keeps the newest
-// container of each name. That container is the only record that it has run,
-// and how often; without it, a container that has done its work would start
-// over. The kubelet also removes those (DeleteAllUnusedContainers in
-// pkg/kubelet/container/container_gc.go), since it has a status of its own to
-// rely on.
+// RemoveExited removes exited containers with their logs, to free disk space. It removes
+// all exited containers of settled pods, whose end is recorded elsewhere. Of other pods
+// it keeps the newest started container of each name, which is the only record that the
+// container has run, and how often. Without it, a container that has completed would
+// start again. The kubelet also removes those (DeleteAllUnusedContainers in
+// pkg/kubelet/container/container_gc.go), since it keeps a status of its own. It skips
+// pods without a status.
 //
-// RemoveDead blocks on the runtime. If a pod fails, it continues with the next
-// one. It may run concurrently with the pods' workers, which tolerate a
-// container that is gone.
+// RemoveExited blocks on the runtime. If a pod fails, it continues with the next one and
+// returns all errors. It may run concurrently with the pods' workers, which tolerate the
+// removal of a container.
 func (s *Syncer) RemoveExited(ctx context.Context, settled func(types.UID) bool) error {
 	exited := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}
 	dead, err := s.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{State: exited})
@@ -61,9 +60,9 @@ func (s *Syncer) removeExitedOf(ctx context.Context, uid types.UID, settled bool
 	return s.removeLogsOf(ctx, p, o, removed)
 }
 
-// removable returns the IDs of the containers that may be removed. Of each name
-// these are the exited containers older than the newest one that was started,
-// and that one too if the pod is settled.
+// removable returns the IDs of the containers that may be removed: of each name the exited
+// containers older than the newest one that was started, and all exited ones if the pod is
+// settled.
 func removable(o *container.Observed, settled bool) (ids []string) {
 	stands := make(map[string]bool)
 	for i := range o.Containers { // newest first

@@ -15,10 +15,10 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// What triggers the decision of a resize, by the labels of
+// The triggers of a decision on a resize, as labels of
 // kubelet_pod_deferred_accepted_resizes_total
-// (pkg/kubelet/allocation/allocation_manager.go). There is no periodic_retry
-// here.
+// (pkg/kubelet/allocation/allocation_manager.go). The kubelet's periodic_retry does not
+// exist here.
 const (
 	podResized    = "pod_resized"
 	podUpdated    = "pod_updated"
@@ -77,16 +77,15 @@ func (s *Syncer) countAccepted(e *resizable, d *resize.Decision) {
 	}
 }
 
-// countInfeasible counts an infeasible resize. The caller calls it once for
-// each.
+// countInfeasible counts an infeasible resize. It is called once for each resize.
 func (s *Syncer) countInfeasible(d *resize.Decision) {
 	if d.Outcome == resize.Infeasible {
 		s.counted.infeasible.Add(1, metrics.AppendLabel(nil, "reason_detail", d.Cause))
 	}
 }
 
-// countResized counts an attempt to carry a resize out. An attempt that is
-// cancelled because the pod is terminated is no failure.
+// countResized counts an attempt to execute a resize. It omits a failed attempt whose ctx
+// has ended, because the pod is terminated.
 func (s *Syncer) countResized(ctx context.Context, took time.Duration, err error) {
 	if err != nil && ctx.Err() != nil {
 		return

@@ -12,16 +12,15 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 )
 
-// resizes are the allocations of resized pods: the resources that the node has
-// allocated, as opposed to those that the spec requests. The rest of the agent
-// uses a pod as returned by allocated. Static pods have what their manifests
-// request, and are not included. The zero value is ready to use, and persists
-// nothing.
+// resizes has the allocations of the API server's pods: the resources that the node has
+// allocated, as opposed to those that the spec requests. The rest of the agent uses a pod
+// as returned by allocated. Static pods are not included: they cannot be resized. The zero
+// value is ready to use, and persists nothing.
 type resizes struct {
 	record *checkpoint.Store // nil persists nothing
 
 	// deciding is held during a decision, until it is persisted: each decision
-	// changes the room for the next.
+	// changes the free resources for the next. It is locked before mu.
 	deciding sync.Mutex
 
 	mu   sync.Mutex
@@ -40,7 +39,7 @@ type resizable struct {
 	// conditions. Those of the API server are still to come.
 	fromJournal bool
 	// due means that a decision is pending. over means that the pod has ended
-	// and there will be no more decisions.
+	// and that no decisions follow.
 	due, over bool
 	// trigger is what triggered the last decision, for metrics.
 	trigger string
@@ -48,8 +47,7 @@ type resizable struct {
 	// parts of the allocation that the comparison does not cover, such as the memory
 	// protection.
 	stale bool
-	// failures is the number of failed attempts in a row to carry the resize
-	// out.
+	// failures is the number of failed attempts in a row to execute the resize.
 	failures int
 	// previousMemory are the memory requests that running containers had before the resize
 	// in progress, by name. No runtime reports memory requests.
@@ -62,10 +60,9 @@ type memoryRequest struct {
 	bytes int64
 }
 
-// submit stores a version of a pod. It returns the pod as allocated, and the
-// version before; nil means none. A new pod has its recorded allocation, or
-// else the one that the API server's status reports, since its spec may have
-// changed while no agent was running.
+// submit stores a version of a pod. It returns the pod as allocated, and the previous
+// version; nil means none. A new pod has its recorded allocation, or else the one that the
+// API server's status reports, since its spec may have changed while no agent was running.
 func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	if pod.IsStatic(p) || pod.IsMirror(p) {
 		return p, nil
@@ -116,8 +113,8 @@ func (e *resizable) needsDecision() bool {
 	return !e.over && (!e.allocation.MatchesSpec(e.desired) || e.conditions.Pending != nil)
 }
 
-// takeConditions takes over the API server's conditions if they were still to come. It
-// reports whether the pod has any.
+// takeConditions merges the API server's conditions if the pod came from the journal
+// without them. It reports whether the pod has any conditions.
 func (e *resizable) takeConditions(p *v1.Pod) (some bool) {
 	if e.fromJournal && p.ResourceVersion != "" {
 		e.fromJournal, e.conditions = false, e.conditions.Merge(resize.ConditionsOf(p.Status.Conditions))
@@ -140,9 +137,8 @@ func (r *resizes) recorded(uid types.UID) *resize.Allocation {
 	return nil
 }
 
-// allocated returns the pod with its allocation; p is the pod as its source has
-// it. nil stays nil. A pod that no source has any more keeps its last
-// allocation.
+// allocated returns the pod with its allocation; p is the pod as its source has it, or nil,
+// for which it returns nil. A pod that no source has keeps its recorded allocation.
 func (r *resizes) allocated(p *v1.Pod) *v1.Pod {
 	if p == nil || pod.IsStatic(p) {
 		return p
@@ -159,15 +155,15 @@ func (r *resizes) allocated(p *v1.Pod) *v1.Pod {
 	return given.Apply(p)
 }
 
-// state returns a copy of the state of a pod, zero if the pod is not known. The
+// state returns a copy of the state of a pod, or the zero value if the pod is unknown. The
 // allocation is nil if the pod never had a resize request.
 func (r *resizes) state(uid types.UID) (state resizable) {
 	r.change(uid, func(e *resizable) { state = *e })
 	return state
 }
 
-// countFailure counts a failed attempt to carry a resize out, and returns the number
-// of failures in a row.
+// countFailure counts a failed attempt to execute a resize, and returns the number of
+// failures in a row.
 func (r *resizes) countFailure(uid types.UID) (failures int) {
 	failures = 1 // for a pod that is gone
 	r.change(uid, func(e *resizable) { e.failures++; failures = e.failures })
@@ -205,7 +201,8 @@ func (r *resizes) retryDeferred(trigger string) (waiting []types.UID) {
 	return waiting
 }
 
-// change calls how with the state of a pod under the lock, if the pod is known.
+// change calls how with the state of a pod under the lock. It does nothing for an unknown
+// pod.
 func (r *resizes) change(uid types.UID, how func(e *resizable)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,8 +221,8 @@ func (r *resizes) memory(uid types.UID, name, id string) (bytes int64, ok bool) 
 	return bytes, ok
 }
 
-// begin records that the pod is alive. An earlier pod of the same UID may have
-// ended after this one was submitted.
+// begin clears over. An earlier pod of the same UID may have ended after this one was
+// submitted.
 func (r *resizes) begin(uid types.UID) {
 	r.change(uid, func(e *resizable) {
 		if e.over {
@@ -234,20 +231,18 @@ func (r *resizes) begin(uid types.UID) {
 	})
 }
 
-// end records that the pod has ended.
 func (r *resizes) end(uid types.UID) {
 	r.change(uid, func(e *resizable) { e.over, e.due = true, false })
 }
 
-// remove forgets a pod that no source has. Its record stays until all remains
-// of the pod are removed.
+// remove removes a pod that no source has. Its record stays until forget.
 func (r *resizes) remove(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, uid)
 }
 
-// forget drops the record of a pod whose remains are removed.
+// forget deletes the record of a pod.
 func (r *resizes) forget(uid types.UID) error {
 	if r.record == nil {
 		return nil

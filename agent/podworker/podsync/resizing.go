@@ -17,31 +17,32 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// The intervals at which a resize is checked again without an event: a memory
-// limit below the current usage, and resources that were set and are not
-// reported.
+// The intervals at which a resize is checked again without an event: memoryRecheck for a
+// memory limit below the current usage and for a decision that is not persisted,
+// effectRecheck for resources that were set and are not reported.
 const (
 	memoryRecheck = 30 * time.Second
 	effectRecheck = 3 * time.Minute
 )
 
-// resizing is the comparison of a resized pod with what runs, and the steps
-// that follow. The zero value is for a pod that was never resized.
+// resizing has the differences between a resized pod's allocation and its running
+// containers, and the steps of the resize, in one sync. The zero value is for a pod that
+// was never resized.
 type resizing struct {
 	node     *criconfig.Node
 	plan     resize.Plan
 	runs     map[string]resize.Running // by the container's name
 	recheck  time.Duration             // time to the next check without an event; 0 means never
-	executed bool                      // the steps were executed in this sync
-	// stale means that the settings outside the comparison may differ from
-	// the allocation.
+	executed bool                      // actuate was called in this sync
+	// stale means that settings that are not compared may differ from the
+	// allocation.
 	stale bool
 	err   error
 }
 
 // compare compares the running containers with the allocation, and stores the
 // result for the status and for the plan. It reads cgroup files. If the runtime
-// has not reported the node's settings yet, it calls the runtime.
+// has not reported the node's settings yet, it calls the runtime, and returns its error.
 func (r *resizing) compare(ctx context.Context, s *Syncer, p *v1.Pod, o *container.Observed, f *syncState) (err error) {
 	f.actual, f.restarts, f.resizing = nil, nil, false
 	r.plan, r.runs, r.recheck, r.stale = resize.Plan{}, nil, 0, false
@@ -84,10 +85,9 @@ func (r *resizing) due(killPod, createSandbox bool) bool {
 	return !r.executed && r.recheck == 0 && len(r.plan.Restart) == 0 && (len(r.plan.Steps) > 0 || r.stale) && !killPod && !createSandbox
 }
 
-// next returns the time of the next check without an event; zero means never. A
-// failed resize is retried without failing the sync: after a failed sync, the
-// worker would ignore events of the pod's containers until the retry. A
-// decision that could not be persisted is also retried.
+// next returns the time of the next check without an event; zero means never. It counts a
+// failure. A failed resize does not fail the sync: after a failed sync, the worker would
+// ignore wakeups until the retry. A decision that could not be persisted is also retried.
 func (r *resizing) next(s *Syncer, uid types.UID) time.Time {
 	switch {
 	case r.err != nil:
@@ -109,7 +109,8 @@ func retryResize(failures int) time.Duration {
 	return min(500*time.Millisecond<<min(failures-1, 6), 20*time.Second)
 }
 
-// recordProgress records whether a resize is in progress, and emits an event at its end.
+// recordProgress records whether a resize is in progress. It emits an event and returns
+// true if the resize has completed.
 func (s *Syncer) recordProgress(p *v1.Pod, settled bool) (done bool) {
 	var of int64
 	s.resizes.change(p.UID, func(e *resizable) {
@@ -124,8 +125,8 @@ func (s *Syncer) recordProgress(p *v1.Pod, settled bool) (done bool) {
 	return done
 }
 
-// resizeFailed records why a resize makes no progress. It emits an event for a
-// new error.
+// resizeFailed records why a resize makes no progress. It emits an event if the error is
+// new or has changed.
 func (s *Syncer) resizeFailed(p *v1.Pod, why error) {
 	var of int64
 	eventDue := false
@@ -138,7 +139,8 @@ func (s *Syncer) resizeFailed(p *v1.Pod, why error) {
 }
 
 // observeResources returns the running containers of a pod in its newest sandbox, with
-// their resources.
+// their resources, and those of the pod's cgroup. It returns none if that sandbox is not
+// ready. It sets f.actual.
 func (s *Syncer) observeResources(p *v1.Pod, o *container.Observed, f *syncState, n *criconfig.Node) resize.State {
 	w := resize.State{Containers: map[string]resize.Running{}, NoCPUQuota: !n.CPUCFSQuota}
 	sandbox := o.Sandbox()
@@ -175,9 +177,9 @@ func runningContainer(o *container.Observed, sandboxID, name string) *container.
 	return nil
 }
 
-// actual returns the resources that a container has: from its cgroup's files
-// where they can be read, and else from the runtime. The two differ where a
-// limit had to be written without the runtime.
+// actual returns the actual resources of a container: from its cgroup's files where they
+// can be read, and else from the runtime. The two differ if a limit was written without
+// the runtime.
 func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, group string, n *criconfig.Node) resize.Actual {
 	var a resize.Actual
 	if r := cur.Resources; r != nil {
@@ -200,10 +202,10 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 	return a
 }
 
-// read returns a, updated from the cgroup's files. The conversion of shares to
-// a weight differs between runtimes, and one weight stands for different
-// shares. Where a runtime can do all updates, its report counts. Otherwise a
-// weight only shows whether it is the desired one.
+// read returns a, updated from the cgroup's files. The conversion of shares to a weight
+// differs between runtimes, and several shares have the same weight. If the runtime can
+// do all updates, the shares that it reports are used. Otherwise the weight is compared
+// with the desired one.
 func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, desired resize.Values, n *criconfig.Node) resize.Actual {
 	if l.MemoryMax.Known {
 		a.MemoryLimit = amountOf(l.MemoryMax, desired.MemoryLimit)
@@ -244,17 +246,15 @@ func groupOf(l *cgroups.Limits, desired *cgroups.Resources, n *criconfig.Node) r
 	return g
 }
 
-// desiredCgroup returns the desired resources of the pod's cgroup; a disabled
-// quota is no quota.
+// desiredCgroup returns the desired resources of the pod's cgroup. Zero means no quota.
 func desiredCgroup(r *cgroups.Resources) resize.CgroupLimits {
 	return resize.CgroupLimits{
 		CPUWeight: resize.Known(int64(r.CPUWeight)), CPUQuota: resize.Known(max(r.CPUMax.Quota, 0)), MemoryMax: resize.Known(r.MemoryMax),
 	}
 }
 
-// amountOf converts a limit to the plan's form, in which zero means none. The
-// kernel rounds bytes down to whole pages. A value that equals desired rounded
-// down counts as desired.
+// amountOf converts a limit to the plan's form, in which zero means none. The kernel
+// rounds bytes down to whole pages, so for desired rounded down it returns desired.
 func amountOf(f cgroups.Number, desired int64) resize.Amount {
 	switch page := int64(os.Getpagesize()); {
 	case f.Value == cgroups.NoLimit:
@@ -265,8 +265,8 @@ func amountOf(f cgroups.Number, desired int64) resize.Amount {
 	return resize.Known(int64(min(f.Value, 1<<62)))
 }
 
-// quotaOf converts a CPU quota to the plan's form. Systemd stores whole
-// percents of a CPU. A value that equals desired rounded up counts as desired.
+// quotaOf converts a CPU quota to the plan's form. systemd stores whole percents of a CPU,
+// so for desired rounded up it returns desired.
 func quotaOf(l *cgroups.Limits, desired cgroups.CPUMax, n *criconfig.Node) resize.Amount {
 	if n.CgroupDriver == criconfig.DriverSystemd && desired.Quota > 0 && desired.Period == l.CPUPeriod &&
 		l.CPUQuota.Value == uint64(desired.Whole().Quota) {
@@ -275,8 +275,8 @@ func quotaOf(l *cgroups.Limits, desired cgroups.CPUMax, n *criconfig.Node) resiz
 	return amountOf(l.CPUQuota, 0)
 }
 
-// memoryUsed returns the memory usage of the pod and its containers. A value
-// that cannot be read is not known.
+// memoryUsed returns the memory usage of the pod and its containers in bytes. A value that
+// cannot be read is unknown.
 func (s *Syncer) memoryUsed(p *v1.Pod, w *resize.State, n *criconfig.Node) resize.Usage {
 	u := resize.Usage{Containers: make(map[string]resize.Amount, len(w.Containers))}
 	if s.Cgroups == nil {
@@ -296,9 +296,9 @@ func (s *Syncer) memoryUsed(p *v1.Pod, w *resize.State, n *criconfig.Node) resiz
 	return u
 }
 
-// podActual returns the resources of a pod with pod-level resources as a whole,
-// or nil if they are not known. Its request is visible only in a weight, which
-// shows whether it is the allocated one.
+// podActual returns the actual pod-level resources of a pod that has such resources, or
+// nil if they are unknown. The CPU request is set only if the cgroup's weight is the
+// desired one.
 func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 	if p.Spec.Resources == nil || s.Cgroups == nil {
 		return nil
@@ -324,7 +324,6 @@ func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 	return a
 }
 
-// resizeOf adds the resource and the container or the pod to an error.
 func resizeOf(step *resize.Step, err error) error {
 	if step.Container == "" {
 		return fmt.Errorf("resize %s of pod cgroup: %w", step.Resource, err)

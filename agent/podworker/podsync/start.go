@@ -20,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
-// Reasons of events and of waiting containers, as the kubelet words them
+// Reasons of events and of waiting containers are the kubelet's
 // (pkg/kubelet/events/event.go, pkg/kubelet/kuberuntime).
 const (
 	reasonFailedMount     = "FailedMount"
@@ -37,12 +37,11 @@ const (
 	reasonNetworkNotReady = "NetworkNotReady"
 )
 
-// networkRetry is the interval of attempts while the runtime's network is not ready, in
-// case that no wakeup comes.
+// networkRetry is the interval of attempts while the runtime's network is not ready, if
+// no wakeup comes.
 const networkRetry = 30 * time.Second
 
-// starter is one round of starting: the state that the containers of a pod
-// share.
+// starter has what one call of start shares between the containers of a pod.
 type starter struct {
 	*Syncer
 	pod       *v1.Pod
@@ -62,8 +61,8 @@ type starter struct {
 // start creates the sandbox if the plan requires it, and else starts the
 // containers that are due. If one container fails, it continues with the next.
 // seen is o with what was created or started, or nil if that could not be
-// observed. retry is the time of the next attempt at containers without an
-// image, and at a pod for which the runtime has no network yet.
+// observed. retry is the time of the next attempt if the image of a container could
+// not be pulled or the runtime's network is not ready.
 func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (seen *container.Observed, retry time.Time, err error) {
 	node, err := s.Node(ctx)
 	if err != nil {
@@ -130,8 +129,8 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	return seen, retry, errors.Join(errs...)
 }
 
-// The intervals at which a container without an image is retried: short where
-// the next pull may succeed, long where only a person can fix the cause.
+// The intervals at which a container is retried whose image is not present. The long
+// one is for causes that only the operator can fix.
 const (
 	imageRetrySoon  = 10 * time.Second
 	imageRetryLater = time.Minute
@@ -155,7 +154,8 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// prepare creates what the pod needs on the host before its sandbox.
+// prepare creates the pod's cgroup, volumes and user namespace, and finds its runtime
+// handler.
 func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.Cgroups != nil {
 		path := criconfig.PodCgroup(st.pod, st.node)
@@ -200,8 +200,8 @@ func (st *starter) writeHosts() error {
 	return err
 }
 
-// createSandbox runs the sandbox. The containers are planned from seen, which
-// has the pod's addresses; it is nil if the sandbox could not be observed.
+// createSandbox runs the sandbox. seen has the pod's addresses. It is nil if the
+// sandbox could not be observed.
 func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed, err error) {
 	if err := st.logs.prepare(""); err != nil {
 		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
@@ -224,7 +224,8 @@ func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed,
 	return seen, nil
 }
 
-// startContainer starts one container, and creates it if it does not exist.
+// startContainer starts one container, and creates it first unless what.Existing is
+// set. It blocks until the postStart hook has ended.
 func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id string, err error) {
 	id = what.Existing
 	count := what.RestartCount
@@ -246,10 +247,9 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id str
 	return id, st.postStart(ctx, what.Container, id)
 }
 
-// postStart runs the container's postStart hook. It stops a container whose
-// hook failed, which may start again by its restart policy. The hook of a
-// container that was started just before the agent died is not run, as with a
-// kubelet.
+// postStart runs the container's postStart hook. It stops a container whose hook
+// failed; the restart policy decides whether it starts again. As with a kubelet, the
+// hook is not run for a container that was started right before the agent died.
 func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		st.state.slot.release()

@@ -14,13 +14,12 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 )
 
-// noLimit leaves each container the grace period of the plan.
+// noLimit is the limit of a stopper that does not shorten the grace periods of the plan.
 const noLimit = time.Duration(1<<63 - 1)
 
-// stopper stops containers of one pod. Their preStop hooks begin at once, the
-// stop signals follow stage by stage, and both count against each container's
-// grace period (killContainer in
-// pkg/kubelet/kuberuntime/kuberuntime_container.go).
+// stopper stops containers of one pod. All preStop hooks begin at once. The stop
+// signals follow stage by stage. Both count against each container's grace period
+// (killContainer in pkg/kubelet/kuberuntime/kuberuntime_container.go).
 type stopper struct {
 	*Syncer
 	ref   pod.Ref
@@ -42,13 +41,13 @@ func (s *Syncer) stopper(ref pod.Ref, p *v1.Pod, o *container.Observed, f *syncS
 	return st
 }
 
-// kill stops single containers, all at once.
+// kill stops single containers concurrently.
 func (st *stopper) kill(ctx context.Context, kills []plan.Kill) error {
 	st.announce(kills)
 	return st.together(ctx, kills, nil)
 }
 
-// sandboxes stops sandboxes one after the other.
+// sandboxes stops sandboxes one after the other, until an error.
 func (s *Syncer) sandboxes(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
@@ -58,8 +57,9 @@ func (s *Syncer) sandboxes(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// containers stops a pod's containers stage by stage. A container that cannot
-// be stopped blocks the later stages, not the others of its stage.
+// containers stops a pod's containers stage by stage. If a container cannot be stopped,
+// the others of its stage are stopped nevertheless, and the later stages fail unless
+// their grace period is over. It returns the errors of the first stage that failed.
 func (st *stopper) containers(ctx context.Context, t plan.Termination) error {
 	var wg sync.WaitGroup
 	stages := make([]*stage, len(t.Stages))
@@ -91,7 +91,7 @@ type stage struct {
 	err  error         // set before over is closed
 }
 
-// announce emits the events of the containers that are about to be stopped.
+// announce emits the Killing events.
 func (st *stopper) announce(containers []plan.Kill) {
 	for _, c := range containers {
 		st.Events.Normal(st.ref, plan.ReasonKilling, c.Message)
@@ -110,7 +110,9 @@ func (st *stopper) together(ctx context.Context, containers []plan.Kill, earlier
 }
 
 // stop runs the preStop hook, waits for the earlier stage while the grace
-// period lasts, and stops the container.
+// period lasts, and stops the container. The stop signal gets at least the minimum of
+// hook.RemainingGracePeriod. With a grace period of 0 the container is killed at once,
+// without a hook and without waiting for the earlier stage.
 func (st *stopper) stop(ctx context.Context, c plan.Kill, earlier *stage) error {
 	grace := min(c.Grace, st.limit)
 	if grace > 0 {
@@ -126,8 +128,8 @@ func (st *stopper) stop(ctx context.Context, c plan.Kill, earlier *stage) error 
 	return nil
 }
 
-// await blocks until the earlier stage, if there is one, is over or the grace
-// period ends. It fails if that stage failed.
+// await blocks until the earlier stage, if there is one, is over or the grace period
+// ends. It returns the error of that stage, or the cause of ctx when ctx ends.
 func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duration) error {
 	if earlier == nil {
 		return nil
@@ -144,9 +146,9 @@ func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duratio
 	}
 }
 
-// preStop runs a container's hook, for at most the rest of its grace period and
-// only once. A termination that is called again, because its grace period
-// shrank or the runtime failed, does not run the hook again.
+// preStop runs a container's hook for at most the rest of its grace period. A hook that
+// has returned is not run again when the termination is repeated. A hook that was
+// interrupted by the end of ctx, such as for a shorter grace period, is run again.
 func (st *stopper) preStop(ctx context.Context, c plan.Kill, grace time.Duration) {
 	if c.PreStop == nil {
 		return
@@ -166,8 +168,7 @@ func (st *stopper) preStop(ctx context.Context, c plan.Kill, grace time.Duration
 	}
 }
 
-// specOf returns the container's spec, or one with only the name if it is not
-// known.
+// specOf returns the container's spec, or one with only the name if the spec is unknown.
 func specOf(c plan.Kill) *v1.Container {
 	if c.Container != nil {
 		return c.Container

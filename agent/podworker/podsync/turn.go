@@ -8,16 +8,16 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// slotTimeout is how long a pod may occupy a start slot. It is far more than a
-// slow board needs: a pod that takes longer does not wait for the CPU.
+// slotTimeout is how long a pod may hold a start slot. A slow board needs much less
+// CPU time than that for a start. A pod that takes longer waits for something else.
 const slotTimeout = 10 * time.Second
 
-// startLimiter limits the number of pods that start at the same time, first come,
-// first served. Starting a pod is CPU-bound: if ten pods start in parallel, all
-// are late; if they start one after the other, half of them run in half the
-// time.
+// startLimiter limits the number of pods that start at the same time. Pods get slots
+// in the order of their requests. Starting a pod is CPU-bound: if ten pods start in
+// parallel, all of them run late. If they start one after the other, half of them run
+// in half the time.
 //
-// Pulls, volumes and hooks need no start slot.
+// Image pulls, volumes and postStart hooks need no start slot.
 type startLimiter wait.Slots
 
 // minSlots is the limit for a node with one processor: starting a pod also
@@ -31,7 +31,7 @@ func newStartLimiter() startLimiter { return make(startLimiter, max(minSlots, ru
 type startSlot struct{ end func() }
 
 // acquire blocks until the pod has a start slot. It returns at once if the pod has
-// one, and fails when ctx ends.
+// one. It returns the cause of ctx when ctx ends.
 func (t startLimiter) acquire(ctx context.Context, mine *startSlot) error {
 	if mine.end != nil {
 		return nil
@@ -41,7 +41,6 @@ func (t startLimiter) acquire(ctx context.Context, mine *startSlot) error {
 	return err
 }
 
-// release releases the start slot, if the pod has one.
 func (m *startSlot) release() {
 	if m.end != nil {
 		m.end()

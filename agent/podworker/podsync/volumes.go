@@ -13,7 +13,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
-// volumeRetry is the interval after a failed refresh of volumes.
+// volumeRetry is the interval between attempts to refresh volumes after a failure.
 const volumeRetry = time.Minute
 
 // setUp creates the pod's volumes, or updates their content.
@@ -30,7 +30,7 @@ func (s *Syncer) setUp(ctx context.Context, p *v1.Pod, n *criconfig.Node, ips []
 	})
 }
 
-// refresh updates the volumes of a running pod from the objects and the fields
+// refresh updates the volumes of a pod with a ready sandbox from the objects and the fields
 // that they project. next is the time of the next refresh; zero means never.
 func (s *Syncer) refresh(ctx context.Context, p *v1.Pod, o *container.Observed) (next time.Time) {
 	sandbox := o.Sandbox()
