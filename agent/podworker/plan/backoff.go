@@ -28,8 +28,8 @@ const (
 )
 
 // backoff returns the wait between the end of last and the next start, and the
-// backoff to store with that start. There is no wait for a container that did
-// not exit, since it still runs and will be killed.
+// backoff to store with that start. There is no wait for a container that has not
+// exited: it is killed before the start, or was lost with its sandbox.
 func (p *planner) backoff(c *v1.Container, last *container.Container) (wait, next time.Duration) {
 	first := min(initialBackoff, p.max)
 	stored := min(max(last.Backoff, 0), p.max)
@@ -52,8 +52,8 @@ func (p *planner) backoff(c *v1.Container, last *container.Container) (wait, nex
 	return stored, min(2*stored, p.max)
 }
 
-// wait plans to start c at until at the earliest. The message has the kubelet's
-// form, since people search logs and events for it.
+// wait records that c waits until until. The message has the kubelet's form, since
+// operators search for it.
 func (p *planner) wait(c *v1.Container, wait time.Duration, until time.Time) {
 	if p.out.Waiting == nil {
 		p.out.Waiting = make(map[string]Waiting, 1)

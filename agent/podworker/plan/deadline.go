@@ -14,8 +14,8 @@ const (
 	messageDeadline = "Pod was active on the node longer than the specified deadline"
 )
 
-// deadline fails a pod that exceeded its active deadline, or plans the next
-// sync for the moment at which it will have.
+// deadline fails a pod that exceeded its active deadline. Otherwise it plans the next
+// sync for the time of the deadline.
 func (p *planner) deadline() {
 	seconds := p.Pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil || p.out.Done || *seconds > math.MaxInt64/int64(time.Second) {
@@ -38,18 +38,17 @@ func (p *planner) deadline() {
 	p.out.FailReason, p.out.FailMessage = reasonDeadline, messageDeadline
 }
 
-// activeFor returns how long the pod has been active: the time that the agent
-// measured, on the monotonic clock if the caller's times have it, plus the time
-// before. Only the wall clock shows the time before, in two ways: as the age of
-// the oldest evidence when the agent first saw the pod, and as its age now
-// minus the measured time. The two differ by how far the clock was stepped
-// meanwhile. The smaller one counts.
+// activeFor returns how long the pod has been active. This is the time measured since
+// StartedAt, on the monotonic clock if the caller's times have it, plus the time before.
+// The time before is known only from the wall clock, in two ways: the age of the oldest
+// evidence at StartedAt, and its age now minus the measured time. The two differ by the
+// steps of the clock since StartedAt. The smaller one counts.
 func activeFor(measured, ageThen, ageNow time.Duration) time.Duration {
 	return measured + max(0, min(ageThen, ageNow-measured))
 }
 
-// activeSince returns the start of the pod by the oldest evidence, since a
-// restarted agent has observed only a part of the pod's time.
+// activeSince returns the time of the oldest evidence of the pod, since StartedAt of a
+// restarted agent is later than the pod's start.
 func (p *planner) activeSince() time.Time {
 	oldest := p.StartedAt
 	consider := func(t time.Time) {

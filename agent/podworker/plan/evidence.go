@@ -91,9 +91,9 @@ func (p *planner) started(c *v1.Container, cur *container.Container) bool {
 	return c.StartupProbe == nil
 }
 
-// restartsAfter reports whether the container is restarted after the end of last:
-// by its rules and policy, or by the policy alone if its exit was not observed.
-// A container that ran until its sandbox was lost counts as failed.
+// restartsAfter reports whether the container is restarted after last: by its rules and
+// policy, or, if last has not exited, by the policy alone. A container that ran until its
+// sandbox was lost counts as failed.
 func restartsAfter(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	if last.State == container.StateExited {
 		return pod.ShouldRestart(&p.Spec, c, last.ExitCode)
@@ -101,8 +101,8 @@ func restartsAfter(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever
 }
 
-// retries reports whether an init container that did not succeed is restarted.
-// An OOM-killed one may have exited with 0 all the same.
+// retries reports whether an init container that did not succeed is restarted. An
+// OOM-killed one may have exited with 0; then the policy alone decides.
 func retries(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	if last.State == container.StateExited && last.ExitCode == 0 {
 		return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever

@@ -7,10 +7,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// failure reports whether a running container has to be killed because of a
+// failure reports whether a running container has to be killed because of a failed
 // probe, and returns the kubelet's message (computePodActions and
-// computeInitContainerActions in pkg/kubelet/kuberuntime). The caller appends
-// what follows the kill.
+// computeInitContainerActions in pkg/kubelet/kuberuntime). The caller appends whether
+// the container is restarted.
 func (p *planner) failure(kind pod.ContainerType, c *v1.Container, cur *container.Container) (message string, failed bool) {
 	r := p.Probes[cur.ID]
 	if r.Failed == "" {
@@ -40,10 +40,10 @@ func (p *planner) killFailed(c *v1.Container, cur *container.Container, message 
 	p.startKilled(c, pod.Main, cur)
 }
 
-// startKilled plans the start after a kill. The kubelet counts the crash loop
-// backoff from the previous end, so a container that ran for longer than its
-// backoff is restarted at once. For any other the backoff begins at its end,
-// and the plan after the kill handles it.
+// startKilled plans the start after a kill. The kubelet counts the crash loop backoff from
+// the previous end, so a container that ran at least as long as its backoff is restarted
+// at once. For others the backoff begins at their end, and the plan after the kill
+// handles it.
 func (p *planner) startKilled(c *v1.Container, kind pod.ContainerType, cur *container.Container) {
 	stored := min(max(cur.Backoff, 0), p.max)
 	if ran := p.Now.Sub(cur.StartedAt); ran >= 0 && ran < stored {

@@ -7,14 +7,14 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// inits plans the init containers in the usable sandbox: one at a time, in
-// order, and none again once a main container exists there. initialized means
+// inits plans the init containers in the usable sandbox: one at a time, in order.
+// Regular ones are not run again once a main container exists there. initialized means
 // that the main containers may start. failed means that the pod has failed.
 //
-// The last existing init container shows the progress of the pod, since the
+// The last existing init container determines the progress of the pod, since the
 // earlier ones may have been removed. Restartable init containers count as done
 // once they have started. They are restarted whenever they do not run, also
-// while a later one runs.
+// while a later init container or a main container runs.
 func (p *planner) inits() (initialized, failed bool) {
 	specs := p.Pod.Spec.InitContainers
 	if len(specs) == 0 {
@@ -35,8 +35,8 @@ func (p *planner) inits() (initialized, failed bool) {
 	return true, false
 }
 
-// progress returns the index of the init container at which to continue, or
-// their number if the pod is initialized.
+// progress returns the index of the init container at which to continue, or the number
+// of init containers if a main container exists in the usable sandbox.
 func (p *planner) progress() int {
 	for i := range p.Pod.Spec.Containers {
 		if p.current(p.Pod.Spec.Containers[i].Name) != nil {
@@ -51,7 +51,7 @@ func (p *planner) progress() int {
 	return 0
 }
 
-// init plans the init container at which the pod is.
+// init plans one init container. done means that the next one may start.
 func (p *planner) init(c *v1.Container) (done, failed bool) {
 	if pod.IsRestartableInit(c) {
 		return p.sidecar(c), false
@@ -74,7 +74,7 @@ func (p *planner) init(c *v1.Container) (done, failed bool) {
 }
 
 // sidecar plans a restartable init container and reports whether it has
-// started. A failing liveness probe does not delay the next init container.
+// started. A failed liveness probe does not delay the next init container.
 func (p *planner) sidecar(c *v1.Container) (started bool) {
 	cur := p.current(c.Name)
 	switch {
@@ -92,9 +92,8 @@ func (p *planner) sidecar(c *v1.Container) (started bool) {
 	return false
 }
 
-// ephemerals plans the ephemeral containers that were never started. They need
-// only the sandbox, and nothing waits for them. None is ever started twice,
-// killed for its own state, or counted.
+// ephemerals plans the ephemeral containers that were never started. They need only the
+// sandbox, and no other container waits for them. None is started twice.
 func (p *planner) ephemerals() {
 	for i := range p.Pod.Spec.EphemeralContainers {
 		c := pod.EphemeralAsContainer(&p.Pod.Spec.EphemeralContainers[i])

@@ -14,7 +14,7 @@
 //   - A second ready sandbox is stopped and removed. The kubelet would restart
 //     the whole pod.
 //   - A pod that never restarts gets a new sandbox as long as one of its
-//     containers has not run at all. The kubelet leaves it pending for ever.
+//     containers has not run. The kubelet leaves it pending.
 //   - The crash loop backoff is stored with the dead container rather than in
 //     memory. A container that was lost with its node does not count as a crash.
 //     Neither does an init container that succeeded and runs again.
@@ -67,12 +67,12 @@ type Input struct {
 	MaxBackoff time.Duration
 }
 
-// kindStartup is the kind of the probe that failed before the container started.
+// kindStartup is the kind of startup probes in pod.ProbeResult.
 const kindStartup = "Startup"
 
 // Actions is what to do next, in this order:
 //
-//  1. KillPod as Terminate returns it, else Kill (all at once) and StopSandboxes.
+//  1. KillPod with the result of Terminate, else Kill (all at once) and StopSandboxes.
 //  2. Remove, then RemoveSandboxes.
 //  3. CreateSandbox.
 //  4. Start, in order.
@@ -99,17 +99,17 @@ type Actions struct {
 
 	// StopSandboxes are ready sandboxes other than the current one.
 	StopSandboxes []string
-	// Remove are the IDs of exited or never started containers that are not
-	// needed as evidence any more. Of each name the current container and the
-	// newest dead one in addition to it stay. They are removed in this order, and a
+	// Remove are the IDs of exited or never started containers that are no longer
+	// needed as evidence. Of each name the current container and the newest other
+	// exited one stay, unless Reset is set. They are removed in this order, and a
 	// failure ends the removal.
 	Remove []string
-	// Reset means that Remove has all that is left of the pod's init and main
-	// containers, which are about to start from the beginning. Their logs stay,
-	// and determine the numbers of the next logs.
+	// Reset means that Remove has all remaining init and main containers of the pod,
+	// which is about to start from the beginning. Their logs stay, and determine the
+	// numbers of the next logs.
 	Reset bool
 	// RemoveSandboxes are older sandboxes without containers that have to be
-	// kept. They are stopped first if they are still ready.
+	// kept. They are stopped before they are removed.
 	RemoveSandboxes []string
 
 	// Waiting has by container name the reason why a container is not started
@@ -122,8 +122,8 @@ type Actions struct {
 	// meanwhile does not prolong the wait.
 	Next time.Time
 
-	// Done means that the pod has finished: nothing will be started any more,
-	// and KillPod stops what still runs.
+	// Done means that the pod has finished: nothing will be started, and KillPod is
+	// set if something still runs.
 	Done bool
 	// FailReason and FailMessage are set when the pod has failed for a reason
 	// that its containers do not show.
@@ -145,7 +145,8 @@ type Kill struct {
 	Message  string // of the event, whose reason is ReasonKilling
 	// Grace is the grace period that the pod or the probe requests; the caller
 	// may shorten it. It covers the hook, the earlier stages of a Termination and
-	// the stop signal together. The stop signal gets pod.MinGracePeriod at least.
+	// the stop signal together. The stop signal gets at least the minimum of
+	// hook.RemainingGracePeriod. With a Grace of 0 the container is killed at once.
 	Grace time.Duration
 	// PreStop is the hook to run before the stop signal: that of the pod's
 	// spec, or that of the container itself if the spec is not known. nil if
@@ -159,16 +160,15 @@ type Kill struct {
 type Start struct {
 	Container *v1.Container // points into the pod's spec
 	// Init and Ephemeral select the list of the spec that has the container; if
-	// both are false, it is a main container. Ephemeral containers come first,
-	// init containers before main ones. The failure of one does not stop the
-	// others.
+	// both are false, it is a main container. Ephemeral containers come first, then
+	// init containers, then main ones. The executor continues after a failure.
 	Init, Ephemeral bool
 	// Existing is the ID of a container that was created and only has to be
 	// started; if empty, a container is created.
 	Existing string
 	// RestartCount numbers the container and its log file. The executor raises
-	// it if the log directory already has that number, since a removal may have
-	// taken all evidence of earlier attempts.
+	// it above the numbers of existing logs and to that of the pod's status, since all
+	// containers of earlier attempts may have been removed.
 	RestartCount int
 	// Backoff is to be stored with the new container: the wait between its end
 	// and the next start.

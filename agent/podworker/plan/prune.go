@@ -6,11 +6,12 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// prune plans the removal of what is not needed any more: dead containers
+// prune plans the removal of what is no longer needed: exited containers
 // except for the current one and one more of each name, as the kubelet keeps
 // them (--maximum-dead-containers-per-container=1); created containers that
-// will not be started; and older sandboxes without kept containers. It removes
-// nothing that may run, nor the newest sandbox, which has the attempt number.
+// will not be started; and older sandboxes without remaining containers. It does not
+// remove the newest sandbox, which has the attempt number. Older ready sandboxes with
+// remaining containers are stopped.
 func (p *planner) prune() {
 	for i := range p.Observed.Containers {
 		if c := &p.Observed.Containers[i]; p.prunable(i) {
@@ -40,8 +41,8 @@ func (p *planner) prunable(index int) bool {
 	return false
 }
 
-// statusContainer returns the container that determines the current status of the
-// name.
+// statusContainer returns the container that determines the status of the name: the one
+// in the usable sandbox, else the newest started one, or nil.
 func (p *planner) statusContainer(name string) *container.Container {
 	if c := p.current(name); c != nil {
 		return c
@@ -49,8 +50,8 @@ func (p *planner) statusContainer(name string) *container.Container {
 	return p.lastStarted(name)
 }
 
-// deadBefore counts the newer dead containers of the same name, except for the
-// one that standing returns.
+// deadBefore counts the newer exited containers of the same name, except for the one that
+// statusContainer returns.
 func (p *planner) deadBefore(index int) (n int) {
 	name := p.Observed.Containers[index].Name
 	standing := p.statusContainer(name)

@@ -26,9 +26,8 @@ func (p *planner) needsReset() bool {
 	return false
 }
 
-// overBefore reports whether all main containers had ended for good at t.
-// Containers that were killed for a restart of all end after the one that
-// triggered it.
+// overBefore reports whether all main containers had exited by t and are not restarted.
+// Containers that were killed for a restart of all exit after the one that triggered it.
 func (p *planner) overBefore(t time.Time) bool {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
@@ -52,11 +51,11 @@ func (p *planner) resetTrigger(c *v1.Container) *container.Container {
 	return nil
 }
 
-// reset plans the restart of all containers. First the running ones are killed,
-// with the minimum grace period (RestartAllContainers in
-// pkg/kubelet/kuberuntime). Then all init and main containers are removed,
-// those that triggered the restart last. An agent that died meanwhile finds one
-// of those and continues. Without any, the pod starts from the beginning.
+// reset plans the restart of all containers (RestartAllContainers in
+// pkg/kubelet/kuberuntime). First the running ones are killed, with a grace period of 0
+// and without a hook. Then all init and main containers are removed, those that triggered
+// the restart last. If the agent dies before that, it finds one of those and continues.
+// Without any, the pod starts from the beginning.
 func (p *planner) reset() {
 	if p.resetWaits() {
 		return
@@ -85,8 +84,8 @@ func (p *planner) reset() {
 	p.out.Remove, p.out.Reset = append(p.out.Remove, sources...), true
 }
 
-// resetWaits reports whether all containers that trigger the restart started
-// too recently. If so, it plans the wait.
+// resetWaits reports whether all containers that trigger the restart were started less
+// than initialBackoff ago. If so, it plans the wait.
 func (p *planner) resetWaits() bool {
 	wait := min(initialBackoff, p.max)
 	var until time.Time

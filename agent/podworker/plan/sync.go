@@ -11,21 +11,21 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// planner holds one run of Sync.
+// planner is the state of one call of Sync.
 type planner struct {
 	Input
-	max time.Duration
+	max time.Duration // maximum backoff
 	// sandbox is the sandbox in which containers may be started; nil if it has
 	// to be created first.
 	sandbox   *container.Sandbox
-	remaining int // main containers that keep running or are restarted
-	ending    int // main containers that are killed for good
+	remaining int // main containers that keep running, or are killed and restarted
+	ending    int // main containers that are killed and not restarted
 	out       Actions
 }
 
-// Sync decides what the pod needs next. It neither blocks nor fails, and may be
-// called at any time and any number of times: the same input gives the same
-// actions. For a pod that is being deleted it starts nothing; use Terminate.
+// Sync computes the next actions for the pod. It neither blocks nor fails. The same
+// input gives the same actions. For a pod with a deletion timestamp it returns none; use
+// Terminate.
 func Sync(in Input) Actions {
 	p := planner{Input: in, max: in.MaxBackoff}
 	if p.Observed == nil {
@@ -74,7 +74,7 @@ func usable(p *v1.Pod, o *container.Observed) *container.Sandbox {
 	return s
 }
 
-// finish ends the pod: it drops all planned actions and starts nothing.
+// finish ends the pod. It replaces all planned actions by KillPod, if something runs.
 func (p *planner) finish() {
 	p.clear()
 	p.out.KillPod = p.Observed.Running()
@@ -89,9 +89,10 @@ func (p *planner) clear() {
 	}
 }
 
-// mayHoldAddress reports whether a sandbox may hold an address or anything else. One of
-// an earlier boot does not. It can be stopped later, which after a power cut is
-// once the pods run.
+// mayHoldAddress reports whether a sandbox has to be stopped before a new one is
+// created, since it may hold an address or other resources of this boot. A sandbox that
+// is not ready and of an earlier boot is stopped later: after a power cut, the pods start
+// first.
 func (p *planner) mayHoldAddress(s container.Sandbox) bool {
 	return s.Ready || p.BootID == "" || s.BootID == "" || s.BootID == p.BootID
 }
@@ -120,9 +121,8 @@ func (p *planner) rebuild() {
 	}
 }
 
-// initFailedForGood reports whether the pod failed in its init containers. One
-// that ran when the sandbox was lost counts as failed, since it did not
-// complete.
+// initFailedForGood reports whether an init container failed and is not restarted. One
+// that ran when the sandbox was lost counts as failed, since it did not complete.
 func (p *planner) initFailedForGood() bool {
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
@@ -162,9 +162,9 @@ func (p *planner) converge() {
 	p.killDuplicates()
 }
 
-// end plans the end of a pod with no main container left to run. The last ones
-// that failed their probes are killed first, each for its own reason; nothing
-// is started at the same time.
+// end plans the end of a pod without a main container that keeps running or is restarted.
+// Main containers that failed a probe are killed first, each with its own event. It drops
+// all other actions.
 func (p *planner) end() {
 	if p.ending == 0 {
 		p.finish()
@@ -178,7 +178,7 @@ func (p *planner) end() {
 	p.out.Kill = kills
 }
 
-// starting reports whether a main container is about to start, now or later.
+// starting reports whether a main container is started or waits for its backoff.
 func (p *planner) starting() bool {
 	if slices.ContainsFunc(p.out.Start, func(s Start) bool { return !s.Init && !s.Ephemeral }) {
 		return true
@@ -214,8 +214,8 @@ func (p *planner) mains() {
 	}
 }
 
-// replace plans the start of a container that does not run as it should: cur is
-// created, dead, unknown, or running from another spec.
+// replace plans the start of a container whose current one, cur, is created, exited,
+// unknown, or running from another spec.
 func (p *planner) replace(c *v1.Container, kind pod.ContainerType, cur *container.Container) {
 	switch cur.State {
 	case container.StateCreated:
@@ -259,8 +259,7 @@ func (p *planner) start(c *v1.Container, kind pod.ContainerType, last *container
 	s := startOf(c, kind)
 	s.RestartCount = p.nextCount(c.Name)
 	// An init container that succeeded and runs again, because its sandbox was
-	// lost, has not crashed: boards lose their power, also several times in a
-	// row.
+	// lost, has not crashed: a board may lose its power several times in a row.
 	again := kind == pod.Init && !pod.IsRestartableInit(c) && last != nil && succeeded(last)
 	if last != nil && !again {
 		wait, next := p.backoff(c, last)

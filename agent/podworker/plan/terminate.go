@@ -25,9 +25,9 @@ type Termination struct {
 	Sandboxes []string
 }
 
-// Terminate lists what has to be stopped until nothing of the pod runs. The pod
-// may be nil if its spec is not known any more. Then the containers stop all at
-// once, each with the grace period that it was created with.
+// Terminate lists the containers and sandboxes that have to be stopped to terminate the
+// pod. p is nil if its spec is unknown. Then all containers are in one stage, each with
+// the grace period that it was created with, or else 30 s.
 func Terminate(p *v1.Pod, o *container.Observed) Termination {
 	var t Termination
 	if o == nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // addresses sets the node's addresses and the pod's: at most one of each
-// family, the node's primary family first. A pod whose sandboxes have all
-// stopped keeps its previous addresses.
+// family, the node's primary family first. A pod without a ready sandbox keeps its
+// previous addresses, if it has a sandbox.
 func (g *generator) addresses(s *v1.PodStatus) {
 	host := onePerFamily(g.HostIPs, g.HostIPs)
 	s.HostIP, s.HostIPs = g.old.HostIP, g.old.HostIPs
@@ -43,9 +43,9 @@ func (g *generator) anySandboxReady() bool {
 	return slices.ContainsFunc(g.Observed.Sandboxes, func(s container.Sandbox) bool { return s.Ready })
 }
 
-// onePerFamily returns the first address of each family from list, starting
-// with the family of the first valid address of primary, or IPv4 if that has
-// none. It omits invalid addresses.
+// onePerFamily returns the first address of each family in list. The family of the first
+// valid address in primary comes first, or IPv4 if primary has none. It omits invalid
+// addresses.
 func onePerFamily(list, primary []string) []string {
 	v6First := false
 	for _, text := range primary {

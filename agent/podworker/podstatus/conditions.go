@@ -67,9 +67,9 @@ func (g *generator) conditions(s *v1.PodStatus) {
 	}
 }
 
-// disruption returns the condition DisruptionTarget: the old one, a new one if
-// the node ended the pod for a reason of its own and the pod has ended, or nil.
-// A controller that sees it need not wait any more.
+// disruption returns the condition DisruptionTarget. It returns a new one if the node ended
+// the pod for a reason of the node, the phase is terminal and not suppressed, and the
+// condition is not true already. Otherwise it returns the old one, or nil.
 func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
 	c := pod.FindCondition(g.old.Conditions, v1.DisruptionTarget)
 	if g.Disruption == nil || g.suppressed || !pod.IsTerminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
@@ -126,7 +126,7 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// readinessGates sets ready to false unless every gate's condition is true.
+// readinessGates sets ready to false unless the conditions of all gates are true.
 func (g *generator) readinessGates(conditions []v1.PodCondition, ready *v1.PodCondition) {
 	var closed []string
 	for _, gate := range g.Pod.Spec.ReadinessGates {
@@ -143,8 +143,8 @@ func (g *generator) readinessGates(conditions []v1.PodCondition, ready *v1.PodCo
 	}
 }
 
-// podInitialized stays true once it was: init containers that run again do not
-// make a pod uninitialized.
+// podInitialized returns the condition Initialized. Once true, it stays true when init
+// containers run again.
 func (g *generator) podInitialized(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if s.Phase == v1.PodSucceeded {

@@ -157,7 +157,7 @@ func previousTermination(old *v1.ContainerStatus, containerID string) v1.Contain
 }
 
 // absent returns the status of a container that the runtime does not have: not
-// created yet, or gone.
+// created yet, or removed.
 func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.ContainerType) v1.ContainerStatus {
 	if g.removing && kind != pod.Ephemeral && old != nil && old.State.Waiting == nil {
 		return removed(old)
@@ -210,7 +210,7 @@ func (g *generator) mainExists() bool {
 	return false
 }
 
-// wait adds the reason why a container that should be started is not.
+// wait sets the waiting state of a container that should be started and does not run.
 func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.ContainerType) {
 	r, ok := g.Waiting[c.Name]
 	if !ok || s.State.Running != nil || g.Terminating || g.Terminated || g.Pod.DeletionTimestamp != nil {

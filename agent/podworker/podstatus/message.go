@@ -13,8 +13,8 @@ import (
 // (MaxPodTerminationMessageLogLength in pkg/kubelet/container/runtime.go).
 const messageBytes = 12 << 10
 
-// trimMessages cuts the containers' messages to their share and makes them
-// valid UTF-8, which the API requires: a container may write any bytes.
+// trimMessages truncates each container's messages to an equal share of messageBytes and
+// makes them valid UTF-8, which the API requires: a container may write any bytes.
 func (g *generator) trimMessages(s *v1.PodStatus) {
 	spec := &g.Pod.Spec
 	share := messageBytes / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
@@ -37,7 +37,8 @@ func trimState(s *v1.ContainerState, limit int) {
 	}
 }
 
-// trim cuts text to limit bytes without splitting a character.
+// trim truncates text to limit bytes at the boundary of a character, and replaces invalid
+// UTF-8.
 func trim(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {

@@ -28,8 +28,8 @@ func (g *generator) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
 	return out
 }
 
-// isRecursive reports whether a read-only mount is to be recursively read-only
-// where that is supported. A mount with propagation cannot be.
+// isRecursive reports whether a read-only mount is recursively read-only where that is
+// supported. A mount with propagation is not.
 func isRecursive(m *v1.VolumeMount) bool {
 	if m.RecursiveReadOnly == nil || m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
 		return false

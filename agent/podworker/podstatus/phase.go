@@ -12,8 +12,8 @@ import (
 
 // phase sets the phase with its reason and message. A terminal phase is final
 // (generateAPIPodStatus in pkg/kubelet/kubelet_pods.go). A pod that ran does
-// not become pending again, even if a power cut left no trace of its
-// containers, unless all of the pod may be restarted.
+// not become pending again, even if all its containers were lost in a power cut, unless
+// it has a rule that restarts all containers.
 func (g *generator) phase(s *v1.PodStatus) {
 	s.Phase = g.computedPhase(s)
 	if r := g.Failed; r != nil {
@@ -55,9 +55,8 @@ func (g *generator) mustSuppress(s *v1.PodStatus) bool {
 	return slices.ContainsFunc(g.Observed.Containers, func(c container.Container) bool { return c.State == container.StateRunning })
 }
 
-// restarts reports whether a container with this termination state is
-// restarted. An init container that succeeded is never restarted, nor is an
-// ephemeral one.
+// restarts reports whether a container with this termination state is restarted. A regular
+// init container that exited with 0 and an ephemeral container are never restarted.
 func (g *generator) restarts(c *v1.Container, end *v1.ContainerStateTerminated, kind pod.ContainerType) bool {
 	switch {
 	case kind == pod.Ephemeral, kind == pod.Init && end.ExitCode == 0 && !pod.IsRestartableInit(c):
@@ -111,8 +110,7 @@ func (g *generator) computedPhase(s *v1.PodStatus) v1.PodPhase {
 	}
 }
 
-// initPhase reports whether initialization has still to complete, and whether
-// it failed.
+// initPhase reports whether initialization is not complete, and whether it failed.
 func (g *generator) initPhase(s *v1.PodStatus) (pending, failed bool) {
 	for i := range g.Pod.Spec.InitContainers {
 		c, cs := &g.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i]
@@ -163,7 +161,7 @@ func (g *generator) count(s *v1.PodStatus) (n counts) {
 	return n
 }
 
-// mainActive reports whether the ready sandbox has a main container.
+// mainActive reports whether the newest sandbox is ready and has a main container.
 func (g *generator) mainActive() bool {
 	sandbox := g.Observed.Sandbox()
 	if sandbox == nil || !sandbox.Ready {

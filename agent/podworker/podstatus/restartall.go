@@ -19,9 +19,9 @@ const (
 	messageRestartRule   = "container exited with restart policy rule"
 )
 
-// restartAll finds out whether all containers are about to be restarted: a
-// container that triggered the restart still exists. When that is removed too,
-// the old condition shows the restart for one more status.
+// restartAll sets restarting while a container that triggered the restart of all containers
+// exists. It sets removing for one more status, by the old condition, after that container
+// was removed.
 func (g *generator) restartAll() {
 	if !pod.HasRestartAllRule(&g.Pod.Spec) || g.isStopping() || pod.IsTerminal(g.old.Phase) || pod.IsTerminal(g.api.Phase) {
 		return
@@ -36,9 +36,9 @@ func (g *generator) isStopping() bool {
 	return g.Terminating || g.Terminated || g.Failed != nil || g.Pod.DeletionTimestamp != nil
 }
 
-// triggersRestartAll reports whether a container exited by a rule that restarts all.
-// The exit of a sidecar counts only if it came before that of the last main
-// container.
+// triggersRestartAll reports whether a container exited by a rule that restarts all
+// containers. The exit of an init container counts only if a main container runs, will be
+// started, or exited later.
 func (g *generator) triggersRestartAll() bool {
 	var asked, ended time.Time // the first exit of an init container that triggers the restart, the last of a main one that ended for good
 	asks, open := false, false // open: a main container runs or will run

@@ -1,8 +1,8 @@
-// Package podstatus generates and stores the status of pods. Generate computes
-// a PodStatus from spec and observation and has no effects; Store keeps the
-// newest status of each pod in memory. Reasons, messages and rules are those of
-// the kubelet (pkg/kubelet/kubelet_pods.go and pkg/kubelet/status/generate.go),
-// which kubectl and controllers read.
+// Package podstatus generates and stores the status of pods. Generate is a pure function
+// of the spec, the runtime's state and the previous status. Store keeps the newest status
+// of each pod in memory. Reasons, messages and rules are those of the kubelet
+// (pkg/kubelet/kubelet_pods.go and pkg/kubelet/status/generate.go), since kubectl and
+// controllers depend on them.
 package podstatus
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// Reason is why a pod is not run or a container does not run yet: a reason in
-// CamelCase, which programs read, and a message for people.
+// Reason is why a pod failed or a container waits: a reason in CamelCase for programs, and
+// a message for users.
 type Reason struct {
 	Reason, Message string
 }
@@ -41,13 +41,13 @@ type Input struct {
 	// Failed is set for a pod that was ended although its containers could
 	// continue, with a reason such as DeadlineExceeded, Evicted or Preempting.
 	Failed *Reason
-	// Disruption is set for a pod that the node ended for a reason of its own,
-	// such as TerminationByKubelet. It becomes the condition DisruptionTarget
-	// once the pod has ended.
+	// Disruption is set for a pod that the node ended for a reason of the node, such
+	// as TerminationByKubelet. It becomes the condition DisruptionTarget once the
+	// pod's phase is terminal.
 	Disruption *Reason
-	// Terminating means that the pod is being stopped: nothing starts again.
+	// Terminating means that the pod is being stopped. No container starts again.
 	Terminating bool
-	// Terminated means that the pod has been stopped: nothing runs.
+	// Terminated means that the pod has been stopped. No container runs.
 	Terminated bool
 
 	// Probes are the probe results by container ID. A running container without
@@ -74,7 +74,7 @@ type Input struct {
 	HostIPs []string
 }
 
-// generator holds one run of Generate.
+// generator is the state of one call of Generate.
 type generator struct {
 	Input
 	old *v1.PodStatus // never nil
@@ -82,15 +82,15 @@ type generator struct {
 	// restarting means that all containers are about to be restarted. removing
 	// means that absent containers were removed for that.
 	restarting, removing bool
-	// suppressed means that the terminal phase is suppressed, since something still
+	// suppressed means that the terminal phase is suppressed, since a container still
 	// runs.
 	suppressed bool
 }
 
 // Generate returns the pod's status. The same input gives the same status, and
-// a status generated with itself as Previous does not change. Times are
-// truncated to seconds as in the API. The result shares the spec's resource
-// lists with the pod.
+// a status generated with itself as Previous does not change. Times are truncated to
+// seconds as in the API. The status of a rejected pod has only the phase, reason, message,
+// generation, QoS class and start time. The result shares memory with the input.
 func Generate(in Input) v1.PodStatus {
 	g := generator{Input: in, old: in.Previous, api: &v1.PodStatus{}}
 	if !pod.IsStatic(in.Pod) {
@@ -126,8 +126,8 @@ func Generate(in Input) v1.PodStatus {
 	return s
 }
 
-// startTime returns when the node accepted the pod, which never changes.
-// Without a previous status it is the time of the oldest evidence.
+// startTime returns when the node accepted the pod. It never changes. Without a previous
+// one it is the creation of the oldest sandbox or container, or else Now.
 func (g *generator) startTime() *metav1.Time {
 	for _, t := range []*metav1.Time{g.old.StartTime, g.api.StartTime} {
 		if t != nil && !t.IsZero() {

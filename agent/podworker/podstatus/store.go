@@ -34,9 +34,9 @@ func NewStore() *Store {
 	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]pod.Entry)}
 }
 
-// Set stores the pod, its observed status and its sandbox. The caller must not
-// change them afterwards. Set reports whether the status differs from the one
-// before. An equal status keeps the earlier one.
+// Set stores the pod, its observed status and its sandbox. The caller must not change them
+// afterwards. Set reports whether the status differs from the previous one. If it is
+// equal, Set keeps the previous one.
 func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox pod.Sandbox) (changed bool) {
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
@@ -57,7 +57,7 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox pod.Sandbox) (change
 
 // RecordStart records that a container was started, and notifies the readers of
 // running containers (Entry.Running). The next Set must have a status observed
-// after that. Started does nothing for an unknown pod.
+// after that. RecordStart does nothing for an unknown pod.
 func (s *Store) RecordStart(uid types.UID, r pod.RunningContainer) {
 	s.mu.Lock()
 	e, known := s.entries[uid]
@@ -71,8 +71,8 @@ func (s *Store) RecordStart(uid types.UID, r pod.RunningContainer) {
 	}
 }
 
-// SetPod stores the pod. A known pod keeps its status. A new one has the status
-// first until it is observed.
+// SetPod stores the pod. A known pod keeps its status, and readers are not notified. A new
+// one has the status first until Set.
 func (s *Store) SetPod(p *v1.Pod, first v1.PodStatus) {
 	s.mu.Lock()
 	e, known := s.entries[p.UID]
@@ -116,7 +116,7 @@ func (s *Store) List() []pod.Entry {
 	return list
 }
 
-// Delete forgets the pod, if it is known.
+// Delete removes the pod, if it is known.
 func (s *Store) Delete(uid types.UID) {
 	s.mu.Lock()
 	_, known := s.entries[uid]
@@ -127,16 +127,16 @@ func (s *Store) Delete(uid types.UID) {
 	}
 }
 
-// Changed returns the channel that receives after one or more changes. There is
-// one such channel, for one reader, which lists again. Other readers use
-// Notify.
+// Changed returns the channel that receives after one or more changes of a status or of the
+// set of pods. There is one such channel, for one reader, which lists again. Other readers
+// use Notify.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
 // Notify sends to slot, which has a capacity of one, after each change and each
 // start of a container from now on, unless it is full. The reader lists again.
-// A slow reader blocks nothing, and misses only intermediate states. cancel
-// ends the notifications. A slot may be shared by several notifiers, but must
-// not be registered twice with the same one at a time.
+// A slow reader does not block the store, and misses only intermediate states. cancel
+// ends the notifications. A slot may be registered with several stores, but only once
+// with the same store at a time.
 func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 	s.mu.Lock()
 	if s.notified == nil {
@@ -151,7 +151,8 @@ func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 	}
 }
 
-// wake notifies all readers. The caller must not hold the lock.
+// wake notifies the reader of Changed and those of Notify. The caller must not hold the
+// lock.
 func (s *Store) wake() {
 	wait.Notify(s.changed)
 	s.notify()
@@ -172,8 +173,8 @@ func (s *Store) Unlocked(ctx context.Context) error {
 	return health.CheckLock(ctx, s.mu.TryRLock, s.mu.RUnlock)
 }
 
-// RunningContainer returns the runtime's ID of a running container of a pod; ok is false if
-// there is none.
+// RunningContainer returns the runtime's ID of a running container of a pod. ok is false if
+// no container of the name runs.
 func (s *Store) RunningContainer(uid types.UID, name string) (id string, ok bool) {
 	e, ok := s.Entry(uid)
 	if !ok {
@@ -213,7 +214,7 @@ func (s *Store) Summary() string {
 	return "Pods: " + strings.Join(parts, ", ")
 }
 
-// All returns the pods with their newest statuses.
+// All returns the pods with their newest statuses, in the order of List.
 func (s *Store) All() iter.Seq2[*v1.Pod, *v1.PodStatus] {
 	return func(yield func(*v1.Pod, *v1.PodStatus) bool) {
 		for _, e := range s.List() {

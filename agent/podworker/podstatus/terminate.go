@@ -27,7 +27,7 @@ func (g *generator) terminate(s *v1.PodStatus) {
 	}
 }
 
-// initialized reports whether the main containers were free to start.
+// initialized reports whether the main containers could have been started.
 func (g *generator) initialized(s *v1.PodStatus) bool {
 	for i := range s.ContainerStatuses {
 		if cs := &s.ContainerStatuses[i]; cs.State.Waiting == nil || ended(cs) != nil {

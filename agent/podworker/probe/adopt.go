@@ -11,15 +11,16 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// adoptWithin is the time after the agent's start within which the startup and
-// readiness probes of containers that the agent found running run first.
+// adoptWithin is the time after the first observation within which the startup and
+// readiness probes of containers that the agent found running first run, unless their
+// delay is longer.
 const adoptWithin = 2 * time.Second
 
-// adopt sets the state of a container that ran before the agent started and has
-// no saved state. The container's status from the API server decides. Without a
-// status, the container is started if its startup probe must have been decided
-// already, or if overtaken is true: a container exists that waits for it. It is
-// not ready until its readiness probe succeeds, which runs within adoptWithin.
+// adopt sets the state of a container that ran before the agent started and has no saved
+// state, by the container's status from the API server. Without a status, the container
+// is started if its startup probe must have succeeded or failed by now, or if overtaken is
+// true: a container exists that was created only after it had started. With a readiness
+// probe it is not ready until that succeeds.
 func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus, overtaken bool) {
 	age := min(max(now.Round(0).Sub(startedAt), 0), 365*24*time.Hour)
 	t.begun = now.Add(-age)
@@ -43,8 +44,8 @@ func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus,
 
 // applyAPIStatus sets the state of the containers for which adopt found no status, once
 // their status from the API server is available: pods may come from the journal
-// first. It keeps the result of a probe that has decided since. The caller holds
-// the lock.
+// first. It does not change a container whose startup or readiness probe has reached a
+// threshold since. The caller holds the lock.
 func (m *Manager) applyAPIStatus(st *podState, now time.Time) {
 	for i := range st.containers {
 		t := st.containers[i].target
@@ -69,9 +70,9 @@ func (m *Manager) applyAPIStatus(st *podState, now time.Time) {
 	}
 }
 
-// firstAdoptedRun returns the time of the first run of an adopted container's check: a
-// random time within adoptWithin for startup and readiness, within a period for
-// liveness. It is not before the end of the delay.
+// firstAdoptedRun returns the time of the first run of a check of an adopted container: a
+// random time within adoptWithin, or within a period for liveness and shorter periods. It
+// is not before the end of the delay.
 func (c *check) firstAdoptedRun(now time.Time) time.Time {
 	within := c.period
 	if c.kind != liveness && c.period > adoptWithin {

@@ -23,7 +23,7 @@ type check struct {
 	index int // in the queue; negative if not queued
 	// cancel cancels the run in flight; nil if there is none.
 	cancel context.CancelFunc
-	// stopped means that the check does not run any more for this container.
+	// stopped means that the check no longer runs for this container.
 	stopped bool
 	// spread gives the second run a random phase, because the first runs of
 	// many probes were close together.
@@ -38,7 +38,7 @@ type target struct {
 	pod    *podState
 	c      *v1.Container
 	id     string
-	begun  time.Time // start, on the monotonic clock
+	begun  time.Time // the start, or its first observation, on the monotonic clock
 	checks [kinds]*check
 	result pod.ProbeResult
 	// unconfirmed means that the agent found the container running, and that
@@ -61,7 +61,7 @@ func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *t
 	return t
 }
 
-// recordResult counts a result, and reports whether it changed the container's Result.
+// recordResult records a result, and reports whether the container's ProbeResult changed.
 func (c *check) recordResult(ok bool) (changed bool) {
 	if c.streak == 0 || c.lastOK != ok {
 		c.lastOK, c.streak = ok, 0
@@ -83,8 +83,8 @@ func (c *check) threshold(ok bool) int {
 	return c.failures
 }
 
-// applyResult applies a result that reached its threshold, and reports whether it
-// changed the container's Result.
+// applyResult applies a result that reached its threshold, and reports whether the
+// container's ProbeResult changed.
 func (c *check) applyResult(ok bool) (changed bool) {
 	r := &c.target.result
 	switch c.kind {

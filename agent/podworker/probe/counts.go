@@ -8,7 +8,7 @@ import (
 )
 
 // Count has the counters of one probe of a container, over all restarts of the
-// container, from the time at which the agent first observed the pod.
+// container, since the agent first observed the pod.
 type Count struct {
 	// Kind is Startup, Liveness or Readiness.
 	Kind      string
@@ -22,13 +22,12 @@ type Count struct {
 	Durations *metrics.Histogram
 }
 
-// tally accumulates the values of a Count. The manager's lock guards it.
+// tally has the values of a Count. The manager's lock guards it.
 type tally struct {
 	failed uint64
 	took   metrics.Histogram // durations of successful runs
 }
 
-// count counts a run.
 func (t *tally) count(ok bool, took time.Duration) {
 	if !ok {
 		t.failed++
@@ -37,8 +36,8 @@ func (t *tally) count(ok bool, took time.Duration) {
 	t.took.Observe(took.Seconds())
 }
 
-// Counts returns a copy of the counters of all pods that were not forgotten, in
-// no defined order. It omits probes that have not run.
+// Counts returns a copy of the counters of all pods that were observed and not removed, in
+// no defined order. It omits probes without a success or a failure.
 func (m *Manager) Counts() []Count {
 	m.mu.Lock()
 	defer m.mu.Unlock()

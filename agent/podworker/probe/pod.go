@@ -13,11 +13,11 @@ import (
 type podState struct {
 	pod         *v1.Pod
 	ip          string
-	hostNetwork bool // hostNetwork
-	// seen means that the pod was observed before: a container that appears
-	// now is new.
+	hostNetwork bool
+	// seen means that the pod was observed before, so that another running
+	// container has started since.
 	seen bool
-	// terminating means that liveness and startup probes do not run any more.
+	// terminating means that liveness and startup probes no longer run.
 	terminating bool
 	containers  []probedContainer
 	// results is the map that snapshot returned last; nil if it is stale.
@@ -30,13 +30,13 @@ type probedContainer struct {
 	init bool
 	// target is the running instance; nil if there is none.
 	target *target
-	// tallies are nil for probes that the container does not have, and before
-	// its first instance.
+	// tallies are nil for probes that the container does not have, and before its
+	// first instance was observed.
 	tallies [kinds]*tally
 }
 
-// hasProbe reports whether a container has probes that run: those of main containers
-// and of restartable init containers do.
+// hasProbe reports whether a container has probes that run. Only those of main containers
+// and of restartable init containers run.
 func hasProbe(c *v1.Container, kind pod.ContainerType) bool {
 	runs := kind == pod.Main || kind == pod.Init && pod.IsRestartableInit(c)
 	return runs && (c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil)
@@ -84,8 +84,8 @@ func (st *podState) add(c *v1.Container, init bool) {
 	st.containers = append(st.containers, probedContainer{c: c, init: init})
 }
 
-// setSpec releases an older spec. The probes of a pod cannot change, but each
-// update is a new object.
+// setSpec replaces the spec, so that an older version of the pod is not retained. The
+// probes of a pod cannot change, so the timing stays.
 func (t *target) setSpec(c *v1.Container) {
 	t.c = c
 	for k := range kinds {
@@ -95,8 +95,8 @@ func (t *target) setSpec(c *v1.Container) {
 	}
 }
 
-// snapshot returns the results by container ID. It builds the map only if
-// results is stale.
+// snapshot returns the results of the running containers by container ID. It builds the map
+// only if results is stale.
 func (st *podState) snapshot() map[string]pod.ProbeResult {
 	if st.results == nil {
 		for i := range st.containers {
@@ -214,7 +214,8 @@ func (m *Manager) stopTarget(t *target) {
 	}
 }
 
-// stop stops one check. It cancels a run in flight, whose result is dropped.
+// stop stops one check, if c is not nil. It cancels a run in flight, whose result is
+// dropped.
 func (m *Manager) stop(c *check) {
 	if c == nil {
 		return

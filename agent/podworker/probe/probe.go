@@ -3,8 +3,8 @@
 //
 // One goroutine waits for the probe that is due next. A probe has its own
 // goroutine only while it runs, so that a target that hangs does not delay
-// others. The package uses the monotonic clock, except to compute the age of a
-// container that ran before the agent started.
+// others. The package uses the monotonic clock, except for the age of a container that
+// ran before the agent started and has no saved state.
 //
 // The rules are those of pkg/kubelet/prober in Kubernetes 1.36:
 //
@@ -20,10 +20,9 @@
 // it as soon as initialDelaySeconds allows: readiness at once, startup after at
 // most one second, liveness without a delay after one period.
 //
-// A container keeps its probe state over a restart of the agent, so that
-// Services do not notice the restart. The state is saved before Config.Changed is
-// called (see Config.Save). adopt sets the state of a container that has no saved
-// state.
+// A container keeps its probe state over a restart of the agent, so that the restart does
+// not remove it from Services. The state is saved before Config.ResultChanged is called
+// (see Config.SaveState). adopt sets the state of a container that has no saved state.
 package probe
 
 import (
@@ -51,20 +50,20 @@ type ActionRunner interface {
 // comments define the zero value.
 type Config struct {
 	Actions ActionRunner
-	// ResultChanged is called after a probe changed the Results of a pod, from any
-	// goroutine. It must not block.
+	// ResultChanged is called after a probe changed the Results of a pod, concurrently
+	// for several probes. It must not block.
 	ResultChanged func(types.UID)
 	// HostIPs returns the node's addresses, for pods with hostNetwork. It must
 	// not block. nil means no addresses.
 	HostIPs func() []string
-	// SavedState is the state that an earlier process of the agent passed last to
-	// Save; empty means none. State that cannot be decoded is dropped with a
+	// SavedState is the state that an earlier process of the agent last passed to
+	// SaveState; empty means none. State that cannot be decoded is dropped with a
 	// warning.
 	SavedState []byte
 	// SaveState atomically replaces the saved state, which has at most MaxSaved
-	// bytes. It is called when the state of a container changes, not when a
-	// probe only confirms it. Calls do not overlap. nil means that no state is
-	// saved.
+	// bytes. It is called when the state of a container changes or a pod is removed,
+	// not when a probe only confirms the state. It may block. Calls do not overlap.
+	// nil means that no state is saved.
 	SaveState func([]byte) error
 	// BootID is the kernel's boot ID. The saved state of another boot is
 	// ignored.
@@ -87,7 +86,7 @@ type Manager struct {
 	queue queue
 	// armed is the time at which Run's timer fires; zero if it is stopped.
 	armed time.Time
-	wake  wait.Wakeup // check the queue again
+	wake  wait.Wakeup // Run checks the queue again
 
 	// restored is the saved state, by ID, of containers that have not been
 	// observed yet. It is dropped at expires.
@@ -113,9 +112,9 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Observe starts and stops probes according to the observed containers of a pod.
-// The caller calls it after each observation, before Results. Observe retains
-// the pod and does not change its arguments.
+// Observe starts and stops probes according to the observed containers of a pod. It is
+// called after each observation, before Results. Observe retains the pod. It does not
+// change its arguments.
 func (m *Manager) Observe(p *v1.Pod, o *container.Observed) {
 	if !podHasProbes(p) {
 		return
@@ -150,9 +149,9 @@ func (m *Manager) Results(uid types.UID) map[string]pod.ProbeResult {
 	return st.snapshot()
 }
 
-// StopLivenessAndStartup stops the liveness and startup probes of a pod, because none of its
-// containers is restarted any more. The readiness probes continue, so that a
-// Service drops a container that stops serving.
+// StopLivenessAndStartup stops the liveness and startup probes of a terminating pod, whose
+// containers are no longer restarted. The readiness probes continue, so that a container
+// that stops serving becomes unready.
 func (m *Manager) StopLivenessAndStartup(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +173,8 @@ func (m *Manager) RemovePod(uid types.UID) {
 	m.markChanged()
 }
 
-// stateOf returns the state of a pod. It creates the state if there is none.
+// stateOf returns the state of a pod. It creates the state if there is none. The caller
+// holds the lock.
 func (m *Manager) stateOf(uid types.UID) *podState {
 	st := m.pods[uid]
 	if st == nil {

@@ -33,7 +33,7 @@ func (q *byDue) Pop() any {
 	return c
 }
 
-// add adds a check, or moves it if it is queued and its due time changed.
+// add adds a check. If it is queued, add moves it by its due time.
 func (q *queue) add(c *check) {
 	if c.index >= 0 {
 		heap.Fix(&q.byDue, c.index)
@@ -42,7 +42,6 @@ func (q *queue) add(c *check) {
 	heap.Push(&q.byDue, c)
 }
 
-// remove removes a check if it is queued.
 func (q *queue) remove(c *check) {
 	if c.index >= 0 {
 		heap.Remove(&q.byDue, c.index)

@@ -18,16 +18,15 @@ const (
 	reasonWarning   = "ProbeWarning"
 )
 
-// attempts is the maximum number of attempts of one run if the probe cannot be
-// run.
+// attempts is the maximum number of attempts in one run while the probe cannot be run.
 const attempts = 3
 
-// maxMessage is the maximum length of an event's message in bytes. It limits the
-// output that a container can put into an event.
+// maxMessage is the length in bytes at which an event's message, which has the output of a
+// container, is truncated.
 const maxMessage = 1024
 
-// saveAfter is the delay in which changes are collected and saved together. A
-// change that is reported through Config.Changed is saved at once.
+// saveAfter is the time for which changes are collected and then saved together. A
+// change that is reported through Config.ResultChanged is saved at once.
 const saveAfter = time.Second
 
 // Run runs the probes until ctx ends. It then waits for the runs in flight, saves
@@ -85,7 +84,8 @@ func (m *Manager) startDue(ctx context.Context, flights *sync.WaitGroup) (wait t
 	return 0, false
 }
 
-// enqueue queues a check, and wakes Run if the check is due before the timer.
+// enqueue queues a check, and wakes Run if the check is due before the timer. The caller
+// holds the lock.
 func (m *Manager) enqueue(c *check) {
 	m.queue.add(c)
 	if !m.armed.IsZero() && !c.due.Before(m.armed) {
@@ -136,9 +136,9 @@ func (m *Manager) runCheck(ctx context.Context, f *checkRun) {
 	}
 }
 
-// handleResult counts the result of a run, unless the run was cancelled, and queues the
-// next run. counts reports whether the result counts, changed whether it changed
-// the container's Result.
+// handleResult records the result of a run and queues the next run, unless the run was
+// cancelled. counts is false for a cancelled run. changed reports whether the container's
+// ProbeResult changed.
 func (m *Manager) handleResult(ctx context.Context, f *checkRun, result handler.Result, err error) (counts, changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +189,8 @@ func (c *check) next(now time.Time) {
 }
 
 // startWaiting queues the probes that waited for the startup probe: readiness as soon
-// as its delay allows, liveness at the next multiple of its period.
+// as its delay allows, liveness at the next multiple of its period. The caller holds the
+// lock.
 func (m *Manager) startWaiting(t *target, now time.Time) {
 	if c := t.checks[readiness]; c != nil && c.runs() {
 		c.due = t.begun.Add(c.firstRunAfter(readiness))
@@ -219,7 +220,7 @@ func (m *Manager) recordEvent(f *checkRun, result handler.Result, err error) {
 	}
 }
 
-// truncateMessage shortens text to maxMessage bytes and makes it valid UTF-8.
+// truncateMessage truncates text to maxMessage bytes, and then replaces invalid UTF-8.
 func truncateMessage(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage-3] + "..."

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MaxSaved is the maximum size in bytes of the saved state.
+// MaxSaved is the maximum size of the saved state in bytes.
 const MaxSaved = 1 << 20
 
 // savedVersion is the version of the format.
@@ -29,8 +29,8 @@ type savedState struct {
 	Containers []savedContainer `json:"containers"`
 }
 
-// keepEarlier is the retention of the state of a container that the agent has not
-// observed since its start. A pod may have ended while no agent ran.
+// keepEarlier is how long the state of a container that the agent has not observed is
+// retained after the agent's start. A pod may have ended while no agent ran.
 const keepEarlier = time.Hour
 
 // savedContainer is the state of one container.
@@ -54,14 +54,14 @@ type savedCheck struct {
 	// is capped at the threshold, beyond which it has no effect.
 	Last bool `json:"last,omitempty"`
 	Run  int  `json:"run,omitempty"`
-	// Off reports whether the probe does not run any more.
+	// Off reports whether the probe no longer runs.
 	Off bool `json:"off,omitempty"`
 	// Due is the time of the next run, or a whole number of periods before it.
 	Due int64 `json:"due"`
 }
 
-// decodeSaved decodes the output of encode. It returns an error for any other
-// data, because a partly wrong state could make pods ready that are not.
+// decodeSaved decodes the output of encode. It returns an error for any other data,
+// because a wrong state could make an unready pod ready.
 func decodeSaved(data []byte) (*savedState, error) {
 	if len(data) > MaxSaved {
 		return nil, fmt.Errorf("%d bytes exceed the limit of %d", len(data), MaxSaved)
@@ -131,7 +131,8 @@ func kindOf(name string) kind {
 	return kinds
 }
 
-// loadState loads the state that an earlier process of the agent saved.
+// loadState loads the state that an earlier process of the agent saved. It ignores that of
+// another boot.
 func (m *Manager) loadState(data []byte) {
 	if len(data) == 0 {
 		return
@@ -223,7 +224,8 @@ func (t *target) save(now time.Time, uptime time.Duration) savedContainer {
 	return out
 }
 
-// encode encodes the state of all containers, sorted by ID.
+// encode encodes the state of all containers, sorted by ID. It drops restored state that has
+// expired. It takes the manager's lock.
 func (m *Manager) encode() ([]byte, error) {
 	m.mu.Lock()
 	now, up := time.Now(), m.Uptime()
@@ -250,8 +252,7 @@ func (m *Manager) encode() ([]byte, error) {
 	return data, err
 }
 
-// markChanged marks the state as changed since the last save. The caller holds the
-// lock.
+// markChanged records a change of the state. The caller holds the lock.
 func (m *Manager) markChanged() {
 	m.version++
 	if m.SaveState != nil {
@@ -259,8 +260,9 @@ func (m *Manager) markChanged() {
 	}
 }
 
-// persist saves the current state. It blocks while another save is in progress, and
-// does nothing if that save included the caller's changes.
+// persist saves the current state. It blocks on SaveState, also of another call. It does
+// nothing if the state of the time of the call was saved already. It logs the first of
+// several failures in a row.
 func (m *Manager) persist() {
 	if m.SaveState == nil {
 		return

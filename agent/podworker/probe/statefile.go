@@ -14,12 +14,11 @@ import (
 // StateFile is the name of the file with the probe state of running containers.
 const StateFile = "probes.json"
 
-// OpenState reads the probe state that an earlier process of the agent saved in
-// dir, and returns the function that replaces it. The state is kept only on a
-// tmpfs or ramfs: readiness may change every few seconds, and writes wear out
-// flash. If dir is on a disk or cannot be checked, both results are nil. Errors
-// are logged, not returned: without the state all probes start again after a
-// restart of the agent.
+// OpenState reads the probe state that an earlier process of the agent saved in dir, and
+// returns the function that replaces it. The state is saved only on a tmpfs or ramfs:
+// readiness may change every few seconds, and writes wear out flash. If dir is on a disk or
+// cannot be checked, both results are nil. OpenState logs errors and does not return them:
+// without the state all probes start again after a restart of the agent.
 func OpenState(dir string, log *slog.Logger) (saved []byte, save func([]byte) error) {
 	path := filepath.Join(dir, StateFile)
 	switch inMemory, err := isMemoryFS(filepath.Dir(path)); {

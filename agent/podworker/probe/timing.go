@@ -61,8 +61,8 @@ func (t *timing) firstRunAfter(k kind) time.Duration {
 	return t.period
 }
 
-// startupDecidedAfter returns the time from the container's start after which its startup probe
-// must have succeeded or failed.
+// startupDecidedAfter returns the time from the container's start after which its startup
+// probe must have succeeded or failed, at most a year.
 func (t *timing) startupDecidedAfter() time.Duration {
 	const limit = 365 * 24 * time.Hour
 	if t.period > limit/time.Duration(t.failures) {
