@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// Evictable lists and terminates the node's pods for the eviction manager and the node
-// shutdown. It is safe for concurrent use.
+// Evictable lists and terminates the node's pods for the eviction manager, the node shutdown
+// and the reaper. It is safe for concurrent use.
 type Evictable struct {
 	*Syncer
 	Workers *podworker.Workers

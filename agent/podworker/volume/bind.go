@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindFD bind-mounts an open file at target, with flags such as MS_RDONLY. If the
-// agent is killed between the two system calls, the next call of restrict adds
-// the missing flags.
+// bindFD bind-mounts an open file at target, with flags such as MS_RDONLY. If the agent is
+// killed between the two system calls, the next setup adds the missing flags with
+// addMountFlags.
 func (v *Manager) bindFD(fd int, target string, flags uintptr) error {
 	if err := v.mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind-mount at %s: %w", target, err)
@@ -17,7 +17,7 @@ func (v *Manager) bindFD(fd int, target string, flags uintptr) error {
 	return v.addMountFlags(target, flags)
 }
 
-// statfsFlags are the flags of a bind mount in mount(2), and in statfs(2).
+// statfsFlags maps the flags of a bind mount in mount(2) to those in statfs(2).
 var statfsFlags = []struct {
 	mount uintptr
 	shown int64
@@ -37,8 +37,8 @@ func isReadOnly(path string) bool {
 	return unix.Statfs(path, &st) != nil || int64(st.Flags)&1 != 0
 }
 
-// addMountFlags adds flags to a bind mount and keeps its others. It does not remount if
-// all flags are set already.
+// addMountFlags adds flags to a bind mount and keeps its other flags. It does not remount
+// if all flags are set already.
 func (v *Manager) addMountFlags(target string, flags uintptr) error {
 	if flags == 0 {
 		return nil

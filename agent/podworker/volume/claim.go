@@ -48,8 +48,9 @@ func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolum
 	return path, nil
 }
 
-// bound returns the PersistentVolume of a claim. Claim and volume must refer to
-// each other. Objects from local files have neither a phase nor UIDs.
+// bound returns the PersistentVolume of a claim. Claim and volume must refer to each other,
+// except that the volume of a claim without a UID needs no claimRef: objects from local
+// files have neither a phase nor UIDs.
 func (s *setup) bound(ctx context.Context, claim string) (*v1.PersistentVolume, error) {
 	if s.in.Objects == nil {
 		return nil, noObjects("persistentvolumeclaim", claim)
@@ -154,8 +155,8 @@ func openLocal(path string) (int, error) {
 	return -1, fmt.Errorf("open local.path %q: %w", path, err)
 }
 
-// setVolumeGroup sets the group of a local volume's files, unless another pod uses the
-// volume.
+// setVolumeGroup sets the group of a local volume's files, unless another pod has the volume
+// mounted.
 func (s *setup) setVolumeGroup(ctx context.Context, pv *v1.PersistentVolume, dir, group int) error {
 	shared, err := s.v.mountedElsewhere(s.uid, pv.Name)
 	if err != nil || shared {

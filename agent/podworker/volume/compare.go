@@ -13,8 +13,8 @@ import (
 // compare compares a config volume with the payload. same reports whether the
 // current directory has exactly the payload's files, with their content, owner
 // and mode. visible reports whether the volume's directory has a link for each of
-// them and no orphaned files. Both are false if something cannot be read. Each Setup
-// without changes calls compare, so it uses file descriptors and one buffer.
+// them and no orphaned files. A file that cannot be read makes same false. Each Setup
+// calls compare, so for speed it uses file descriptors and one buffer.
 func (w *writer) compare(current string, files payload) (same, visible bool) {
 	base, err := w.dir.Open(".")
 	if err != nil {
@@ -48,7 +48,7 @@ func (w *writer) allVisible(dir int, current string, files payload) bool {
 		case hasPath(files, name):
 			missing--
 		case bytes.HasPrefix(name, []byte("..")), kind == unix.DT_LNK, kind == unix.DT_UNKNOWN:
-			good = false // perhaps an orphaned file: the caller checks it
+			good = false // possibly an orphaned file: clean checks it
 		}
 		return nil
 	})

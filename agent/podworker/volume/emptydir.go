@@ -76,8 +76,8 @@ func fileMode(mode int32) fs.FileMode {
 }
 
 // ownedBy returns the mount options for the group and mode of a new file system's
-// root. Without an fsGroup and a mode it returns none: the root then has the
-// kernel's mode, 01777 for tmpfs, as under a kubelet.
+// root. asked is the mode that the pod sets, or nil. Without an fsGroup and asked it
+// returns none: the root then has the kernel's mode, 01777 for tmpfs, as under a kubelet.
 func (s *setup) ownedBy(asked *int32, mode fs.FileMode) []string {
 	group, ok := s.fsGroup()
 	if !ok && asked == nil {

@@ -17,7 +17,7 @@ const maxEnvFile = 64 << 10
 // ReadEnvFile reads a file that a container wrote into an emptyDir volume of
 // the pod, for a fileKeyRef. It follows symbolic links as in the container, with
 // the volume as their root. It returns an error if the file is not regular or is
-// larger than 64 KiB. The error of a missing file is fs.ErrNotExist.
+// larger than 64 KiB. The error of a missing file wraps fs.ErrNotExist.
 func (v *Manager) ReadEnvFile(p *v1.Pod, volume, path string) (data []byte, err error) {
 	defer func() {
 		if err != nil {

@@ -19,7 +19,7 @@ const messageMode fs.FileMode = 0o666
 
 // TerminationMessage creates an empty file for one start of a container, which is
 // mounted at its terminationMessagePath, and returns its path. Each call creates
-// another file. DropMessages and Teardown delete them.
+// another file. RemoveTerminationMessages and Teardown delete them.
 func (v *Manager) TerminationMessage(uid types.UID, container string) (path string, err error) {
 	defer func() {
 		if err != nil {

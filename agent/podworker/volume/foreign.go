@@ -35,8 +35,8 @@ var ownPlugins = []string{
 // Foreign is a volume in a pod's directory that belongs to a plugin which this
 // agent does not have, such as CSI. A kubelet that ran on this node before has
 // set it up. The agent neither unmounts nor deletes it, because only its plugin
-// can do that without loss of data. An NFS volume is unmounted when its pod has
-// ended; it is foreign only until that succeeds.
+// can do that without loss of data. An NFS volume is an exception: it is unmounted when
+// its pod has ended, and is foreign only until that succeeds.
 type Foreign struct {
 	Pod types.UID
 	// Plugin is the plugin's directory, such as kubernetes.io~csi; empty if only
@@ -123,7 +123,7 @@ func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
 
 // HasForeign reports whether a foreign volume is left on this node: in a pod's
 // directory, mounted below the plugins' directory, or recorded there as staged.
-// It returns an error if it cannot read one of these.
+// If it finds none and cannot read one of these, it returns an error.
 func (v *Manager) HasForeign() (bool, error) {
 	found, err := v.AllForeign()
 	if err != nil || len(found) > 0 {
@@ -172,8 +172,7 @@ func (v *Manager) ActionRequired(uid types.UID, all []Foreign) string {
 		dir, strings.Join(texts, ", "))
 }
 
-// ForeignRemedies returns what the operator must do about the foreign volumes of pods that are
-// terminated.
+// ForeignRemedies returns ActionRequired of each terminated pod with foreign volumes.
 func (v *Manager) ForeignRemedies(terminated func(types.UID) bool) ([]string, error) {
 	all, err := v.AllForeign()
 	if err != nil {
@@ -201,8 +200,8 @@ var errFound = errors.New("found")
 type foreignScan struct {
 	podsDir       string       // the parent of all pods' directories
 	podsMountPath string       // the same as a path of the mount table
-	mounts        []mountPoint // below pods
-	devices       []string     // of foreign file systems
+	mounts        []mountPoint // below podsMountPath
+	devices       []string     // of foreign file systems, as major:minor
 }
 
 // inMountTable returns the path of a directory in the mount table, which has no symbolic
@@ -277,8 +276,8 @@ func (s *foreignScan) podNames() ([]string, error) {
 	return out, nil
 }
 
-// onlyForeignLeft reports whether a pod's directory has nothing left but foreign volumes,
-// so that nothing more can be deleted.
+// onlyForeignLeft reports whether a pod's directory has only foreign volumes left, so that
+// nothing can be deleted.
 func (s *foreignScan) onlyForeignLeft(uid string) bool {
 	dir, err := os.Open(filepath.Join(s.podsDir, uid))
 	if err != nil {

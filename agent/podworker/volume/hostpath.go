@@ -82,7 +82,7 @@ func createIfMissing(path string, want v1.HostPathType) error {
 	}
 }
 
-// makeFile creates an empty file. It fails if the path exists, also as a dangling
+// makeFile creates an empty file. It returns an error if the path exists, also as a dangling
 // symbolic link.
 func makeFile(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)

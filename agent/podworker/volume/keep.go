@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepTree is a tree of the path components of what is not deleted. An empty tree
-// means everything below.
+// keepTree is a tree of the components of paths that are not deleted. An empty subtree
+// means that everything below the path is kept.
 type keepTree map[string]keepTree
 
 func keepTreeOf(all []Foreign) keepTree {

@@ -14,8 +14,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// tmpfs mounts a tmpfs at path, unless it is mounted already: the mount outlives
-// the agent.
+// tmpfs mounts a tmpfs at path, unless one is mounted there already. The mount outlives the
+// agent.
 func (v *Manager) tmpfs(path string, options []string) error {
 	// The content must not be swapped to a disk. Linux before 6.4 does not have
 	// the option.
@@ -30,7 +30,8 @@ func (v *Manager) tmpfs(path string, options []string) error {
 // volumes.
 var statfsTypes = map[string]int64{"tmpfs": unix.TMPFS_MAGIC, "hugetlbfs": unix.HUGETLBFS_MAGIC}
 
-// mountOnce mounts a file system at path, unless one of its type is mounted there.
+// mountOnce mounts a file system at path, unless one of its type is mounted there. It
+// returns an error if one of another type is mounted there.
 func (v *Manager) mountOnce(path, fstype string, options []string) error {
 	mounted, err := v.mounted(path)
 	if err != nil {
@@ -56,9 +57,9 @@ func (v *Manager) mountOnce(path, fstype string, options []string) error {
 	return nil
 }
 
-// pageSize returns the size of huge pages in bytes, for the option pagesize of
-// hugetlbfs. It is the size in the medium, which a container must request. If the
-// medium has none, it is the only size that the pod requests.
+// pageSize returns the size of huge pages in bytes, for the option pagesize of hugetlbfs. It
+// is the size in the medium, which the pod must request. If the medium has none, it is the
+// only size that the pod requests.
 func pageSize(p *v1.Pod, medium v1.StorageMedium) (string, error) {
 	named, _ := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
 	lists := []v1.ResourceList{}

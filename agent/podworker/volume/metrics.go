@@ -13,8 +13,8 @@ import (
 // (pkg/volume/util/metrics.go).
 var operationBounds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
-// The names of upstream's volume plugins for the supported PersistentVolumes, and
-// the name if there is no plugin.
+// The names of the kubelet's volume plugins for the supported PersistentVolumes, and
+// the name for none.
 const (
 	pluginHostPath = "kubernetes.io/host-path"
 	pluginLocal    = "kubernetes.io/local-volume"
@@ -44,7 +44,7 @@ func Plugin(source *v1.VolumeSource) string {
 	return pluginNone
 }
 
-// pluginDir returns the name of a plugin's directory in a pod's, such as dirSecret.
+// pluginDir returns the name of the plugin's directory below volumes, such as dirSecret.
 func pluginDir(source *v1.VolumeSource) string { return strings.Replace(Plugin(source), "/", "~", 1) }
 
 // observe records the duration and result of the setup or update of a volume.
@@ -60,9 +60,8 @@ func (v *Manager) observe(plugin string, took time.Duration, err error) {
 	v.setupTimings.Observe(metrics.AppendLabel(labels, "volume_plugin", plugin), took, err)
 }
 
-// WriteMetrics writes the durations of volume setups under the kubelet's metric
-// name. It does not write the removal of volumes, because all volumes of a pod are
-// removed together.
+// WriteMetrics writes the durations of volume setups under the kubelet's metric name. The
+// removal of volumes is not measured, because all volumes of a pod are removed together.
 func (v *Manager) WriteMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindHistogram, "storage_operation_duration_seconds", "Duration of volume operations in seconds.")
 	out.TimingVec(v.setupTimings)

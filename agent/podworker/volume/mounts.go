@@ -35,8 +35,8 @@ func readMounts(path, dir string) ([]mountPoint, error) {
 	return parseMounts(f, dir)
 }
 
-// parseMounts parses a mount table (proc_pid_mountinfo(5)). It fails at a line that
-// the kernel does not write: a mount that is not seen is one whose data could be removed.
+// parseMounts parses a mount table (proc_pid_mountinfo(5)). It returns an error for an
+// invalid line: the data below a mount that is not known could be deleted.
 func parseMounts(table io.Reader, dir string) ([]mountPoint, error) {
 	found, err := mountinfo.GetMountsFromReader(table, mountinfo.PrefixFilter(strings.TrimSuffix(dir, "/")))
 	if err != nil {
@@ -50,7 +50,7 @@ func parseMounts(table io.Reader, dir string) ([]mountPoint, error) {
 }
 
 // mounted reports whether path itself is a mount point. It uses statx(2) (Linux
-// 5.8), and reads the mount table on older kernels.
+// 5.8), and reads the mount table on older kernels. A missing path is not one.
 func (v *Manager) mounted(path string) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
@@ -77,7 +77,7 @@ func (v *Manager) inTable(path string) (bool, error) {
 	return slices.ContainsFunc(mounts, func(m mountPoint) bool { return m.path == real }), err
 }
 
-// mountedElsewhere reports whether another pod has the local volume mounted.
+// mountedElsewhere reports whether another pod has the local volume of the name mounted.
 func (v *Manager) mountedElsewhere(uid, name string) (bool, error) {
 	pods, err := filepath.EvalSymlinks(filepath.Join(v.root, dirPods))
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 )
 
 // setTreeGroup sets the group of all files in an open directory and lets the group
-// read and write them. The directory itself is last. If rootMismatch is set and
-// the directory has the group and mode already, setOwner does nothing. It changes
+// read and write them. The directory itself is last. If rootMismatch is set and the
+// directory has the group and the mode bits already, setTreeGroup does nothing. It changes
 // symbolic links, but does not follow them, and does not enter mounts below.
 func setTreeGroup(ctx context.Context, dir, group int, rootMismatch bool) error {
 	var st unix.Statx_t
@@ -43,9 +43,9 @@ func setTreeGroup(ctx context.Context, dir, group int, rootMismatch bool) error 
 
 // walk visits everything below an open directory and then the directory itself, children
 // before their parents, until an error. It follows no symbolic link and does not enter
-// mounts. Memory and open files do not grow with the number of files, because a container
-// can create any number of files at any depth. Directories that are too deep for a
-// diskusage.Walk are skipped: only a hostile container creates them.
+// mounts. Memory and open files do not grow with the number and depth of the files, which a
+// container controls. Directories that are too deep for a diskusage.Walk are skipped: only
+// a hostile container creates them.
 func walk(ctx context.Context, dir int, visit func(dir int, name string, st *unix.Statx_t) error) error {
 	var failed error
 	w := &diskusage.Walk{Visit: func(dir int, name string, st *unix.Statx_t) {
@@ -66,8 +66,9 @@ func walk(ctx context.Context, dir int, visit func(dir int, name string, st *uni
 	return nil
 }
 
-// setFileGroup sets one file's group and mode, unless they are set already. It opens the
-// file by its inode (O_PATH), so that a container cannot swap it in between.
+// setFileGroup sets one file's group and mode, unless they are set already. name is empty
+// for the directory itself. It opens the file with O_PATH, so that a container cannot
+// replace it in between.
 func setFileGroup(dir int, name string, group int, st *unix.Statx_t) error {
 	kind := uint32(st.Mode) & unix.S_IFMT
 	bits := uint32(groupFileBits)

@@ -66,8 +66,8 @@ func (s *setup) collect(ctx context.Context, source *v1.VolumeSource) (payload, 
 func (c *collector) add(err error) { c.err = joinErrors(c.err, ", ", err) }
 
 // projection adds one source of a projected volume. If two sources have the same
-// path, the later one wins. If both name it explicitly, that is an error, as on an
-// API server.
+// path, the later one is used. If both name it explicitly, except as the path of a token,
+// that is an error, as on an API server.
 func (c *collector) projection(ctx context.Context, source *v1.VolumeProjection) error {
 	switch {
 	case source.Secret != nil:
@@ -162,7 +162,6 @@ func (c *collector) secret(ctx context.Context, name string, items []v1.KeyToPat
 	})
 }
 
-// all adds each key as a file.
 func (c *collector) all(data map[string][]byte) error {
 	for key, value := range data {
 		if err := c.put(key, value, c.mode); err != nil {
@@ -227,7 +226,7 @@ func (c *collector) downwardValue(item *v1.DownwardAPIVolumeFile) (string, error
 // megabyte. They must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// missing adds the pod's namespace to a not found error.
+// missing adds the pod's namespace to a NotFound error.
 func (s *setup) missing(err error) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w in namespace %q", err, s.pod.Namespace)

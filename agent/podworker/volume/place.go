@@ -11,7 +11,8 @@ import (
 )
 
 // bindSubPath bind-mounts an open file at a path relative to the parent of all pods'
-// directories. It replaces a mount of another file there.
+// directories. It replaces a mount of another file, and a read-only one unless readOnly is
+// set.
 func (v *Manager) bindSubPath(found int, rel string, readOnly bool) error {
 	pods, err := v.pods()
 	if err != nil {
@@ -58,7 +59,7 @@ func (v *Manager) bindSubPath(found int, rel string, readOnly bool) error {
 func makeMountPoint(rel string, pods *os.Root, dir bool) error {
 	info, err := pods.Lstat(rel)
 	if err == nil && info.IsDir() != dir {
-		// The mount point of another file type; it is empty.
+		// An empty mount point of another file type.
 		if err := pods.Remove(rel); err != nil {
 			return err
 		}

@@ -16,9 +16,9 @@ import (
 // hostPath, also through a claim.
 //
 // bound returns the name of the PersistentVolume that a claim in the pod's
-// namespace is bound to, or an empty string. Places calls it only if the pod's
-// directories do not identify the claim's volume, because there are several; nil
-// finds none. If the pod has claims, Places blocks on the disk and on bound.
+// namespace is bound to, or an empty string. It is called only if the pod has several
+// claims or local volumes, so that its directories do not identify the claim's volume. A
+// nil bound finds none. If the pod has claims, UsagePaths blocks on the disk and on bound.
 func (v *Manager) UsagePaths(p *v1.Pod, bound func(claim string) (volume string)) (volumes []diskusage.Volume, other []diskusage.Place) {
 	uid := string(p.UID)
 	if checkComponent(uid) != nil {

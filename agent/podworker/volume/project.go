@@ -40,7 +40,7 @@ const (
 )
 
 // config sets up a configMap, secret, downwardAPI or projected volume. All but
-// configMap volumes are on a tmpfs, so that secrets do not reach the disk.
+// configMap volumes are on a tmpfs, so that secrets are not written to the disk.
 func (s *setup) config(ctx context.Context, volume *v1.Volume) (string, error) {
 	files, err := s.collect(ctx, &volume.VolumeSource)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *setup) config(ctx context.Context, volume *v1.Volume) (string, error) {
 
 // writer updates one directory to a payload. If the agent is killed after any
 // step, containers see either the old files or the new ones, and the next write
-// continues. Nothing is synced: the files are compared before each use, so a file
-// damaged by a power cut is written again before a container sees it.
+// continues. The writer does not sync: each Setup compares the files, so a file that a
+// power cut damaged is written again before a container starts.
 type writer struct {
 	dir    *os.Root
 	group  int      // -1 means none
@@ -93,8 +93,8 @@ type writer struct {
 
 func (w *writer) write(files payload) error {
 	for _, path := range w.nested {
-		// If a file or link of the payload is there, the runtime reports the
-		// error.
+		// If a file or link of the payload is there, the start of the container
+		// fails.
 		if err := w.dir.MkdirAll(path, dataDirMode); err != nil && !errorIsAny(err, unix.EEXIST, unix.ENOTDIR, unix.ELOOP) {
 			return fmt.Errorf("create nested mount point %q: %w", path, err)
 		}

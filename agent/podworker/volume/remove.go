@@ -27,7 +27,7 @@ var errMounted = errors.New("is a mount point")
 // removeTree deletes name in parent and everything below it. It follows no
 // symbolic link and does not enter mounts: it opens each directory with
 // openat2(2), which rejects both (Linux 5.6). It continues after an error and
-// returns the first one.
+// returns the first one. It stops when ctx ends.
 func removeTree(ctx context.Context, parent *os.File, name string) error {
 	r := &remover{top: -1}
 	r.remove(ctx, int(parent.Fd()), name, 0)
@@ -36,8 +36,8 @@ func removeTree(ctx context.Context, parent *os.File, name string) error {
 
 // remover is the state of one removeTree.
 type remover struct {
-	top   int // the tree's own directory, while it is open
-	moved int
+	top   int // the top directory of the tree, while it is open
+	moved int // number of the last directory that moveUp named
 	err   error
 }
 
@@ -71,7 +71,7 @@ func (r *remover) remove(ctx context.Context, dir int, name string, depth int) b
 	return true
 }
 
-// moveUp moves a deep directory into the top one, where it is deleted later.
+// moveUp moves a deep directory into the top one, which is read again until it is empty.
 func (r *remover) moveUp(dir int, name string) bool {
 	for {
 		r.moved++
@@ -123,8 +123,8 @@ func (r *remover) empty(ctx context.Context, dir int, name string, depth int) bo
 	}
 }
 
-// pass reads a directory once and deletes its entries. It returns the numbers of
-// entries that are left and gone.
+// pass reads a directory once and deletes its entries. It returns the numbers of entries
+// that are left and gone. It returns the cause of ctx when ctx ends.
 func (r *remover) pass(ctx context.Context, f *os.File, depth int) (left, gone int, err error) {
 	for {
 		if ctx.Err() != nil {

@@ -49,9 +49,8 @@ type Result struct {
 	// Groups are the supplemental groups of the PersistentVolumes (annotation
 	// pv.beta.kubernetes.io/gid).
 	Groups []int64
-	// Refresh is the time at which the caller has to call Setup again to renew
-	// a token; zero means never. The caller also calls Setup when an object
-	// changes.
+	// Refresh is the time at which the caller must call Setup again to renew a token;
+	// zero means never. The caller also calls Setup when an object changes.
 	Refresh time.Time
 }
 
@@ -68,9 +67,9 @@ func (e *UnsupportedError) Error() string {
 // Setup creates the pod's volumes, or updates their content from the objects. It
 // is idempotent, does not write files that are up to date, and keeps the files
 // that containers wrote. If a volume fails, it continues with the others. The
-// error has the errors of all failed volumes, each with the volume's name and,
-// if there is one, a remedy; the Result is nil then. errors.As finds an
-// *Unsupported in the error. When ctx ends, Setup returns its cause.
+// error then has the errors of all failed volumes, each with the volume's name and, if
+// there is one, a remedy, and the Result is nil. errors.As finds an *UnsupportedError in
+// the error. If ctx ends between two volumes, Setup returns its cause.
 func (v *Manager) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, error) {
 	volumes := p.Spec.Volumes
 	s := &setup{v: v, pod: p, in: in, uid: string(p.UID), result: &Result{Paths: make(map[string]string, len(volumes))}}
@@ -88,7 +87,7 @@ func (v *Manager) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, erro
 	return s.result, nil
 }
 
-// joinErrors is errors.Join of two errors with another separator of their texts.
+// joinErrors is errors.Join of two errors with another separator between their texts.
 func joinErrors(all error, separator string, err error) error {
 	if all == nil || err == nil {
 		return cmp.Or(all, err)
@@ -96,7 +95,7 @@ func joinErrors(all error, separator string, err error) error {
 	return fmt.Errorf("%w%s%w", all, separator, err)
 }
 
-// setup is one call of Setup.
+// setup is the state of one call of Setup.
 type setup struct {
 	v      *Manager
 	pod    *v1.Pod
@@ -211,8 +210,8 @@ func (s *setup) dir(plugin, name string) (string, error) {
 	return filepath.Join(parent, name), nil
 }
 
-// setMode sets the mode of a volume's directory, after its group if the pod has one, which
-// adds bits to the mode.
+// setMode sets the mode of a volume's directory. If the pod has an fsGroup, it first sets
+// the group, and adds groupBits to the mode.
 func (s *setup) setMode(rel string, mode, groupBits fs.FileMode) error {
 	if group, ok := s.fsGroup(); ok {
 		if err := s.pods.Lchown(rel, -1, group); err != nil {
@@ -235,10 +234,10 @@ func (s *setup) fsGroup() (int, bool) {
 	return -1, false
 }
 
-// makeDir creates a directory if it is missing. It creates it without
-// permissions, and finish sets them as the last step: a directory without
-// permissions was interrupted in between and is finished again. Permissions that
-// a container has changed are kept.
+// makeDir creates a directory if it is missing. The new directory has no permissions, and
+// finish sets them as the last step. A directory without permissions is finished again,
+// since the agent may have died in between. Other permissions that a container has set are
+// kept.
 func (s *setup) makeDir(rel string, finish func() error) error {
 	if err := s.pods.Mkdir(rel, 0); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create directory: %w", err)

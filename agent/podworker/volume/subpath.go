@@ -18,10 +18,10 @@ var errEscape = errors.New("path escapes the volume")
 
 // SubPath resolves subPath in the volume at volumePath, creates missing
 // directories, and bind-mounts the result at a path in the pod's directory, which
-// it returns. Another container cannot swap that mount before the container is
+// it returns. Another container cannot replace that mount before the container is
 // started. index is the mount's position in the container's volumeMounts, as in
 // the kubelet's layout. Symbolic links are followed if they stay in the volume.
-// SubPath is idempotent: if the subPath is another file by now, it replaces the
+// SubPath may be called again: if the subPath is another file then, it replaces the
 // mount. Release and Teardown remove the mount.
 func (v *Manager) SubPath(ctx context.Context, p *v1.Pod, volumeName, volumePath, subPath string, index int, container string, readOnly bool) (place string, err error) {
 	defer func() {
@@ -82,7 +82,7 @@ func findOrMake(ctx context.Context, root int, volumePath, subPath string) (int,
 	return makeBelow(ctx, root, subPath)
 }
 
-// find opens a subPath. It follows symbolic links that stay in the volume.
+// find opens a subPath with O_PATH. It follows symbolic links that stay in the volume.
 func find(root int, volumePath, subPath string) (int, error) {
 	fd, err := openat2(root, subPath, unix.O_PATH|unix.O_CLOEXEC, beneath)
 	if !errors.Is(err, unix.EXDEV) {
@@ -110,8 +110,8 @@ func find(root int, volumePath, subPath string) (int, error) {
 	return fd, err
 }
 
-// makeBelow creates the missing directories of a subPath, with the mode of the
-// volume's root, and opens the last one.
+// makeBelow creates the missing directories of a subPath, with the mode of the volume's
+// root, and opens the last component.
 func makeBelow(ctx context.Context, root int, subPath string) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {

@@ -18,9 +18,9 @@ import (
 // Teardown unmounts everything in the pod's directory and deletes the directory,
 // except for foreign volumes. These stay with the directories above them and are
 // no error; Foreign lists them. Teardown is idempotent and needs no Setup before
-// it. It does not touch the content of hostPath volumes. If a part fails, it
+// it. It does not change the content of hostPath and local volumes. If a part fails, it
 // deletes the rest and returns the error; the caller tries again. It stops when
-// ctx ends.
+// ctx ends. It waits at most 10 s for the unmount of each NFS volume.
 func (v *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	if err := v.teardown(ctx, string(uid)); err != nil {
 		return fmt.Errorf("tear down directory of pod %q: %w", uid, v.withRemedy(err))
@@ -28,9 +28,9 @@ func (v *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Release unmounts and deletes the volumes and subPath mounts of a pod that has
-// ended. The termination messages remain until Teardown. Otherwise it behaves
-// like Teardown.
+// Release unmounts everything in the directory of a pod that has ended, and deletes its
+// volumes and subPath mount points. The other files, such as the termination messages,
+// remain until Teardown. Otherwise it behaves like Teardown.
 func (v *Manager) Release(ctx context.Context, uid types.UID) error {
 	if err := v.teardown(ctx, string(uid), dirSubPaths, dirVolumes); err != nil {
 		return fmt.Errorf("release volumes of pod %q: %w", uid, v.withRemedy(err))
@@ -115,8 +115,8 @@ func (v *Manager) unmountBelow(ctx context.Context, pods, uid string) error {
 	}
 }
 
-// ownMount is a mount that has to be unmounted. plain means that it is not
-// detached while it is in use.
+// ownMount is a mount that has to be unmounted. neverDetach is set for NFS mounts: these
+// are not detached while they are in use.
 type ownMount struct {
 	mountPoint
 	neverDetach bool
@@ -158,9 +158,9 @@ func (v *Manager) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 	return out, nil
 }
 
-// UnmountIdle unmounts the unused NFS volumes of pods that have nothing left but
-// foreign volumes. It waits at most wait for each volume. It returns no error:
-// AllForeign lists the volumes that remain.
+// UnmountIdle unmounts the unused NFS volumes of pods that have only foreign volumes left.
+// It waits at most wait for each volume; the unmount continues after that. It returns no
+// error: AllForeign lists the volumes that remain.
 func (v *Manager) UnmountIdle(wait time.Duration) {
 	s, _ := newForeignScan("", v.root, v.mountinfo)
 	names, _ := s.podNames() // Orphans returns the same errors

@@ -45,7 +45,7 @@ func renewalTime(now, expires time.Time, life time.Duration) time.Time {
 	if day := expires.Add(maxTokenAge - life); day.Before(at) {
 		at = day
 	}
-	// The clocks may differ: do not request tokens in a tight loop.
+	// The node's clock may be wrong: do not request tokens in a tight loop.
 	if soonest := now.Add(10 * time.Second); at.Before(soonest) {
 		return soonest
 	}
@@ -75,8 +75,9 @@ func (c *collector) trustBundle(ctx context.Context, source *v1.ClusterTrustBund
 	return c.putPrivate(source.Path, []byte(pem))
 }
 
-// putPrivate adds a file that belongs to the pod's single user, if there is one. With
-// an fsGroup the group may read it too.
+// putPrivate adds a file that belongs to the pod's single user, if there is one. If there is
+// one, or the pod has an fsGroup, the mode is secretMode. The writer adds the permissions
+// of the group.
 func (c *collector) putPrivate(path string, data []byte) error {
 	mode := c.mode
 	user, one := userOf(c.pod)

@@ -7,8 +7,9 @@
 //
 // Containers write into these directories as root, so the content of a volume is
 // hostile: no symbolic link is followed out of the volume, and deletion stops at
-// mount points. The package has no state in memory: the disk and the kernel's
-// mount table are the state. Each step may be the last before a power cut.
+// mount points. The disk and the kernel's mount table are the only state, except for
+// the unmounts of network volumes that have not returned. The agent may die after any
+// step.
 package volume
 
 import (
@@ -51,9 +52,10 @@ const (
 // disk. Calls for different pods may be concurrent; calls for one pod must come
 // from its pod worker.
 type Manager struct {
-	// MemoryLimit returns the memory in bytes that a pod can use. It limits the
-	// size of each emptyDir volume in memory. If it is nil or returns 0, the
-	// kernel's default of half the memory applies. Set it before the first call.
+	// MemoryLimit returns the memory in bytes that a pod can use. It is the maximum
+	// size of each emptyDir volume in memory when the volume is mounted. If it is nil
+	// or returns 0, and the volume has no sizeLimit, the kernel's default of half the
+	// memory applies. Set it before the first call.
 	MemoryLimit func(p *v1.Pod) int64
 
 	root         string
@@ -64,12 +66,12 @@ type Manager struct {
 	mount   func(source, target, fstype string, flags uintptr, data string) error
 	unmount func(target string, flags int) error
 
-	serverTimeout time.Duration
+	serverTimeout time.Duration   // replaced in tests
 	unmounting    diskusage.Guard // by the paths of network volumes
 }
 
-// New returns a Volumes for the agent's root directory, such as
-// /var/lib/kubelet. It does not access the disk.
+// New returns a Manager for the agent's root directory, such as /var/lib/kubelet. It does
+// not access the disk.
 func New(rootDir string) *Manager {
 	return &Manager{
 		root:         rootDir,
@@ -82,9 +84,8 @@ func New(rootDir string) *Manager {
 	}
 }
 
-// Orphans lists the UIDs of all pods that have a directory; the caller knows
-// which of them are desired. It omits pods whose directory has nothing left but
-// foreign volumes.
+// Orphans lists the UIDs of all pods that have a directory. The caller excludes the desired
+// pods. It omits pods whose directory has only foreign volumes left.
 func (v *Manager) Orphans() ([]types.UID, error) {
 	s, err := newForeignScan("", v.root, v.mountinfo)
 	if err != nil {
@@ -100,8 +101,7 @@ func (v *Manager) Orphans() ([]types.UID, error) {
 	return uids, err
 }
 
-// pods opens the parent of all pods' directories, and creates it if it is
-// missing.
+// pods opens the parent of all pods' directories. It creates the parent if it is missing.
 func (v *Manager) pods() (*os.Root, error) {
 	dir := filepath.Join(v.root, dirPods)
 	if err := os.MkdirAll(dir, privateDirMode); err != nil {
@@ -119,7 +119,7 @@ func checkComponent(name string) error {
 	return nil
 }
 
-// withRemedy adds a remedy to an error of the disk.
+// withRemedy adds a remedy to an error of the file system.
 func (v *Manager) withRemedy(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
