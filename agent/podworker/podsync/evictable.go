@@ -88,7 +88,7 @@ func (a *Evictable) NotifyChanges(slot chan<- struct{}) (cancel func()) {
 	return a.Statuses.Notify(slot)
 }
 
-// RemoveDead removes exited containers that are not needed any more; see RemoveExited.
+// RemoveDead removes exited containers that are no longer needed; see RemoveExited.
 func (a *Evictable) RemoveDead(ctx context.Context) error { return a.RemoveExited(ctx, a.isRecorded) }
 
 // isRecorded reports whether a pod is terminated and its containers are not needed as the

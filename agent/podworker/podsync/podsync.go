@@ -390,7 +390,7 @@ func (s *Syncer) reportFailure(ctx context.Context, p *v1.Pod, f *syncState, ret
 }
 
 // recordPlan stores the results of a plan. It drops the wait reasons of containers
-// that are not to be started any more.
+// that are no longer to be started.
 func (f *syncState) recordPlan(a *plan.Actions) {
 	if a.FailReason != "" {
 		f.failed = &podstatus.Reason{Reason: a.FailReason, Message: a.FailMessage}

@@ -144,7 +144,7 @@ func (m *Manager) loadState(data []byte) {
 		return
 	}
 	if s.BootID != m.BootID {
-		return // none of its containers runs any more
+		return // its containers no longer run
 	}
 	m.expires = time.Now().Add(keepEarlier)
 	m.restored = make(map[string]*savedContainer, len(s.Containers))
