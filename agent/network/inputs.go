@@ -19,7 +19,7 @@ type Inputs struct {
 	podCIDRError error          // why the podCIDRs are unusable
 	direct       []netip.Prefix
 	directed     bool // Direct was called
-	answered     bool // the API server has returned the Node
+	answered     bool // the API server has returned the Node without podCIDRs
 	// restartBackoff means that podCIDRs are due, so that the backoff starts again.
 	restartBackoff bool
 }
@@ -59,8 +59,8 @@ func (in *Inputs) Assigned(texts []string) {
 
 // Direct sets the networks of other nodes' pods that are reached without
 // masquerading to this node's address. In mode routed, those of the last
-// configuration are used until the first call. The rules change at once, the file
-// within a minute.
+// configuration are used until the first call. The rules change with the next
+// reconcile, the file at most a minute later (directWriteInterval).
 func (in *Inputs) Direct(networks []netip.Prefix) {
 	in.mu.Lock()
 	changed := !in.directed || !slices.Equal(networks, in.direct)

@@ -17,8 +17,8 @@ import (
 // listLimit is the deadline for listing the runtime's sandboxes.
 const listLimit = 30 * time.Second
 
-// Dismantle removes the tables of rules, and the bridge unless it has ports or was not
-// created by this agent.
+// Dismantle removes the tables of rules, and the bridge. It keeps a bridge that has ports
+// or another MAC address than the agent's bridges.
 func Dismantle(bridge string) error {
 	if err := podnet.Dismantle(bridge); err != nil {
 		return err
@@ -42,8 +42,8 @@ func Dismantle(bridge string) error {
 	return h.DeleteLink(bridge)
 }
 
-// UplinkAddresses returns the node's addresses on its uplink, and those of the routers. It returns nil
-// without an uplink.
+// UplinkAddresses returns the node's addresses on its uplink, and those of the uplink's routers. It
+// returns nil without an uplink.
 func UplinkAddresses() ([]netip.Addr, error) {
 	h, err := link.Open()
 	if err != nil {
@@ -61,9 +61,9 @@ func UplinkAddresses() ([]netip.Addr, error) {
 	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() }), nil
 }
 
-// WatchLinks returns a function that calls notify when the host's links, addresses or routes change,
-// until its context ends. Links of pods are ignored, and so is the carrier of their bridge: a reconcile
-// for each pod that starts alone would delay it.
+// WatchLinks returns a function that calls notify when the host's links, addresses or default routes
+// change, until its context ends. Links with the prefix veth, such as those of pods, are ignored, and
+// what their ports change on the bridge: a reconcile would delay each pod that starts alone.
 func WatchLinks(bridge string) func(ctx context.Context, notify func()) error {
 	return func(ctx context.Context, notify func()) error {
 		m, err := link.Listen()
@@ -71,14 +71,14 @@ func WatchLinks(bridge string) func(ctx context.Context, notify func()) error {
 			return err
 		}
 		return m.Run(ctx, link.Ignore{
-			Link:    func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") },
-			Carrier: func(l link.Link) bool { return l.Name == bridge },
+			Link:  func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") },
+			Ports: func(l link.Link) bool { return l.Name == bridge },
 		}, notify)
 	}
 }
 
-// WatchRules returns a function that calls notify when others change the nftables rules that all
-// pods share, until its context ends.
+// WatchRules returns a function that calls notify when the nftables rules that all pods share
+// change, until its context ends. Changes by this process are reported too.
 func WatchRules(bridge string) func(ctx context.Context, notify func()) error {
 	return func(ctx context.Context, notify func()) error { return podnet.Watch(ctx, bridge, notify) }
 }

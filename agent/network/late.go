@@ -20,7 +20,7 @@ const directWriteInterval = time.Minute
 
 // configure writes the conflist of c, by which the runtime calls the plugin. have
 // is the file's content, and was the configuration in it. A change of Direct alone
-// may be deferred (sparing).
+// may be deferred (directWriteInterval).
 func (n *Network) configure(c, was cni.Config, have []byte) error {
 	data, err := cni.Conflist(c, networkName, "")
 	if err != nil {
@@ -51,8 +51,8 @@ func directAlone(c, was cni.Config, have []byte) bool {
 	return err == nil && bytes.Equal(data, have)
 }
 
-// flush writes the pending configuration when Run ends: the plugin makes the rules
-// of the file, and nothing repairs them afterwards.
+// flush writes the pending configuration when Run ends: the plugin resets the rules to
+// those of the file, and no agent repairs them then.
 func (n *Network) flush() {
 	if n.pending == nil {
 		return

@@ -7,8 +7,9 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// removeFormerMode removes the shared network of an earlier mode once no pod uses it. Its
-// bridge would attract packets to addresses of other networks.
+// removeFormerMode removes the shared network of an earlier mode once no pod uses it. The
+// node would route packets to the bridge that are for addresses of other networks. After
+// an error it is not tried again until the mode has changed.
 func (n *Network) removeFormerMode(ctx context.Context, was cni.Config) {
 	if n.formerModeRemoved || n.cfg.Teardown == nil {
 		return

@@ -80,15 +80,15 @@ type Config struct {
 	// to Assigned. It is nil on a standalone node.
 	Refresh func(ctx context.Context) error
 	// Watches call notify when a part of the host's network may have changed, until
-	// their context ends. OnAddressesChanged are called too, because the node's addresses
-	// may have changed. They must not block.
+	// their context ends. OnAddressesChanged are called at each of these changes, because
+	// the node's addresses may have changed. They must not block.
 	Watches            []func(ctx context.Context, notify func()) error
 	OnAddressesChanged []func()
 	// OnReady are called after each reconcile that has created or verified the
 	// shared network, in modes that have one. They must not block.
 	OnReady []func()
-	// OnConfigured is called after the network configuration was written. It may be nil and
-	// must not block.
+	// OnConfigured is called when the content of the network configuration has changed. It
+	// may be nil and must not block.
 	OnConfigured func()
 	// Problems return further reasons why pods have no network, "" for none.
 	Problems []func() string
@@ -96,7 +96,8 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Network maintains the pod network. Its methods do not block, except for Run.
+// Network maintains the pod network. Its methods are safe for concurrent use and do not
+// block, except for Run, which is called once.
 type Network struct {
 	*Inputs
 	cfg   Config
@@ -109,7 +110,7 @@ type Network struct {
 	// Only for Run.
 	folder            folder // of network configurations
 	directories       directories
-	kept              bool       // the files there are maintained
+	kept              bool       // the files in folder and directories are maintained
 	last              cni.Config // last configuration in the file
 	opened            cni.Config // the configuration of pods
 	pods              Pods
@@ -118,7 +119,7 @@ type Network struct {
 	waitingSince      time.Time // since when podCIDRs or the runtime are missing
 	unansweredSince   time.Time // since when Refresh has failed
 	uplinkAddresses   []netip.Addr
-	formerModeRemoved bool // the network of an earlier mode is removed
+	formerModeRemoved bool // removeFormerMode has removed the network, or has failed
 	backoff           wait.Backoff
 	pending           []byte    // pending content of the file
 	directWritten     time.Time // last write for Direct alone
@@ -203,7 +204,8 @@ func (n *Network) isJoining(err error) bool {
 	return time.Since(n.waitingSince) < joining
 }
 
-// setProblem stores the problem, and logs it and records an event when it changes.
+// setProblem stores the problem, and logs it and records an event when it changes. While
+// isJoining is true it only stores it.
 func (n *Network) setProblem(err error) {
 	text, wrong := "", ""
 	if err != nil {

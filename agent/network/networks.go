@@ -19,8 +19,9 @@ var errUnassigned = errors.New("the node has no podCIDR: start kube-controller-m
 // errUnanswered means that a request for the Node failed.
 var errUnanswered = errors.New("read the node's podCIDRs from the API server")
 
-// invalidNetworks is a fault of the pod networks themselves. An event ends it: a call of
-// Assigned, or a change of the links.
+// invalidNetworks is any error of networks. Most of these end with an event, a call of
+// Assigned or a change of the links, so that the backoff may become long (wait). The
+// error of Config.UplinkAddresses is among them.
 type invalidNetworks struct{ error }
 
 func (d invalidNetworks) Unwrap() error { return d.error }
@@ -54,7 +55,8 @@ func parsePodCIDRs(texts []string) (networks []netip.Prefix, err error) {
 // networks returns the pod networks of the node: the configured ones, those of the
 // API server, or, until it has assigned some, those of the last configuration. If
 // the networks are unusable or unknown, it returns an error and the networks of the
-// last configuration, or those of Fallback.
+// last configuration, or those of Fallback. The networks of the last configuration are
+// returned even if they contain an address of the uplink, because pods may use them.
 func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	networks, err := n.chosenNetworks(ctx, was)
 	if len(networks) > 0 {
@@ -115,9 +117,9 @@ func (n *Network) isFallback(c cni.Config) bool {
 	return len(n.cfg.Fallback) > 0 && slices.Equal(subnets(c.Ranges), n.cfg.Fallback)
 }
 
-// checkUplinkOverlap returns an error if a pod network contains an address by which the node
-// reaches its uplinks or the API server. With such a network on the bridge, the node would
-// be cut off.
+// checkUplinkOverlap returns an error if a pod network contains an address of the node on its
+// uplink, of its routers or of the API server. With such a network on the bridge, the node
+// would lose its connection to them. It also returns the error of UplinkAddresses.
 func (n *Network) checkUplinkOverlap(networks []netip.Prefix) error {
 	if n.cfg.UplinkAddresses == nil {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// A file that was deleted or overwritten is written again at once. If that repeats,
-// the waits begin with at most firstRestore and double up to resyncInterval. A period of
-// resyncInterval without a change resets them.
+// firstRestore is the longest first wait before a file is written again that was deleted
+// or overwritten repeatedly. The first time, it is written at once. The waits double up
+// to resyncInterval. A period of resyncInterval without a change resets them.
 const firstRestore = 2 * time.Second
 
-// watcher is a filewatch.Watch; tests have one of virtual time.
+// watcher is a filewatch.Watch; tests have one that works in virtual time.
 type watcher interface {
 	Set(folders ...string) (fresh bool, err error)
 	Changed() <-chan struct{}
@@ -84,8 +84,8 @@ func (n *Network) concerns(path string) bool {
 	return false
 }
 
-// place watches the folders of the maintained files. It reports whether another
-// reconcile is needed, because a change may have been missed.
+// place watches the folders of the maintained files, in mode cni none. fresh is true if a
+// change may have been missed, so that another reconcile is needed soon.
 func (n *Network) place() (fresh bool) {
 	if n.files == nil {
 		return false

@@ -11,7 +11,7 @@ import (
 // resyncInterval is the interval of reconciles without an event.
 const resyncInterval = 10 * time.Minute
 
-// retryLimit is the longest backoff after an error.
+// retryLimit is the longest backoff after an error other than invalidNetworks.
 const retryLimit = 30 * time.Second
 
 // secondSyncDelay is the delay of the second reconcile after a start: a change may have
@@ -49,7 +49,7 @@ func (n *Network) wait(err error, first bool) time.Duration {
 	return wait
 }
 
-// hostChanged handles a change of the host's network.
+// hostChanged handles a notification of any of the Watches, of links as of rules.
 func (n *Network) hostChanged() {
 	n.Trigger()
 	for _, changed := range n.cfg.OnAddressesChanged {
@@ -57,8 +57,8 @@ func (n *Network) hostChanged() {
 	}
 }
 
-// watch runs one watch until ctx ends. While it does not run, only the periodic
-// reconcile is left.
+// watch runs one watch until ctx ends. While the watch fails, its changes are found only
+// by reconciles that other events or the resync interval trigger.
 func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, notify func()) error, notify func()) {
 	wait.Watch(ctx, watch, notify, secondSyncDelay, func(err error) {
 		n.cfg.Log.Warn("cannot watch host network, check periodically", "error", err)

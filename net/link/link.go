@@ -18,7 +18,7 @@ type Link struct {
 	Alias string
 	MTU   int              // bytes
 	MAC   net.HardwareAddr // nil if it has none
-	// Master is the index of the bridge, 0 if the link is not a port.
+	// Master is the index of the bridge or other device whose port it is, 0 for none.
 	Master int
 	// Up is the administrative state; Running means that the link can carry packets.
 	Up, Running bool
@@ -92,7 +92,7 @@ func (h *Handle) Ports(bridge int) ([]Link, error) {
 }
 
 // Hairpin reports whether the bridge sends frames back through the port with this
-// index. The error does not tell whether the link is missing or not a port.
+// index. The error does not distinguish a missing link from one that is not a port.
 func (h *Handle) Hairpin(port int) (bool, error) {
 	info, err := read(func() (netlink.Protinfo, error) { return h.rt.LinkGetProtinfo(withIndex(port)) })
 	if err != nil {

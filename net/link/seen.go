@@ -11,8 +11,9 @@ import (
 )
 
 // seen is the state that was reported last, so that repetitions are not reported. The
-// kernel does not report everything that is removed. Where seen may be wrong it
-// forgets, which may cause a report without a change.
+// kernel does not notify of every removal. State that may be outdated is dropped, which
+// may cause a report without a change. Addresses and default routes that exist before
+// the subscription are not known, so that their first notification is reported.
 type seen struct {
 	ignore    Ignore
 	links     map[int]linkState
@@ -54,8 +55,10 @@ func (s *seen) state(l Link) linkState {
 	if l.Loopback || s.ignore.Link != nil && s.ignore.Link(l) {
 		return linkState{ignored: true}
 	}
-	running := l.Running && (s.ignore.Carrier == nil || !s.ignore.Carrier(l))
-	return linkState{false, l.Name, string(l.MAC), l.MTU, l.Master, l.Up, running}
+	if s.ignore.Ports != nil && s.ignore.Ports(l) {
+		l.Running, l.MTU = false, 0
+	}
+	return linkState{false, l.Name, string(l.MAC), l.MTU, l.Master, l.Up, l.Running}
 }
 
 // message reports whether a notification changes anything that counts.
@@ -103,7 +106,7 @@ func (s *seen) address(a Address, removed bool) bool {
 	if !removed && known && before == flags {
 		return false
 	}
-	// So are routes with this preferred source address.
+	// Routes with this preferred source address are removed without a notification too.
 	clear(s.defaults)
 	return true
 }

@@ -20,8 +20,8 @@ type Uplink struct {
 	// best first: the preferred source address of a default route comes first.
 	// Deprecated, tentative and temporary addresses are left out.
 	V4, V6 []netip.Addr
-	// Gateway4 and Gateway6 are the gateways of its default routes; the zero value if
-	// there is none.
+	// Gateway4 and Gateway6 are the gateways of the best default route over that link of
+	// each family; the zero value if there is none.
 	Gateway4, Gateway6 netip.Addr
 }
 

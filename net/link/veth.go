@@ -46,8 +46,8 @@ type Peer struct {
 // CreateVeth creates the pair. The end in this namespace is up and gets no IPv6
 // address of its own, so that it sends nothing but forwarded packets. The peer is
 // down. The errors are ErrExists and ErrPeerExists, besides the kernel's. After an
-// error nothing is left. A call that is killed may leave the pair; DeleteLink
-// removes it.
+// error nothing is left, unless the deletion of the pair fails too. A call that is killed
+// may leave the pair; DeleteLink removes it.
 func (h *Handle) CreateVeth(v Veth) error {
 	if err := v.check(); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (v Veth) check() error {
 	return nil
 }
 
-// pair returns the pair as the library creates it. The library would set the bridge
-// by another request, whose error does not tell that the pair exists.
+// pair returns the pair as the library creates it, without the bridge. The library would
+// set the bridge by a second request, and its error does not show that the pair exists.
 func (v Veth) pair() *netlink.Veth {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = v.Name, v.MTU, v.MAC
@@ -97,7 +97,7 @@ func (v Veth) pair() *netlink.Veth {
 	return pair
 }
 
-// whichExists tells a name that exists here from that of the peer.
+// whichExists returns ErrExists or ErrPeerExists for fs.ErrExist.
 func (h *Handle) whichExists(v Veth, err error) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
@@ -108,8 +108,9 @@ func (h *Handle) whichExists(v Veth, err error) error {
 	return fmt.Errorf("peer %s: %w", v.Peer.Name, ErrPeerExists)
 }
 
-// attachVeth sets what a link cannot be created with, and brings the end up last: an
-// end that is up creates its IPv6 address. A kernel without IPv6 has no such mode.
+// attachVeth sets what a link cannot be created with, and brings the end up last: the
+// kernel assigns an IPv6 link-local address when the link comes up. A kernel without IPv6
+// has no address generation mode.
 func (h *Handle) attachVeth(v Veth, end netlink.Link) error {
 	if v.Bridge != 0 {
 		if err := h.rt.LinkSetMasterByIndex(end, v.Bridge); err != nil {

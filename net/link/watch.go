@@ -111,9 +111,10 @@ func Listen() (*Monitor, error) {
 type Ignore struct {
 	// Link returns true for links of which nothing is reported, such as those of pods.
 	Link func(Link) bool
-	// Carrier returns true for links whose carrier is not reported. A bridge has a carrier
-	// while a port has: that of pods' bridge changes with the first and the last pod.
-	Carrier func(Link) bool
+	// Ports returns true for bridges whose carrier and MTU are not reported. Both follow
+	// those of the ports (net/bridge/br_if.c), so they change with the first and the last
+	// pod on a bridge.
+	Ports func(Link) bool
 }
 
 // Close closes a Monitor that was not run.

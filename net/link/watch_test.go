@@ -40,8 +40,8 @@ func heard(t *testing.T, ns *os.File) func(want bool) bool {
 	var told atomic.Int64
 	ended := make(chan error, 1)
 	ignore := Ignore{
-		Link:    func(l Link) bool { return l.Kind == "veth" && l.Alias != "up" && l.Name != "eth0" || l.Name == "br" },
-		Carrier: func(l Link) bool { return l.Name == "pods" },
+		Link:  func(l Link) bool { return l.Kind == "veth" && l.Alias != "up" && l.Name != "eth0" || l.Name == "br" },
+		Ports: func(l Link) bool { return l.Name == "pods" },
 	}
 	go func() { ended <- m.Run(ctx, ignore, func() { told.Add(1) }) }()
 	t.Cleanup(func() {
@@ -148,9 +148,9 @@ func TestMonitorIsSilentAboutPods(t *testing.T) {
 	}
 }
 
-// TestMonitorIgnoresCarrier: a bridge gets its carrier with its first port and loses it
-// with the last one. Where the carrier is ignored that is no change, but its state is.
-func TestMonitorIgnoresCarrier(t *testing.T) {
+// TestMonitorIgnoresPorts: a bridge gets its carrier and MTU with its first port and loses
+// them with the last one. Where ports are ignored that is no change, but its state is.
+func TestMonitorIgnoresPorts(t *testing.T) {
 	h, ns := opened(t)
 	pods := must(h.EnsureBridge(Bridge{Name: "pods", Addresses: prefixes("10.1.0.1/24")}))(t)
 	other := must(h.EnsureBridge(Bridge{Name: "other", Addresses: prefixes("10.2.0.1/24")}))(t)
@@ -159,7 +159,7 @@ func TestMonitorIgnoresCarrier(t *testing.T) {
 	port := func(bridge Link) {
 		t.Helper()
 		inside, podNS := opened(t)
-		if err := h.CreateVeth(Veth{Name: "one", Alias: "a pod", Bridge: bridge.Index, Peer: Peer{Name: "eth0", NS: podNS}}); err != nil {
+		if err := h.CreateVeth(Veth{Name: "one", Alias: "a pod", MTU: 1400, Bridge: bridge.Index, Peer: Peer{Name: "eth0", NS: podNS}}); err != nil {
 			t.Fatal(err)
 		}
 		must(inside.Configure(usual()))(t)

@@ -23,7 +23,7 @@ func message(subsystem, kind uint16, flags netlink.HeaderFlags, family nftables.
 	return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(subsystem<<8 | kind), Flags: netlink.Request | flags}, Data: data}
 }
 
-// encode returns attributes one behind the other. The caller bounds them: an
+// encode returns the encoded attributes in their order. The caller bounds their length: an
 // attribute holds 64 KiB.
 func encode(all ...netlink.Attribute) []byte {
 	data, err := netlink.MarshalAttributes(all)
@@ -37,10 +37,10 @@ func bytesOf(kind uint16, value []byte) netlink.Attribute {
 	return netlink.Attribute{Type: kind, Data: value}
 }
 
-// text ends with a zero byte.
+// text returns an attribute with a text and a terminating zero byte.
 func text(kind uint16, value string) netlink.Attribute { return bytesOf(kind, []byte(value+"\x00")) }
 
-// number is in network byte order.
+// number returns an attribute with a number in network byte order.
 func number(kind uint16, value uint32) netlink.Attribute {
 	return bytesOf(kind, binary.BigEndian.AppendUint32(nil, value))
 }
@@ -50,8 +50,8 @@ func nested(kind uint16, all ...netlink.Attribute) netlink.Attribute {
 }
 
 // attributes are the encoded attributes of a message or of a nested attribute.
-// They are read in place: netlink.AttributeDecoder copies each value, with which
-// Verify took 4800 allocations instead of 1600.
+// They are read in place: netlink.AttributeDecoder copies each value, and with it Verify
+// made 4800 allocations instead of 1600.
 type attributes []byte
 
 // attributesOf returns the attributes that follow struct nfgenmsg.

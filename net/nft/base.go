@@ -20,15 +20,15 @@ type Base struct {
 	// Pods are the pod networks of this node: of IPv4, IPv6 or both.
 	Pods []netip.Prefix
 	// Direct are further destinations, besides Pods and multicast, that pods
-	// reach with their own addresses: the pod networks of other nodes where these
-	// are routed.
+	// reach with their own addresses: the routed pod networks of other nodes.
 	Direct []netip.Prefix
-	// Masquerade gives what pods send elsewhere the node's address.
+	// Masquerade replaces the source address of what pods send elsewhere by the
+	// node's address.
 	Masquerade bool
 }
 
-// checked returns the base as rules are made of it: the networks are sorted, and
-// none is in another.
+// checked validates the base and returns it in the form that layout uses: the networks
+// are sorted, and none is in another.
 func (b Base) checked() (Base, error) {
 	if !validInterface(b.Bridge) {
 		return b, fmt.Errorf("bridge: invalid interface name %.40q", b.Bridge)
@@ -74,7 +74,7 @@ func networks(all []netip.Prefix) ([]netip.Prefix, error) {
 }
 
 // layoutVersion changes with the names and kinds of chains and maps: Ensure then
-// creates the table again. Other changes of rules need no new version.
+// creates the contents of the table again. Other changes of rules need no new version.
 const layoutVersion = 1
 
 // The names of the chains.
@@ -87,7 +87,7 @@ const (
 	chainLeaving     = "leaving"
 )
 
-// chain is a chain with its rules. One without a hook is reached by jumps.
+// chain is a chain with its rules. A chain without a hook is reached by jumps.
 type chain struct {
 	nftables.Chain
 	rules []*rule
@@ -174,30 +174,31 @@ func (b Base) layout() []chain {
 // stampPrefix precedes the hash in a stamp.
 var stampPrefix = fmt.Sprintf("rules %d-", layoutVersion)
 
-// rulesHash changes with the chains, rules and maps that layout makes of a Base
+// rulesHash changes with the chains, rules and maps that layout returns for a Base
 // (TestHashes). It is a constant because the set-up of each pod compares stamps,
 // and encoding all rules takes 1100 allocations (0.2 ms on amd64).
 const rulesHash = "4bd7e8e85bf15d40"
 
-// stamp identifies the rules of a checked base. It is the comment of a rule, so
-// that this rule shows which rules there are.
+// stamp identifies the rules of a checked base. It is the comment of one rule, so that
+// reading this rule suffices to identify all.
 func (b Base) stamp() string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %q %v %v %t", rulesHash, b.Bridge, b.Pods, b.Direct, b.Masquerade)
 	return fmt.Sprintf("%s%016x", stampPrefix, h.Sum64())
 }
 
-// guard keeps others from services that listen on 127.0.0.0/8 only. They reach
-// these once host ports have net.ipv4.conf.BRIDGE.route_localnet set
-// (CVE-2020-8558). For IPv6 the kernel itself keeps them out.
+// guard drops packets of others to services that listen on 127.0.0.0/8 only. Without it,
+// they reach these services as soon as net.ipv4.conf.BRIDGE.route_localnet is set for
+// host ports (CVE-2020-8558). For IPv6 the kernel itself drops such packets.
 func guard(stamp string) chain {
 	return hooked(chainGuard, nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
 		when(stamp).notIifname("lo").daddr(loopback).drop(),
 		when("loopback addresses stay on this machine").notIifname("lo").saddr(loopback).drop())
 }
 
-// toHostPorts looks up in the host ports what is sent to this machine. What this
-// machine sends from ::1 never leaves it: IPv6 has no route_localnet.
+// toHostPorts looks up the destination of packets to this machine in the host ports.
+// Packets that this machine sends to ::1 must not get there: they cannot leave it, because
+// IPv6 has no route_localnet.
 func toHostPorts() *rule { return when("host ports").daddrLocal().jump(chainHostPorts) }
 
 func hostPorts() []*rule {
@@ -208,7 +209,8 @@ func hostPorts() []*rule {
 	return rules
 }
 
-// postrouting gives connections a source address that replies come back to.
+// postrouting masquerades connections whose replies would otherwise not pass this machine,
+// and with Masquerade those of pods to other networks.
 func (b Base) postrouting() []*rule {
 	var rules []*rule
 	for _, p := range b.Pods {
@@ -225,7 +227,8 @@ func (b Base) postrouting() []*rule {
 	return rules
 }
 
-// leaving masquerades all but what is sent to networks that have routes to pods.
+// leaving masquerades what pods send, except to networks that have routes to pods and to
+// multicast groups.
 func (b Base) leaving() []*rule {
 	if !b.Masquerade {
 		return nil

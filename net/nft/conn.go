@@ -15,7 +15,7 @@ import (
 const answerTimeout = 10 * time.Second
 
 // dumpTries bounds how often a listing is repeated because the objects changed
-// meanwhile. Every transaction in the namespace counts, that of each other pod as well:
+// meanwhile. Every transaction in the namespace counts, also those of other pods:
 // while forty pods start on two processors, two of five listings are interrupted.
 const dumpTries = 64
 
@@ -29,10 +29,10 @@ var errInterrupted = errors.New("nftables objects change during each listing")
 // conn is a netlink socket of the family netfilter. It must be used by one
 // goroutine at a time.
 //
-// The requests go through netlink.Conn, the answers do not: its Receive drops the
-// number of the message that an error is about, and returns a listing only when
-// all of it is in memory. conn handles a listing one datagram at a time, since
-// the connections that the kernel tracks can take many megabytes.
+// The requests are sent by netlink.Conn. The answers are not received by it: its Receive
+// drops the number of the message that an error is about, and returns a listing only when
+// all of it is in memory. conn handles a listing one datagram at a time, because the list
+// of tracked connections may have many megabytes.
 type conn struct {
 	socket *netlink.Conn
 	raw    syscall.RawConn
@@ -45,7 +45,7 @@ func dial() (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Errors come without the request. Kernels before Linux 4.2 have no such option.
+	// The kernel then does not repeat the request in errors. Linux before 4.2 lacks the option.
 	_ = socket.SetOption(netlink.CapAcknowledge, true)
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -73,9 +73,9 @@ func (c *conn) send(messages []netlink.Message) error {
 	return err
 }
 
-// receive reads one datagram of the kernel, which may hold several messages. They
-// are valid until the next call. Unless it is to wait it returns EAGAIN where
-// there is none.
+// receive reads one datagram of the kernel, which may contain several messages. They
+// are valid until the next call. With wait it waits until the read deadline that send has
+// set; otherwise the error is EAGAIN if there is no datagram.
 func (c *conn) receive(wait bool) ([]syscall.NetlinkMessage, error) {
 	if c.buffer == nil {
 		c.buffer = make([]byte, receiveLen)
@@ -93,7 +93,7 @@ func (c *conn) receive(wait bool) ([]syscall.NetlinkMessage, error) {
 			return nil, fmt.Errorf("receive by netlink within %v: %w", answerTimeout, waitErr)
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS):
-			// More errors than the receive buffer holds: the first are in it.
+			// There were more errors than fit into the receive buffer: it has the first ones.
 		case err != nil:
 			return nil, fmt.Errorf("receive by netlink: %w", err)
 		case flags&unix.MSG_TRUNC != 0:

@@ -15,9 +15,9 @@ import (
 // Connections are deleted by messages of this package: ConntrackDeleteFilters of
 // github.com/vishvananda/netlink does not read the ports of SCTP, nor the status
 // that shows whether addresses were translated, and it lists all connections of an
-// IP version and keeps them in memory, which may be 65536 of some 300 bytes. Here
-// the kernel lists those of one protocol and port, and they are read one datagram
-// at a time.
+// IP version and keeps them in memory, which may be 65536 of about 300 bytes each. Here
+// the kernel lists those of one protocol, and of one port if only one is concerned, and
+// they are read one datagram at a time.
 
 // deletions is the number of connections that are deleted in one system call. The
 // kernel's answers to all have to fit into the receive buffer.
@@ -25,10 +25,10 @@ const deletions = 128
 
 // deleteStaleConnections deletes connections of UDP and SCTP that began before
 // ports were removed or added, and would continue as before: those that lead to
-// the pods of gone, and those to ports of fresh that lead elsewhere. Rules apply to
-// the first packet of a connection only, and a protocol without a handshake begins
-// a new one with any packet. A kernel without nf_conntrack_netlink keeps them until
-// they end.
+// the pods of gone, and those to ports of fresh that lead elsewhere. NAT rules apply to
+// the first packet of a connection only. After the deletion, the next packet begins a new
+// connection. On a kernel without nf_conntrack_netlink the connections stay until they
+// end.
 func (t *Table) deleteStaleConnections(gone, fresh []Port) error {
 	for _, f := range []family{ipv4, ipv6} {
 		for _, protocol := range []Protocol{UDP, SCTP} {

@@ -15,13 +15,13 @@ import (
 // only reads the rules of one chain: it does not notice what was edited by hand
 // (see Verify and Repair). A kernel that lacks a module gives *Unsupported.
 //
-// Ports returns the host ports that have to exist, and may be nil. Ensure calls it
+// ports returns the host ports that have to exist, and may be nil. Ensure calls it
 // only when it writes rules, once or more often, and adds those that are missing
 // in the same transaction, so that a process that finds the rules finds the ports
-// too. Where two ports collide, the existing or the first one stays. That port,
-// invalid ones and those beyond the size of the maps are left out without an
-// error, since one port must not keep the rules from all. AddPorts reports what
-// is wrong with a port. Stale connections to the added ports are deleted.
+// too. Of two ports that collide, the existing or the first one stays. The other one,
+// invalid ones and those beyond the size of the maps are left out without an error,
+// because one port must not prevent the rules of all. AddPorts reports what is wrong
+// with a port. Stale connections to the added ports are deleted.
 func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err error) {
 	b, err = b.checked()
 	if err != nil {
@@ -41,10 +41,10 @@ func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err 
 }
 
 // Repair creates the contents of the table again, whatever they are. Host ports
-// stay, missing ones are added as by Ensure, and what SyncServices made stays,
-// since a caller of Repair need not know the services. All else is deleted. Services
-// are lost, until the next SyncServices, only where foreign objects in the table
-// refer to what has to be deleted.
+// stay, missing ones are added as by Ensure, and what SyncServices wrote stays, because
+// the caller of Repair may not know the services. All else is deleted. Services are lost
+// until the next SyncServices if the table is dormant, or if foreign objects in the
+// table refer to what has to be deleted.
 func (t *Table) Repair(b Base, ports func() ([]Port, error)) error {
 	b, err := b.checked()
 	if err == nil {
@@ -118,9 +118,9 @@ func misshapen(err error) bool {
 }
 
 // rebuild creates the contents of the table again, and keeps its host ports and
-// services. Services are lost where the kernel refuses to delete the rest, and if
-// the table is dormant: the kernel cannot wake a table whose chains change in the
-// same transaction.
+// services. Services are lost after any error of the first attempt, for example if the
+// kernel refuses to delete the rest, and if the table is dormant: the kernel cannot wake
+// a table whose chains change in the same transaction.
 func (t *Table) rebuild(chains []chain, ports func() ([]Port, error)) error {
 	var lost []Port
 	err := t.verifyAwake()
@@ -142,7 +142,7 @@ func (t *Table) rebuild(chains []chain, ports func() ([]Port, error)) error {
 }
 
 // remake writes all but services, with the existing host ports and the lost ones.
-// Clear deletes what exists.
+// clear deletes what exists.
 func (t *Table) remake(chains []chain, ports func() ([]Port, error), clear func(b *batch) error) (lost []Port, err error) {
 	err = t.retry(func(generation uint32) (err error) {
 		var have []Port
@@ -173,8 +173,8 @@ func (t *Table) dropOthers(b *batch) error {
 }
 
 // restorable returns the existing host ports, and those that were lost and can be
-// added again. Both are of the generation that was read before, or the transaction
-// is refused.
+// added again. If the rules change while it reads, the kernel refuses the transaction of
+// the caller, which names the generation that was read before.
 func (t *Table) restorable(ports func() ([]Port, error)) (have, lost []Port, err error) {
 	if have, err = t.allPorts(); err != nil || ports == nil {
 		return have, nil, err

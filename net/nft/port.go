@@ -40,7 +40,7 @@ func (p Protocol) valid() bool { return p == TCP || p == UDP || p == SCTP }
 // Port is a host port: it leads to a port of a pod.
 type Port struct {
 	// HostIP is the address of this machine that has the port. The zero address
-	// and unspecified ones (0.0.0.0, ::) stand for all of Pod's family.
+	// and unspecified ones (0.0.0.0, ::) mean all addresses of Pod's family.
 	HostIP netip.Addr
 	// Protocol is TCP, UDP or SCTP.
 	Protocol Protocol
@@ -71,7 +71,7 @@ func (p Port) String() string {
 type PortTaken struct {
 	// Port is the rejected port.
 	Port Port
-	// Owner has the port, or has it on one or all addresses where these collide.
+	// Owner has this port, or one that collides with it.
 	Owner string
 }
 
@@ -147,8 +147,8 @@ type portSet map[portKey][]Port
 
 func (s portSet) add(p Port) { s[p.portKey()] = append(s[p.portKey()], p) }
 
-// against returns the port that excludes one: the same, one on the same address,
-// or another owner's.
+// against returns the port of the set that excludes p: one on the same address, or one of
+// another owner that collides.
 func (s portSet) against(p Port) (q Port, taken bool) {
 	for _, q := range s[p.portKey()] {
 		if p.HostIP == q.HostIP || p.collides(q) {
@@ -158,8 +158,8 @@ func (s portSet) against(p Port) (q Port, taken bool) {
 	return Port{}, false
 }
 
-// collides reports whether two ports of different owners exclude each other, one
-// of which is on all addresses and one on one address.
+// collides reports whether two ports of different owners exclude each other because one
+// is on all addresses and the other on one address.
 func (p Port) collides(q Port) bool {
 	return p.Owner != q.Owner && p.portKey() == q.portKey() && p.HostIP.IsValid() != q.HostIP.IsValid()
 }

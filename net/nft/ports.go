@@ -76,7 +76,7 @@ func mapFor(f family, at bool) portMap {
 	return portMap{}
 }
 
-// rule leads host ports to pods by the map.
+// rule returns the rule that redirects host ports to pods by the map.
 func (m portMap) rule() *rule {
 	r, word := when("").nfproto(m.family), 0
 	if m.at {
@@ -208,15 +208,16 @@ func (t *Table) port(p Port) (*Port, error) {
 	return nil, nil
 }
 
-// AddPorts adds all host ports, or none. A missing table gives ErrNoTable. A port
+// AddPorts adds all host ports, or none. The error is ErrNoTable without the table. A port
 // that its owner has already is no error, and leads to the new pod if that
 // differs. *PortTaken means that another owner has a port: as for the Kubernetes
 // scheduler, a port on all addresses collides with the same port on any one
 // address, of the same protocol and family. Stale connections of UDP and SCTP to
-// the ports are deleted.
+// the ports are deleted, also to those that existed.
 //
-// The cost depends on the number of existing ports on one address only: a port on
-// all addresses is compared with each of them.
+// The cost depends on the number of existing ports on one address only, because a port on
+// all addresses is compared with each of them, and for UDP and SCTP on the number of
+// tracked connections.
 func (t *Table) AddPorts(ports []Port) error {
 	ports, err := checkedAll(ports)
 	if err != nil {
@@ -346,11 +347,10 @@ func (t *Table) lacking(ports []Port) (add, replaced []Port, err error) {
 }
 
 // RemovePorts removes host ports by HostIP, Protocol, Host and the family of Pod,
-// or of both families if neither address is known. Ports that do not exist, or
-// belong to another owner by now, stay as they are. Without a table RemovePorts
-// returns nil. It deletes connections of UDP and SCTP that lead to the pods, so
-// that the ports are free for the next owner. For a port that no longer exists
-// that needs Pod and Target.
+// or of both families if neither address is known. It ignores ports that do not exist or
+// belong to another owner. Without a table RemovePorts returns nil. It deletes connections
+// of UDP and SCTP that lead to the pods, so that the ports are free for the next owner.
+// For a port that no longer exists that requires Pod and Target.
 func (t *Table) RemovePorts(ports []Port) error {
 	keys, err := keyedAll(ports)
 	if err != nil {
@@ -387,8 +387,8 @@ func keyedAll(ports []Port) ([]Port, error) {
 	return keys, nil
 }
 
-// owned returns the ports that exist and still belong to their owners. Each is
-// returned once, since the kernel does not delete an element twice.
+// owned returns the ports that exist and still belong to their owners, each once: the
+// kernel does not delete an element twice.
 func (t *Table) owned(keys []Port) ([]Port, error) {
 	var found []Port
 	seen := make(map[Port]bool, len(keys))
@@ -422,8 +422,8 @@ func (t *Table) remove(selected func() ([]Port, error)) (ports []Port, err error
 }
 
 // RemoveOwners removes the host ports of all owners for which gone returns true,
-// and returns them. Owners have the form that KeptOwner returns. Gone may be
-// called more than once for an owner. Without a table there is nothing to remove.
+// and returns them. Owners have the form that KeptOwner returns. gone may be
+// called more than once for an owner. Without a table it returns nil.
 func (t *Table) RemoveOwners(gone func(owner string) bool) (removed []Port, err error) {
 	removed, err = t.remove(func() (some []Port, err error) {
 		all, err := t.allPorts()

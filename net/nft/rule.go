@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule is one rule, with its expressions as they are sent (NFTA_LIST_ELEM). What
-// is compared with a register is in the byte order that the register has it in.
+// rule is one rule, with its expressions as they are sent (NFTA_LIST_ELEM). Values that
+// are compared with a register are in the byte order of the register's content.
 type rule struct {
 	comment     string
 	expressions []netlink.Attribute
@@ -27,7 +27,7 @@ func (r *rule) encoded(expression []byte) *rule {
 	return r
 }
 
-// marshal encodes an expression. The family is of no account: only expressions of
+// marshal encodes an expression. The family does not matter: only expressions of
 // iptables depend on it.
 func marshal(e expr.Any) []byte {
 	data, err := expr.Marshal(unix.NFPROTO_UNSPEC, e)
@@ -91,11 +91,11 @@ func register(word int) uint32 {
 	return uint32(unix.NFT_REG32_00 + word)
 }
 
-// hostOrder returns a number as registers have what the kernel itself computes.
+// hostOrder returns a number in the byte order of values that the kernel computes.
 func hostOrder(value uint32) []byte { return native.AppendUint32(nil, value) }
 
-// compare continues with the rule only if the first register compares so with the
-// value.
+// compare continues with the rule only if the first register and the value have the
+// relation op.
 func (r *rule) compare(op expr.CmpOp, value []byte) *rule {
 	return r.add(&expr.Cmp{Op: op, Register: register(0), Data: value})
 }
@@ -112,7 +112,7 @@ func (r *rule) bitwise(mask, xor []byte) *rule {
 	return r.add(&expr.Bitwise{SourceRegister: register(0), DestRegister: register(0), Len: uint32(len(mask)), Mask: mask, Xor: xor})
 }
 
-// meta loads what the kernel knows of the packet.
+// meta loads metadata of the packet.
 func (r *rule) meta(key expr.MetaKey, word int) *rule {
 	return r.add(&expr.Meta{Key: key, Register: register(word)})
 }
@@ -188,15 +188,15 @@ func (r *rule) daddr(p netip.Prefix) *rule {
 	return r.nfproto(f).within(f.dst, f.length, p)
 }
 
-// notDaddr matches packets to other networks than one whose prefix has whole
-// bytes.
+// notDaddr matches packets to addresses outside a network whose prefix length is a
+// multiple of 8. The rule must match the family before.
 func (r *rule) notDaddr(p netip.Prefix) *rule {
 	f, bytes := familyOf(p.Addr()), p.Bits()/8
 	return r.network(f.dst, bytes, 0).notEqual(p.Addr().AsSlice()[:bytes])
 }
 
-// within matches an address of a header. Of a prefix of whole bytes it compares
-// these alone.
+// within matches an address of a header. If the prefix length is a multiple of 8, it
+// loads and compares the bytes of the prefix only.
 func (r *rule) within(offset, length int, p netip.Prefix) *rule {
 	bits := p.Bits()
 	addr := p.Masked().Addr().AsSlice()
@@ -222,27 +222,27 @@ func interfaceName(name string) []byte {
 	return value
 }
 
-// iifname matches what came in by an interface.
+// iifname matches packets that were received by an interface.
 func (r *rule) iifname(name string) *rule {
 	return r.meta(expr.MetaKeyIIFNAME, 0).equal(interfaceName(name))
 }
 
-// notIifname matches what came in by another interface.
+// notIifname matches packets that were received by another interface.
 func (r *rule) notIifname(name string) *rule {
 	return r.meta(expr.MetaKeyIIFNAME, 0).notEqual(interfaceName(name))
 }
 
-// oifname matches what goes out by an interface.
+// oifname matches packets that are sent by an interface.
 func (r *rule) oifname(name string) *rule {
 	return r.meta(expr.MetaKeyOIFNAME, 0).equal(interfaceName(name))
 }
 
-// daddrLocal matches what is sent to an address of this machine.
+// daddrLocal matches packets to an address of this machine.
 func (r *rule) daddrLocal() *rule {
 	return r.addrtypeLocal(expr.Fib{FlagDADDR: true})
 }
 
-// saddrLocal matches what is sent from an address of this machine.
+// saddrLocal matches packets from an address of this machine.
 func (r *rule) saddrLocal() *rule {
 	return r.addrtypeLocal(expr.Fib{FlagSADDR: true})
 }
@@ -298,12 +298,12 @@ func (r *rule) drop() *rule { return r.verdict(expr.Verdict{Kind: expr.VerdictDr
 // returns continues after the jump to the chain.
 func (r *rule) returns() *rule { return r.verdict(expr.Verdict{Kind: expr.VerdictReturn}) }
 
-// jump continues in a chain, and comes back.
+// jump continues in a chain, and after it with the next rule.
 func (r *rule) jump(chain string) *rule {
 	return r.verdict(expr.Verdict{Kind: expr.VerdictJump, Chain: chain})
 }
 
-// goTo continues in a chain, and does not come back.
+// goTo continues in a chain, and does not return to this one.
 func (r *rule) goTo(chain string) *rule { return r.verdict(goTo(chain)) }
 
 func goTo(chain string) expr.Verdict { return expr.Verdict{Kind: expr.VerdictGoto, Chain: chain} }
@@ -316,9 +316,9 @@ func (r *rule) reject() *rule {
 	return r.add(&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH})
 }
 
-// masquerade gives the connection the address of the interface that it leaves by.
-// Ports are random: with the next free one, two connections that begin at the same
-// moment can get the same port, and one loses its packet.
+// masquerade replaces the connection's source address by that of the outgoing interface.
+// Ports are random: if the next free port were used, two connections that begin at the
+// same moment could get the same one, and the packet of one would be dropped.
 func (r *rule) masquerade() *rule { return r.add(&expr.Masq{FullyRandom: true}) }
 
 // dnat changes the connection's destination to the address and port that begin at

@@ -97,7 +97,7 @@ func senderChains() []chain {
 const senderStamp = "rules 1-57f5d6b988f95a0a"
 
 // senderARP accepts packets whose sender is the pod. A probe for the pod's own
-// address names no sender (RFC 5227).
+// address has no sender address (RFC 5227).
 func senderARP() []*rule {
 	const senderHardware, senderProtocol, targetProtocol = 8, 14, 24
 	own := func(r *rule, address int) *rule {
@@ -134,9 +134,10 @@ func senderIPv6() []*rule {
 	}
 }
 
-// senderDiscovery drops what only routers may send, and what names addresses of
-// others. The MAC address of a message is in its first option, as Linux sends it:
-// after another option the rules do not find it.
+// senderDiscovery drops messages that only routers may send, and those with addresses of
+// others. The MAC address of a message must be in its first option, as Linux sends it:
+// the rules drop a message with another first option. A message without options has no
+// MAC address and is accepted.
 func senderDiscovery() []*rule {
 	const option, optionMAC = 24, 26
 	linkAddress := func(message, kind byte) *rule {
@@ -157,8 +158,8 @@ func senderDiscovery() []*rule {
 	}
 }
 
-// fromPort loads the name of the interface that a packet came in by, the first
-// part of each key.
+// fromPort loads the name of the interface that received the packet, the first part of
+// each key.
 func (r *rule) fromPort() *rule { return r.meta(expr.MetaKeyIIFNAME, 0) }
 
 // senderMAC loads the source MAC address of the packet as the second part of a

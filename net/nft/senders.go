@@ -16,8 +16,7 @@ import (
 // that there can be no Senders.
 var ErrNoBridgeFamily = errors.New("the kernel's nf_tables has no family bridge, so pods on the bridge can send with each other's addresses: use a kernel with CONFIG_NF_TABLES_BRIDGE=y")
 
-// Sender is the interface of one pod, with all source addresses that the pod may
-// use.
+// Sender is the interface of one pod with the source addresses that the pod may use.
 type Sender struct {
 	// Port is the name of the interface on the side of the host.
 	Port string
@@ -27,8 +26,8 @@ type Sender struct {
 	Addresses []netip.Addr
 }
 
-// LinkLocal returns the IPv6 address that the kernel gives an interface by its MAC
-// address (RFC 4291, appendix A), the zero address for one that is not of Ethernet.
+// LinkLocal returns the IPv6 link-local address that the kernel derives from a MAC address
+// (EUI-64: RFC 4291, appendix A), the zero address if it is not an Ethernet address.
 func LinkLocal(mac net.HardwareAddr) netip.Addr {
 	if len(mac) != macLen {
 		return netip.Addr{}
@@ -91,7 +90,7 @@ func OpenSenders() (*Senders, error) {
 // Close closes the socket. The table stays as it is.
 func (s *Senders) Close() error { return s.table.Close() }
 
-// failed adds to an error what failed, and what the kernel lacks.
+// failed adds what failed to an error, and ErrNoBridgeFamily to an *Unsupported.
 func (s *Senders) failed(what string, err error) error {
 	var lacks *Unsupported
 	switch {
@@ -117,9 +116,9 @@ func (s *Senders) Supported() error {
 	return s.failed("check for the nftables family bridge", err)
 }
 
-// Add restricts a sender to its addresses. Existing elements stay. Where the rules
-// are missing, or those of another version, Add creates the table again with all
-// senders, which must include this one.
+// Add restricts a sender to its addresses. Existing elements stay. If the rules are
+// missing or those of another version, Add creates the table again with all senders,
+// which must include this one.
 func (s *Senders) Add(sender Sender, all func() ([]Sender, error)) error {
 	err := sender.check()
 	if err == nil {
@@ -148,8 +147,8 @@ func (s *Senders) Remove(sender Sender) error {
 	return s.failed("remove source addresses of a pod", err)
 }
 
-// Sync makes the table that of all senders. If it is, Sync only reads. all may be
-// called more than once.
+// Sync changes the table to that of all senders. If nothing differs, it only reads. all
+// may be called more than once.
 func (s *Senders) Sync(all func() ([]Sender, error)) error {
 	err := s.table.retry(func(generation uint32) error {
 		err := s.verify()
@@ -164,8 +163,9 @@ func (s *Senders) Sync(all func() ([]Sender, error)) error {
 	return s.failed("restrict source addresses of pods", err)
 }
 
-// Verify compares the table, but not its elements, with what Sync makes. A
-// difference gives *Edited, a missing table ErrNoTable.
+// Verify compares the table, but not its elements, with what Sync writes. The error is
+// *Edited after a difference and ErrNoTable without the table. While another process
+// creates the table again, Verify may find a difference (unlike Table.Verify).
 func (s *Senders) Verify() error {
 	err := s.verify()
 	if err == nil || Differs(err) {

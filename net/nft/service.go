@@ -15,7 +15,7 @@ import (
 // Service is one port of a Kubernetes service. Addresses may be of both IP
 // versions: those of one lead to endpoints of the same.
 type Service struct {
-	// Name is shown with the chains, such as shop/web:http. It is unique for a
+	// Name is part of the names of chains, such as shop/web:http. It is unique for a
 	// protocol.
 	Name string
 	// Protocol is TCP, UDP or SCTP.
@@ -31,10 +31,10 @@ type Service struct {
 	// Endpoints are all endpoints, LocalEndpoints those on this node.
 	Endpoints      []netip.AddrPort
 	LocalEndpoints []netip.AddrPort
-	// ExternalLocal makes External and NodePort lead to local endpoints only, which
-	// see the addresses of the clients. Connections from this machine and from
-	// Bridge, the bridge of its pods, still lead to all endpoints. InternalLocal
-	// makes IPs lead to local endpoints only.
+	// With ExternalLocal, External and NodePort lead to local endpoints only, and the
+	// addresses of clients are not masqueraded. Connections from this machine and from
+	// Bridge, the bridge of its pods, still lead to all endpoints. With InternalLocal,
+	// IPs lead to local endpoints only.
 	ExternalLocal, InternalLocal bool
 	Bridge                       string
 	// Affinity is the time for which a client without new connections keeps its
@@ -99,7 +99,8 @@ func addresses(all []netip.Addr, f family) []netip.Addr {
 	return some
 }
 
-// Apart is what no service may have. Connections to it are not redirected.
+// Apart has the addresses and ports that no service may have. Connections to them are not
+// redirected.
 type Apart struct {
 	// Hosts are addresses of other machines, such as that of the API server.
 	Hosts []netip.Addr
@@ -119,18 +120,18 @@ func (a Apart) checked() Apart {
 	return Apart{Hosts: slices.Compact(hosts), Ports: slices.Compact(slices.Sorted(slices.Values(a.Ports)))}
 }
 
-// servicePrefix starts the names of all that SyncServices makes.
+// servicePrefix is the prefix of the names of all chains and sets of SyncServices.
 const servicePrefix = "service"
 
-// ofServices reports whether SyncServices makes objects with a name.
+// ofServices reports whether a name is that of a chain or set of SyncServices.
 func ofServices(name string) bool { return strings.HasPrefix(name, servicePrefix) }
 
 // nameLimit bounds the service's part of a chain's name in bytes.
 const nameLimit = 100
 
-// chainName returns the name of a chain of the service, which the nft program
-// reads as one word: the service's name as far as possible, and a hash of all of
-// it.
+// chainName returns the name of a chain of the service, in characters that the nft program
+// reads as one word: a hash of the protocol and the service's name, and the beginning of
+// that name.
 func (s *Service) chainName(kind string, f family) string {
 	name := []byte(s.Name[:min(len(s.Name), nameLimit)])
 	for i, c := range name {
@@ -167,9 +168,9 @@ var (
 	ignore = expr.Verdict{Kind: expr.VerdictDrop}
 )
 
-// plan returns what the table has to have for services. Of two services that claim
-// the same address and port, the one whose cluster IP it is gets it, or the first
-// by name.
+// plan returns the desired contents of the table for services. If two services claim the
+// same address and port, the one whose cluster IP it is gets it, or else the first by
+// name.
 func plan(all []Service) (*services, error) {
 	p := &services{map[string]pick{}, map[string]sticky{}, map[string]external{}, map[entry]expr.Verdict{}, map[Port]bool{}}
 	type id struct {
@@ -189,8 +190,8 @@ func plan(all []Service) (*services, error) {
 		}
 		seen[id{s.Name, s.Protocol}] = true
 	}
-	// Whoever may create a service chooses its external IPs, but not its cluster
-	// IPs: these go first.
+	// Users who may create a service choose its external IPs, but not its cluster IPs:
+	// cluster IPs take precedence.
 	for _, add := range []func(s *Service, f family){p.addInternal, p.addExternal} {
 		for i := range sorted {
 			add(&sorted[i], ipv4)

@@ -97,25 +97,25 @@ func serviceVerdicts() []*rule {
 	return rules
 }
 
-// mark marks the packet for marked.
+// mark sets masqueradeMark in the packet's mark.
 func (r *rule) mark() *rule {
 	return r.meta(expr.MetaKeyMARK, 0).bitwise(hostOrder(^uint32(masqueradeMark)), hostOrder(masqueradeMark)).setMark()
 }
 
-// marked matches marked packets, and removes the mark: in a tunnel the packet
-// would keep it.
+// marked matches packets with masqueradeMark, and removes it: a packet that enters a
+// tunnel would keep it.
 func (r *rule) marked() *rule {
 	r.meta(expr.MetaKeyMARK, 0).mask(hostOrder(masqueradeMark)).notEqual(hostOrder(0))
 	return r.meta(expr.MetaKeyMARK, 0).mask(hostOrder(^uint32(masqueradeMark))).setMark()
 }
 
-// external is a chain of external addresses and ports of this machine. Where the
-// endpoint may be on another node, connections are masqueraded, so that replies
-// come back to this machine.
+// external is a chain of external addresses and ports of this machine. If the endpoint
+// may be on another node, connections are masqueraded, so that replies return to this
+// machine.
 type external struct {
 	all string // the chain that leads to all endpoints
-	// local makes connections follow others, except those from this machine and
-	// from its pods, which come by the bridge.
+	// local makes connections use the verdict others, except those from this machine and
+	// those of its pods, which are received by the bridge.
 	local  bool
 	bridge string
 	others expr.Verdict

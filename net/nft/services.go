@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncServices makes what the table has for services that of all, in one
-// transaction with only the differences from what this Table wrote before. The
-// first call, and one after another process flushed the rules or created the table
-// again, replaces all that exists. A missing table gives ErrNoTable. After an
-// error nothing has changed, except for connections that the error is about. Of
-// two services that claim the same address and port, the one whose cluster IP it
-// is gets it, or the first by name. An invalid service is an error. No service
-// gets what is in apart.
+// SyncServices changes the table to that of all services, in one transaction with only the
+// differences from what this Table wrote before. The first call, and a call after another
+// process flushed the rules or created the table again, replaces all that exists. The
+// error is ErrNoTable without the table. After an error nothing has changed, except after
+// an error of deleting connections. If two services claim the same address and port, the
+// one whose cluster IP it is gets it, or else the first by name. An invalid service is an
+// error. No service gets what is in apart.
 func (t *Table) SyncServices(all []Service, apart Apart) error {
 	want, err := plan(all)
 	if err != nil {
@@ -44,8 +43,8 @@ func (t *Table) SyncServices(all []Service, apart Apart) error {
 	return t.deleteStaleConnections(want.flowChanges(have))
 }
 
-// written returns what this Table wrote, nil if that no longer exists: the chains
-// of all services are then gone or edited.
+// written returns what this Table wrote, nil if the chains that all services share are
+// missing or edited. It does not read the chains of single services.
 func (t *Table) written(apart Apart) (*services, error) {
 	if t.services == nil {
 		return nil, nil
@@ -65,8 +64,8 @@ func conflicts(err error) bool {
 }
 
 // replaceServices deletes all that belongs to services, and writes what is wanted.
-// Endpoints keep their clients, unless another version made their sets in another
-// way.
+// Endpoints keep their clients, unless another version created their sets with other
+// attributes.
 func (t *Table) replaceServices(want *services, apart Apart) error {
 	err := t.replaceExcept(want.sticky, want, apart)
 	if errors.Is(err, unix.EEXIST) {
@@ -78,7 +77,7 @@ func (t *Table) replaceServices(want *services, apart Apart) error {
 	return err
 }
 
-// replaceExcept keeps the sets of some clients.
+// replaceExcept is replaceServices, and keeps the sets with the names in keep.
 func (t *Table) replaceExcept(keep map[string]sticky, want *services, apart Apart) error {
 	return t.retry(func(generation uint32) error {
 		chains, sets, err := t.named(ofServices)
@@ -118,7 +117,7 @@ func (t *Table) named(selected func(name string) bool) (chains, sets []string, e
 	return chains, sets, err
 }
 
-// ClearServices removes all that SyncServices of any process made. It returns nil
+// ClearServices removes all that SyncServices of any process has written. It returns nil
 // if there is nothing, or no table.
 func (t *Table) ClearServices() error {
 	t.services = nil

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elementsLen bounds the elements of one message in bytes. An attribute holds 64
-// KiB.
+// elementsLen is the length in bytes from which on the elements of a message are sent, so
+// that they fit into an attribute of 64 KiB.
 const elementsLen = 48 << 10
 
 // setFlags returns the flags of a set that this package uses.
@@ -107,8 +107,8 @@ func (b *batch) addElements(set string, all []nftables.SetElement) {
 	b.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create|netlink.Excl, set, 0, all)
 }
 
-// putElements adds elements whether a set has them or not. A set of the same
-// transaction may have an ID.
+// putElements adds elements; those that the set has are no error. id is the ID of a set of
+// the same transaction, or 0.
 func (b *batch) putElements(set string, id uint32, all []nftables.SetElement) {
 	b.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create, set, id, all)
 }
@@ -119,7 +119,7 @@ func (b *batch) deleteElements(set string, all []nftables.SetElement) {
 	b.elements(unix.NFT_MSG_DELSETELEM, 0, set, 0, all)
 }
 
-// elements adds as few messages as hold the elements.
+// elements adds messages with the elements, split by elementsLen.
 func (b *batch) elements(kind uint16, flags netlink.HeaderFlags, set string, id uint32, all []nftables.SetElement) {
 	encoded := make([]netlink.Attribute, 0, len(all))
 	size, start := 0, 0

@@ -3,24 +3,23 @@
 // and addresses of services to endpoints. The package changes no other table
 // except bridge tinylet (Senders), and runs no program.
 //
-// Each change is one transaction of the kernel: packets see the rules from
-// before or from after it, and a process that is killed leaves no part of one.
-// Several processes may change the table at the same time: a transaction that
-// depends on what was read before names the generation that was read
-// (NFNL_BATCH_GENID), and the kernel refuses it once another one came first.
+// Each change is one transaction of the kernel: the rules before or after it apply to a
+// packet, and a process that is killed leaves no part of a transaction. Several processes
+// may change the table at the same time: a transaction that depends on what was read
+// before names the generation that was read (NFNL_BATCH_GENID), and the kernel refuses it
+// if there was another transaction since then.
 //
 // Tables, chains, sets, elements and expressions are the types of
-// github.com/google/nftables, and expressions have its encoding. Requests go
-// through a socket of this package (conn), since the library's Conn cannot do what
-// is needed:
+// github.com/google/nftables, and expressions have its encoding. Requests use a socket of
+// this package (conn), because the library's Conn lacks what is needed:
 //
 //   - A transaction of Conn names no generation, and its errors do not show which
 //     message was refused. Elements are added without NLM_F_EXCL, more than
-//     64 KiB of them are cut, and tables have no comment.
+//     64 KiB of them are truncated, and tables have no comment.
 //   - Conn.GetRules leaves out expressions that it has no type for, and lists one
 //     chain. GetSets and GetSetElements hide the errno, and panic on user data
-//     that any process with CAP_NET_ADMIN can write (userdata.Get). No listing is
-//     repeated that the kernel reports as interrupted.
+//     that any process with CAP_NET_ADMIN can write (userdata.Get). A listing that
+//     the kernel reports as interrupted is not repeated.
 package nft
 
 import (
@@ -43,7 +42,8 @@ const tableComment = "networks of pods: tinylet writes this table and mends what
 // Kernels before Linux 5.10 ignore it.
 const tableUserdata = 6
 
-// ErrNoTable means that the table does not exist. Ensure creates it.
+// ErrNoTable means that the table does not exist. Table.Ensure creates it. It is also the
+// error for the table of Senders.
 var ErrNoTable = errors.New("nftables table inet " + tableName + " does not exist")
 
 // Table is the table inet tinylet of a network namespace. The table need not
@@ -57,8 +57,8 @@ type Table struct {
 }
 
 // Open opens the table in the network namespace of the calling thread. It does
-// not check whether the table exists. A kernel without nftables gives
-// *Unsupported.
+// not check whether the table exists. On a kernel without nfnetlink the error is
+// *Unsupported; a kernel without nf_tables alone is found by the first request.
 func Open() (*Table, error) { return opened(dial()) }
 
 func opened(c *conn, err error) (*Table, error) {
@@ -100,8 +100,8 @@ func (b *batch) deleteTable() {
 	b.add(unix.NFT_MSG_DELTABLE, 0, text(unix.NFTA_TABLE_NAME, tableName))
 }
 
-// list returns the attributes of all objects of a kind in the table, or of those
-// that more attributes select.
+// list returns the attributes of the objects of a kind in the table that the attributes
+// from select.
 func (t *Table) list(kind uint16, flags netlink.HeaderFlags, from ...netlink.Attribute) (all []attributes, err error) {
 	request := message(unix.NFNL_SUBSYS_NFTABLES, kind, flags, t.family, 0, from...)
 	err = t.conn.dump(request, func() { all = nil }, func(payload []byte) {
@@ -117,8 +117,7 @@ func (t *Table) list(kind uint16, flags netlink.HeaderFlags, from ...netlink.Att
 	return all, nil
 }
 
-// ignoreAbsent returns nil for ENOENT, which lists of a table that does not exist
-// give.
+// ignoreAbsent returns nil for ENOENT, the error of a list of a table that does not exist.
 func ignoreAbsent(err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil

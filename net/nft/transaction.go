@@ -13,8 +13,8 @@ import (
 )
 
 // transactionTries bounds how often a transaction is repeated because another
-// transaction changed the rules after it read them. Each time another one has
-// succeeded, so that this bounds the number of simultaneous writers.
+// transaction changed the rules after they were read. Each time another transaction has
+// succeeded, so that the limit bounds the number of simultaneous writers.
 const transactionTries = 256
 
 // errBusy means that other transactions came first each time.
@@ -27,8 +27,8 @@ type batch struct {
 	sets     uint32 // the number of sets that it adds, each with a number as its ID
 }
 
-// begin starts a transaction. The kernel refuses one with a generation (ERESTART)
-// if the rules have another by then; 0 stands for any.
+// begin starts a transaction. The kernel refuses it (ERESTART) if the rules have another
+// generation by then; 0 means any.
 func (t *Table) begin(generation uint32) *batch {
 	begin := message(0, unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
@@ -45,17 +45,18 @@ func (b *batch) add(kind uint16, flags netlink.HeaderFlags, all ...netlink.Attri
 // empty reports whether the transaction changes nothing.
 func (b *batch) empty() bool { return len(b.messages) == 1 }
 
-// commit sends the transaction. The acknowledgement of the last change is that of
-// all: errors of earlier ones come first.
+// commit sends the transaction. Only the last change requests an acknowledgement, because
+// errors of earlier changes are received before it.
 func (t *Table) commit(b *batch) error {
 	b.messages[len(b.messages)-1].Header.Flags |= netlink.Acknowledge
 	end := message(0, unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	return explain(t.conn.execute(append(b.messages, end)))
 }
 
-// retry calls try with the generation of the rules until no other transaction
-// comes before that of try. ENOENT may be about objects that another transaction
-// replaced meanwhile, so that retry calls try again then too.
+// retry calls try with the generation of the rules until it returns another error than
+// ERESTART, transactionTries times at most. ENOENT may be about objects that another
+// transaction replaced meanwhile, so that retry then also calls try again if the
+// generation has changed.
 func (t *Table) retry(try func(generation uint32) error) error {
 	for range transactionTries {
 		generation, err := t.generation()
@@ -73,8 +74,8 @@ func (t *Table) retry(try func(generation uint32) error) error {
 	return errBusy
 }
 
-// unchanged returns ERESTART if the rules have another generation by now: what was
-// read since then may be of both.
+// unchanged returns ERESTART if the rules no longer have the generation: what was read
+// since then may be inconsistent.
 func (t *Table) unchanged(generation uint32) error {
 	now, err := t.generation()
 	if err == nil && now != generation {
@@ -122,8 +123,7 @@ var modules = map[string]string{
 	"reject": "nft_reject_inet",
 }
 
-// explain returns *Unsupported for the error of a transaction where a module is
-// missing.
+// explain returns *Unsupported for the error of a transaction if a module is missing.
 func explain(err error) error {
 	var refused *messageError
 	if !errors.As(err, &refused) {
@@ -135,9 +135,9 @@ func explain(err error) error {
 	return err
 }
 
-// unanswered returns *Unsupported for the kernel's error on a request for a list
-// where nf_tables is missing: nfnetlink calls a message of a subsystem that it
-// does not have invalid (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c).
+// unanswered returns *Unsupported for the error of a list on a kernel without nf_tables:
+// nfnetlink returns EINVAL for a message of a subsystem that it does not have
+// (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c).
 func unanswered(err error) error {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return &Unsupported{What: "nf_tables", Err: err}
@@ -145,8 +145,8 @@ func unanswered(err error) error {
 	return err
 }
 
-// missing returns what the kernel lacks if it refuses a message with an errno, ""
-// for another reason.
+// missing returns the likely modules that the kernel lacks if it refuses a message with an
+// errno, "" if the errno has another reason.
 func missing(m netlink.Message, errno unix.Errno) string {
 	absent := errno == unix.EPROTONOSUPPORT || errno == unix.EAFNOSUPPORT || errno == unix.EOPNOTSUPP
 	switch uint16(m.Header.Type) {

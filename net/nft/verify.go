@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Edited means that the table is not what Ensure makes of a Base: another process
-// has changed it. Repair restores it.
+// Edited means that another process has changed the table: it is not that of Table.Ensure
+// for a Base, or of Senders.Sync. Table.Repair or Senders.Sync restores it.
 type Edited struct {
 	// What is different, such as "chain guard".
 	What string
@@ -25,11 +25,11 @@ func (e *Edited) Error() string {
 // Differs reports whether an error is *Edited or ErrNoTable, which Repair or Sync restores.
 func Differs(err error) bool { return errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) }
 
-// Verify compares what the kernel has with what Ensure makes of a Base: the table,
-// its chains, the expressions of each rule, and the kinds of the maps, but not
-// their elements. A difference gives *Edited, a missing table ErrNoTable. Verify
-// lists everything, and is meant for slow checks. It ignores what SyncServices
-// makes.
+// Verify compares the kernel's state with what Ensure writes for a Base: the table,
+// its chains, the expressions and comment of each rule, and the kinds of the maps, but not
+// their elements. The error is *Edited after a difference and ErrNoTable without the
+// table. Verify lists everything, and is meant for slow checks. It ignores chains and sets
+// of SyncServices, and other sets.
 func (t *Table) Verify(b Base) error {
 	b, err := b.checked()
 	if err == nil {
@@ -42,8 +42,8 @@ func (t *Table) Verify(b Base) error {
 	return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
 }
 
-// consistent calls compare again if it finds a difference, and the rules were
-// changed meanwhile.
+// consistent calls compare again if it finds a difference and the rules have changed
+// meanwhile.
 func (t *Table) consistent(compare func() error) error {
 	return t.retry(func(generation uint32) error {
 		err := compare()
@@ -109,7 +109,7 @@ func objectOf(s nftables.Set) string {
 	return "set " + s.Name
 }
 
-// verifyChains returns the other chains of the table.
+// verifyChains compares the chains, and returns the other chains of the table.
 func (t *Table) verifyChains(chains []chain) (others map[string]attributes, err error) {
 	listed, err := t.chains()
 	others = map[string]attributes{}
@@ -143,8 +143,9 @@ func (t *Table) verifyRules(chains []chain) error {
 	return nil
 }
 
-// Guarded reports whether the chain is in force that keeps others from services
-// that listen on 127.0.0.0/8 only. Without it route_localnet lets them in.
+// Guarded reports whether the chain guard exists and is active, which drops packets of
+// others to services that listen on 127.0.0.0/8 only. With route_localnet and without the
+// chain, others reach these services.
 func (t *Table) Guarded() (bool, error) {
 	err := t.consistent(t.verifyGuard)
 	if Differs(err) {
@@ -173,9 +174,9 @@ func (t *Table) verifyGuard() error {
 }
 
 // Shared reports whether a notification of nftables (group NFNLGRP_NFTABLES) is
-// about what all pods share: the table, its own chains and their rules, those that
-// precede all services, and the table of Senders. It is not about what changes
-// with single pods and services.
+// about what all pods share: the table, its own chains and their rules, the chains that
+// all services share, and the table of Senders. It returns false for elements of sets and
+// for the chains of single services.
 func Shared(kind uint16, payload []byte) bool {
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < headerLen || payload[0] != unix.NFPROTO_INET && payload[0] != unix.NFPROTO_BRIDGE {
 		return false
@@ -201,7 +202,8 @@ func Shared(kind uint16, payload []byte) bool {
 	return false
 }
 
-// notifiedChain returns the chain that a notification is about, "" for the table.
+// notifiedChain returns the chain that a notification is about, "" if it is about the
+// table.
 func notifiedChain(kind uint16, a attributes) string {
 	switch kind & 0xff {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:

@@ -163,8 +163,8 @@ func (n *Network) checkRoutes(inside *link.Handle, index int, addresses []netip.
 	return nil
 }
 
-// Ready returns why no pod can be set up now, nil if one can. It changes nothing. What
-// is missing of the state that all pods share is created with the next pod.
+// Ready returns why no pod can be set up now, nil if one can. It changes nothing. Missing
+// or changed shared state is no error, because Setup of the next pod creates it.
 func (n *Network) Ready() error {
 	if err := n.canBeMade(); err != nil {
 		return fmt.Errorf("pod network is not ready: %w", err)

@@ -11,9 +11,10 @@ import (
 )
 
 // Collect removes the networks of pods for which lives returns false, such as those
-// that ended without Teardown, and orphans of killed calls. A runtime lists a
-// container only when its network exists, so that a caller with such a list must keep
-// entries that are newer than the list. Collect continues after an error.
+// that ended without Teardown, and orphans of killed calls. gone is the number of
+// removed leases, those of earlier boots included. A runtime lists a container only when
+// its network exists, so that a caller with such a list must keep entries that are newer
+// than the list. Collect continues after an error.
 func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
 	var errs []error
 	leases, err := n.leases.Collect(func(l ipam.Lease) bool {
@@ -30,7 +31,8 @@ func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
 	return len(leases), errors.Join(append(errs, n.sweep())...)
 }
 
-// sweep removes what the kernel has without a lease.
+// sweep removes ports of the bridge, host ports and source addresses without a lease, and
+// restores the source addresses of leases. Without a bridge it does nothing.
 func (n *Network) sweep() error {
 	// Links are listed before leases: each of them is created after its lease.
 	host, err := link.Open()

@@ -13,8 +13,7 @@ import (
 )
 
 // config is the configuration that all pods of a node share: at most one range of IPv4
-// and one of IPv6. A pod gets one address of each. Without a range pods can only be torn
-// down.
+// and one of IPv6. A pod gets one address of each. Without a range no pod can be set up.
 type config struct{ cni.Config }
 
 // complete validates the configuration and sets defaults.

@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// PortInUse means that a process of the host listens on a requested host port. The
-// pod would get its connections.
+// PortInUse means that a process of the host uses a requested host port. The pod would
+// receive the connections of that process.
 type PortInUse struct{ Port nft.Port }
 
 // Error names the port.

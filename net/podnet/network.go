@@ -9,8 +9,9 @@ import (
 )
 
 // Network manages the networks of one node's pods, in the network namespace of the
-// calling thread. Its methods block on the kernel and the file system alone, and are
-// safe for concurrent use for different IDs, also by several processes.
+// calling thread. Its methods block on the kernel and the file system alone, which
+// includes calls for the same ID. They are safe for concurrent use for different IDs, also
+// by several processes.
 type Network struct {
 	cfg         config
 	leases      *ipam.Store

@@ -18,7 +18,7 @@ type Pod struct {
 	// NetNS is the path of its network namespace.
 	NetNS string
 	// Namespace, Name and UID are for people. UID, or else Namespace and Name, is the
-	// key by which a pod gets the same address again after a reboot.
+	// key by which a pod tends to get the same address again after a reboot.
 	Namespace, Name, UID string
 	// Ports are the host ports. Owner is set by this package, and so is Pod: there is
 	// one port for each address of HostIP's family.

@@ -43,9 +43,10 @@ func (n *Network) ensureRules(table *nft.Table) error {
 	})
 }
 
-// withPorts calls write, which writes the rules together with the ports of all leases:
-// if this call is killed, a later one checks only the rules. Ports of pods that were
-// torn down meanwhile are removed again, because Teardown may have run before.
+// withPorts calls write, which writes the rules and the ports of all leases in one
+// transaction: after a call that is killed, later calls check only the rules. It then
+// removes the ports of pods that were torn down meanwhile, because Teardown may have
+// removed them before write added them.
 func (n *Network) withPorts(table *nft.Table, write func(ports func() ([]nft.Port, error)) error) error {
 	var put []nft.Port
 	err := write(func() ([]nft.Port, error) {
@@ -85,7 +86,7 @@ func (n *Network) restorePorts(table *nft.Table) error {
 }
 
 // restore adds the ports of one lease, and removes them again if the pod is torn down
-// meanwhile, because Teardown may have run before.
+// meanwhile, because Teardown may have removed them before.
 func (n *Network) restore(table *nft.Table, h holder) error {
 	if err := table.AddPorts(h.ports); err != nil {
 		return err

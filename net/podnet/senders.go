@@ -38,8 +38,8 @@ func (n *Network) senders() ([]nft.Sender, error) {
 	return all, nil
 }
 
-// withSenders calls do with the table of source addresses. On a kernel that does not
-// support the table pods start without it.
+// withSenders calls do with the table of source addresses. It returns nil on a kernel that
+// does not support the table: pods then start without the restriction.
 func (n *Network) withSenders(do func(*nft.Senders) error) error {
 	table, err := n.openSenders()
 	if err == nil {
@@ -56,7 +56,7 @@ func (n *Network) restrict(s nft.Sender) error {
 	return n.withSenders(func(t *nft.Senders) error { return t.Add(s, n.senders) })
 }
 
-// forget removes the entry of restrict. The interface is removed before.
+// forget removes what restrict has added. The interface must be removed before.
 func (n *Network) forget(l ipam.Lease) error {
 	s := senderOf(l)
 	if s.MAC == nil {
@@ -74,7 +74,8 @@ func absent(err error) error {
 	return err
 }
 
-// restrictAll calls restrict for all leases, and removes entries without a lease.
+// restrictAll limits the pods of all leases to their source addresses, and removes
+// entries without a lease.
 func (n *Network) restrictAll() error {
 	return n.withSenders(func(t *nft.Senders) error { return t.Sync(n.senders) })
 }

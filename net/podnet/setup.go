@@ -21,7 +21,8 @@ import (
 const defaultMTU = 1500
 
 // Setup sets up the network of a pod. It completes what an interrupted call for the
-// same ID has left. After an error nothing is left.
+// same ID has left. After an error it calls Teardown, also for a network that existed
+// before; the error includes that of Teardown.
 func (n *Network) Setup(p Pod) (Result, error) {
 	r, err := n.setup(p)
 	if err != nil {
@@ -215,7 +216,8 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// publish ensures the rules, and adds the pod's host ports.
+// publish ensures the rules and the sysctl for host ports on 127.0.0.1, and adds the pod's
+// host ports.
 func (n *Network) publish(ports []nft.Port) error {
 	table, err := nft.Open()
 	if err != nil {

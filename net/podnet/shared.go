@@ -10,9 +10,9 @@ import (
 )
 
 // Ensure creates the state that all pods share: the bridge with its addresses, the
-// sysctls, the table of rules and the host ports of all pods that have a lease. It
-// repairs changes of others. It is idempotent and lists everything: it is meant for a
-// start, and for after a change.
+// sysctls, the tables of rules, and the host ports and source addresses of all pods that
+// have a lease. It repairs changes of others, except for the interfaces of pods. It is
+// idempotent and lists everything: it is meant for a start, and for after a change.
 func (n *Network) Ensure() error {
 	host, err := link.Open()
 	if err != nil {
@@ -26,7 +26,7 @@ func (n *Network) Ensure() error {
 
 // ensureHost creates the bridge, the rules and the sysctls. The rules come before the
 // sysctls that are unsafe without them. The bridge's addresses come last: if they
-// exist, later calls check nothing else (isReady).
+// exist, later calls of ready do nothing (isReady).
 func (n *Network) ensureHost(host *link.Handle, rules func(*nft.Table) error) error {
 	bridge := n.cfg.bridge()
 	if err := host.CreateBridge(bridge); err != nil {
@@ -84,7 +84,8 @@ func (n *Network) ensureTable(table *nft.Table) error {
 	return n.restorePorts(table)
 }
 
-// settings enables forwarding, in the network namespace of the calling thread.
+// settings sets the sysctls, in the network namespace of the calling thread: forwarding,
+// route_localnet and accept_ra.
 func (n *Network) settings() error {
 	v4, v6 := n.cfg.families()
 	if err := n.openLocalhost(); err != nil {
@@ -108,8 +109,8 @@ func (n *Network) settings() error {
 // on the bridge.
 func routeLocalnet(bridge string) string { return "net/ipv4/conf/" + bridge + "/route_localnet" }
 
-// openLocalhost enables that for host ports on 127.0.0.1. It is called after the rules
-// exist that drop what others send there (CVE-2020-8558).
+// openLocalhost enables routeLocalnet for host ports on 127.0.0.1. It is called after the
+// rules exist that drop what others send there (CVE-2020-8558).
 func (n *Network) openLocalhost() error {
 	if v4, _ := n.cfg.families(); !v4 {
 		return nil
@@ -117,7 +118,7 @@ func (n *Network) openLocalhost() error {
 	return link.SetSysctl(routeLocalnet(n.cfg.Bridge), "1")
 }
 
-// closeLocalhost disables it.
+// closeLocalhost disables routeLocalnet. It returns nil if the bridge does not exist.
 func closeLocalhost(bridge string) error {
 	return ignoreAbsent(link.SetSysctl(routeLocalnet(bridge), "0"))
 }

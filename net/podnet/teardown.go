@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Teardown removes a pod's network: its host ports, its interfaces and then its lease.
-// The pod's namespace need not exist, nor any part of the network.
+// Teardown removes a pod's network: its host ports, its interfaces, its source addresses
+// and then its lease. The pod's namespace need not exist, nor any part of the network.
 func (n *Network) Teardown(id cni.ID) error {
 	lease, err := n.leases.Get(id.Owner())
 	if errors.Is(err, fs.ErrNotExist) {

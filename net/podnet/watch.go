@@ -16,8 +16,8 @@ import (
 // namespace of the calling thread, until ctx ends; it returns nil then. Host ports of
 // pods are not reported. Changes by this package are. notify must not block.
 //
-// If somebody removes the rules that protect 127.0.0.0/8, routing to it from the bridge
-// is disabled at once. Ensure restores both.
+// If somebody removes the rules that protect 127.0.0.0/8, Watch disables routing to it
+// from the bridge before it calls notify. Ensure restores both.
 func Watch(ctx context.Context, bridge string, notify func()) error {
 	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
 	if err != nil {
@@ -46,8 +46,8 @@ func protect(bridge string) {
 	_ = closeUnguarded(table, bridge)
 }
 
-// Dismantle removes all rules, and before them what is unsafe without them. A kernel
-// without nftables has none.
+// Dismantle removes the tables of rules. Before that it disables routing from the bridge to
+// 127.0.0.0/8, which is unsafe without them. A kernel without nftables has no tables.
 func Dismantle(bridge string) error {
 	if err := closeLocalhost(bridge); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// maxRejections bounds the reported claims: users who may create Services may create
+// maxRejections bounds the reported rejections: users who may create Services may create
 // any number.
 const maxRejections = 64
 
@@ -39,8 +39,9 @@ func (c rejection) String() string {
 // also be the address by which this node reaches the API server.
 var kubernetes = listwatch.Key{Namespace: "default", Name: "kubernetes"}
 
-// strip removes from a Service's port what it may not have, and returns it.
-// Endpoints are not restricted: those of default/kubernetes are the API server.
+// strip removes from a Service's port the addresses and the node port that it may not
+// have, and returns them as rejections. Endpoints are not restricted: those of
+// default/kubernetes are the API server.
 func (a *apart) strip(key listwatch.Key, s *nft.Service) (claims []rejection) {
 	ours := s.Protocol == nft.TCP && slices.Contains(a.ports, s.Port)
 	keep := func(all []netip.Addr, cluster bool) (kept []netip.Addr) {

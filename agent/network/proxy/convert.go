@@ -15,7 +15,7 @@ func compare(a, b listwatch.Key) int {
 }
 
 // convert returns the sorted input of the table for all Services and their
-// EndpointSlices. It omits what Services may not have, and returns that as claims.
+// EndpointSlices. It omits what Services may not have, and returns the rejections.
 func convert(all map[listwatch.Key]service, ends map[listwatch.Key]slice, bridge string, apart apart) (out []nft.Service, claims []rejection) {
 	of := make(map[listwatch.Key][]slice, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(ends), compare) {

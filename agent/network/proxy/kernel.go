@@ -20,8 +20,9 @@ func Clear() error {
 	return err
 }
 
-// HostAddresses returns this machine's addresses, and those of the routers of its
-// default routes. Addresses that cannot be read are left out.
+// HostAddresses returns this machine's addresses, and those of the routers of its uplink,
+// without link-local ones. After an error of the kernel, what could not be read is left
+// out, and the error is not returned.
 func HostAddresses() (own, routers []netip.Addr) {
 	h, err := link.Open()
 	if err != nil {

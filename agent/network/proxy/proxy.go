@@ -30,8 +30,8 @@ const remedy = "grant nodes read access: kubectl create clusterrolebinding tinyl
 // batchDelay is how long changes are collected before an update.
 const batchDelay = 100 * time.Millisecond
 
-// pauseFactor limits the update rate: after an update, nothing is updated for leisure
-// times its duration. In a large cluster, changes never stop.
+// pauseFactor limits the update rate: after an update, nothing is updated for
+// pauseFactor times its duration. In a large cluster, changes never stop.
 const pauseFactor = 4
 
 // The server filters out the Services of other proxies, and the EndpointSlices of
@@ -74,8 +74,8 @@ type Proxy struct {
 	cfg      Config
 	services *listwatch.Reflector[service]
 	slices   *listwatch.Reflector[slice]
-	ready    wait.Wakeup // the table was created
-	news     wait.Wakeup // something has changed
+	ready    wait.Wakeup // the table was created; only the start of Run receives it
+	news     wait.Wakeup // to update the table
 
 	mu      sync.Mutex
 	problem string
@@ -85,7 +85,7 @@ type Proxy struct {
 	outage     *apiclient.Outage
 	backoff    wait.Backoff
 	count      int                // the logged count
-	rejections map[rejection]bool // the reported claims
+	rejections map[rejection]bool // the reported ones
 }
 
 // New returns a Proxy. It sends no request and changes nothing.
@@ -116,6 +116,7 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 // TableCreated notifies the proxy that the table exists, and may have been created again.
+// The proxy then compares its rules with the table.
 func (p *Proxy) TableCreated() {
 	p.ready.Set()
 	p.news.Set()
@@ -142,7 +143,8 @@ func (p *Proxy) Problem() string {
 }
 
 // Run waits until the table exists (TableCreated), and keeps the Services in it up to date
-// until ctx ends. The rules stay, as the pods do. It returns the cause of ctx.
+// until ctx ends. It leaves the rules, because the pods continue. It returns the cause of
+// ctx.
 func (p *Proxy) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -167,19 +169,19 @@ func (p *Proxy) Run(ctx context.Context) error {
 }
 
 // syncBatch collects changes and updates the table. It returns how long to wait
-// afterwards.
+// afterwards. Without a table it reports no problem.
 func (p *Proxy) syncBatch(ctx context.Context) time.Duration {
 	if !wait.Pause(ctx, batchDelay) {
 		return 0
 	}
 	select {
-	case <-p.news: // gathered meanwhile
+	case <-p.news: // collected meanwhile
 	default:
 	}
 	began := time.Now()
 	err := p.sync()
 	if errors.Is(err, nft.ErrNoTable) {
-		return 0 // TableCreated is called after its creation
+		return 0 // TableCreated is called after the table's creation
 	}
 	p.note(err)
 	if err != nil {
@@ -237,7 +239,8 @@ func (p *Proxy) apart() apart {
 	return a
 }
 
-// reportRejections reports each claim once.
+// reportRejections logs each of the first maxRejections and records an event for it, once
+// while it lasts.
 func (p *Proxy) reportRejections(claims []rejection) {
 	still := make(map[rejection]bool, min(len(claims), maxRejections))
 	for _, c := range claims {

@@ -16,8 +16,7 @@ import (
 // (apis.LabelServiceProxyName of k8s.io/kubernetes/pkg/proxy).
 const proxyName = "service.kubernetes.io/service-proxy-name"
 
-// longest is the maximum timeout of a session affinity, and usual the default, both
-// as in the API server.
+// The maximum and the default timeout of a session affinity, both as in the API server.
 const (
 	maxAffinity     = 24 * time.Hour
 	defaultAffinity = 3 * time.Hour

@@ -26,7 +26,8 @@ type target struct {
 	port     uint16
 }
 
-// endpoint is an endpoint that is ready or leaving. Others are not kept.
+// endpoint is an endpoint that is ready, or terminating and still serving. Others are not
+// kept.
 type endpoint struct {
 	address netip.Addr
 	local   bool // on this node

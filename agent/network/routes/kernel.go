@@ -67,7 +67,7 @@ func read(k Kernel, bridge string) (host, error) {
 }
 
 // linked returns the networks of others' routes to a link without a gateway, such
-// as those behind a tunnel. Routes to very large networks are ignored.
+// as those behind a tunnel. Routes to networks that are wide are ignored.
 func linked(routes []link.Route) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range routes {
@@ -154,8 +154,8 @@ func networks(routes []link.Route) []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// watch calls notify when a route of this package was deleted, in the network
-// namespace of the calling thread, until the context ends; it returns nil then.
+// watch calls notify when a route of this package was deleted, by this process too, in the
+// network namespace of the calling thread, until the context ends; it returns nil then.
 // Programs that configure links of this host may delete all routes but their own.
 func watch(ctx context.Context, notify func()) error {
 	return link.WatchRemovedRoutes(ctx, Protocol, notify)

@@ -55,7 +55,7 @@ func (m nodeCache) load() (map[listwatch.Key]peer, error) {
 	return peers, nil
 }
 
-// recall parses the content of the file and skips invalid networks and addresses.
+// recall parses the content of the file, without invalid networks and addresses.
 func recall(data []byte) (map[listwatch.Key]peer, error) {
 	var all []cachedNode
 	if err := json.Unmarshal(data, &all); err != nil {

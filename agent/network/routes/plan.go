@@ -15,8 +15,8 @@ import (
 // networks without masquerading.
 const maxRoutes = 1024
 
-// A pod network is no larger than these prefix lengths allow. A larger network
-// would take a good part of the Internet.
+// The prefix lengths of the largest pod networks. A larger network would contain a
+// considerable part of the Internet's addresses.
 const (
 	widest4 = 8
 	widest6 = 32
@@ -24,12 +24,14 @@ const (
 
 // host is the network state of this machine.
 type host struct {
-	// reach are the addresses of the uplinks.
+	// reach are the usable addresses of all links that may lead to nodes: not the
+	// loopback and not the pods' bridge.
 	reach []reach
-	// taken are the networks of all links, the pods' bridge included.
+	// taken are the networks of all addresses, those of the pods' bridge included, and of
+	// others' routes without a gateway.
 	taken []netip.Prefix
-	// server are the addresses of the API server. If a route took them, this node
-	// could not learn of the correction of the mistake.
+	// server are the addresses of the API server. If a route led them to another node,
+	// this node could not receive the corrected Node object.
 	server []netip.Addr
 	// pods are the addresses of the pods' bridge.
 	pods []netip.Addr
@@ -46,7 +48,7 @@ type reach struct {
 // plannedRoutes are the desired routes.
 type plannedRoutes struct {
 	routes  []link.Route   // sorted by destination
-	claimed []netip.Prefix // sorted by address; no two overlap
+	claimed []netip.Prefix // of all nodes, sorted by address; no two overlap
 	// offLink is the number of nodes that are not on a link of this node.
 	offLink int
 	// faults are the reasons why networks were rejected.

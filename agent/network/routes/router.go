@@ -33,8 +33,8 @@ const remedy = "grant nodes read access: kubectl create clusterrolebinding tinyl
 const gather = 100 * time.Millisecond
 
 // writeInterval is the minimum interval of writes to the log and to the file, because a
-// node may change its addresses at any rate. The file gets the last state when the
-// interval has passed or Run ends; the log gets it in a later reconcile.
+// node may change its addresses at any rate. The last state is written to the file when
+// the interval has passed or Run ends, and is logged by a later reconcile.
 const writeInterval = time.Minute
 
 // maxLoggedFaults bounds the number of logged faults.
@@ -46,7 +46,7 @@ type Config struct {
 	NodeName string
 	// Bridge is the name of the pods' bridge. No node is on it.
 	Bridge string
-	// Open opens the kernel's routes. They are closed after each reconcile.
+	// Open opens the kernel's routes. Each reconcile opens and closes them.
 	Open func() (Kernel, error)
 	// Watch calls notify when routes of this package may have been deleted, until its
 	// context ends. nil watches the kernel in the network namespace of this
@@ -133,8 +133,8 @@ func (r *Router) Problem() string {
 	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
 }
 
-// Run maintains the routes until ctx ends. The routes stay, as the pods do. It
-// returns the cause of ctx.
+// Run maintains the routes until ctx ends. It leaves the routes, because the pods
+// continue. It returns the cause of ctx.
 func (r *Router) Run(ctx context.Context) error {
 	var beside gosync.WaitGroup
 	beside.Go(func() { _ = r.nodes.Run(ctx) }) // the only error is ctx's
@@ -151,7 +151,7 @@ func (r *Router) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		select {
-		case <-r.trigger: // gathered meanwhile
+		case <-r.trigger: // collected meanwhile
 		default:
 		}
 		err := r.reconcile()
@@ -172,8 +172,8 @@ func (r *Router) finish() {
 	}
 }
 
-// listen triggers a reconcile when routes are deleted by others. While the kernel
-// cannot report that, only the calls of Trigger are left.
+// listen triggers a reconcile when routes of this package are deleted. While the watch
+// fails, a deleted route is restored by the next reconcile for another reason.
 func (r *Router) listen(ctx context.Context) {
 	wait.Watch(ctx, r.cfg.Watch, r.Trigger, gather, func(err error) {
 		r.cfg.Log.Warn("cannot watch routes to other nodes' pods", "error", err)
@@ -242,8 +242,7 @@ func (r *Router) peers() map[listwatch.Key]peer {
 	return peers
 }
 
-// store writes the file. A failed write is retried with the next reconcile after
-// seldom.
+// store writes the file. A failed write is retried after writeInterval.
 func (r *Router) store() {
 	r.storedAt = time.Now()
 	err := nodeCache(r.cfg.File).store(r.pending)
