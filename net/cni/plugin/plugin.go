@@ -65,12 +65,13 @@ func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	return nil
 }
 
-// Teardown implements cni.Network.
+// Teardown implements cni.Network. It needs only the ID and the configuration's StateDir.
 func (n *network) Teardown(a cni.Attachment) error {
 	return n.pods.Teardown(a.ID)
 }
 
-// Collect implements cni.Network.
+// Collect implements cni.Network. The leases do not record the network, so that it collects
+// the attachments to all networks with the same StateDir.
 func (n *network) Collect(_ string, valid []cni.ID) error {
 	_, err := n.pods.Collect(func(e podnet.Entry) bool { return slices.Contains(valid, e.ID) })
 	return err
