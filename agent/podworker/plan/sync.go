@@ -41,7 +41,7 @@ func Sync(in Input) Actions {
 	}
 	resetting := false
 	switch {
-	case terminalInAPI(p.Pod):
+	case TerminalInAPI(p.Pod):
 		p.finish()
 	case p.needsReset():
 		resetting = true
@@ -58,9 +58,9 @@ func Sync(in Input) Actions {
 	return p.out
 }
 
-// terminalInAPI reports whether the API server has a terminal phase of the pod,
+// TerminalInAPI reports whether the API server has a terminal phase of the pod,
 // which is final. The status in a manifest is ignored.
-func terminalInAPI(p *v1.Pod) bool {
+func TerminalInAPI(p *v1.Pod) bool {
 	return !pod.IsStatic(p) && pod.IsTerminal(p.Status.Phase)
 }
 

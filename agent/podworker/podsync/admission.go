@@ -11,6 +11,7 @@ import (
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/admission"
+	"github.com/tinylet/tinylet/agent/podworker/plan"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
@@ -92,9 +93,14 @@ func (a *admitter) adopt(found []pod.Ref, node *nodeinfo.Admission) {
 
 // decide decides the admission of a pod. As in the kubelet, it checks node
 // pressure first and only once: a pod that is rejected for pressure is not
-// admitted later. The caller holds the lock.
+// admitted later. A pod that is terminal in the API server and does not run has
+// ended, in an earlier process of the agent or without it, and is not checked.
+// The caller holds the lock.
 func (a *admitter) decide(j *candidate, node *nodeinfo.Admission) {
 	if _, runs := a.running[j.pod.UID]; runs {
+		return
+	}
+	if j.ended = plan.TerminalInAPI(j.pod); j.ended {
 		return
 	}
 	if a.pressure != nil {
@@ -161,9 +167,10 @@ func (a *admitter) admitRunning(uid types.UID) {
 }
 
 // begin records that the pod counts against the node's resources. An earlier pod of the
-// same UID may have ended after this one was submitted.
+// same UID may have ended after this one was submitted. A pod that is terminal in the API
+// server does not begin again.
 func (a *admitter) begin(uid types.UID) {
-	a.change(uid, func(j *candidate) { j.ended = false })
+	a.change(uid, func(j *candidate) { j.ended = j.ended && plan.TerminalInAPI(j.pod) })
 }
 
 // end records that the pod no longer uses resources, and returns the pods that waited

@@ -12,13 +12,15 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/admission"
+	"github.com/tinylet/tinylet/agent/podworker/plan"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
 // admit reports whether the sync has to end because the pod is not admitted, or not yet.
 // A running pod is never rejected: a pod that another agent started, or this one before
 // its restart, keeps running. If it uses unsupported fields, only its status is
-// reported. admit evicts the pods that have to end first.
+// reported. A pod that is terminal in the API server is not decided again: the plan only
+// cleans it up. admit evicts the pods that have to end first.
 func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState) (result podworker.Result, refused bool) {
 	unsupported, r, desired := s.admission.result(p.UID)
 	switch {
@@ -28,6 +30,8 @@ func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f 
 		s.Events.Warning(pod.RefOf(p), admission.ReasonFeature, "The running pod is kept despite unsupported fields: "+unsupported)
 		s.report(ctx, p, o, f)
 		return podworker.Result{}, true
+	case plan.TerminalInAPI(p):
+		return podworker.Result{}, false
 	case unsupported != "":
 		return s.reject(ctx, p, o, f, &admission.Rejection{Reason: admission.ReasonFeature, Message: unsupported}), true
 	case s.ShuttingDown != nil && s.ShuttingDown() && len(o.Containers) == 0 && !o.Running():
