@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
@@ -101,5 +102,13 @@ func TestTerminalPodsAreNotRejected(t *testing.T) {
 				t.Errorf("status %s %s", st.Phase, st.Reason)
 			}
 		})
+	}
+}
+
+// An eviction of a pod that is forgotten has no effect on a later pod of its UID.
+func TestEvictionOfAnUnknownPod(t *testing.T) {
+	s := New(Config{Wake: func(types.UID) {}})
+	if s.EvictWith("unknown", &Eviction{}) || len(s.states) > 0 {
+		t.Errorf("states %v", s.states)
 	}
 }

@@ -41,10 +41,11 @@ func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
 	s.EvictWith(uid, &Eviction{Reason: why, Disruption: &disruption})
 }
 
-// EvictWith is Evict with all details of the report. It reports whether the pod was not
-// evicted before. The Syncer retains e.
+// EvictWith is Evict with all details of the report. It reports whether the pod exists
+// and was not evicted before. The Syncer retains e.
 func (s *Syncer) EvictWith(uid types.UID, e *Eviction) (first bool) {
-	if !s.stateOf(uid).evicted.CompareAndSwap(nil, e) {
+	f := s.existing(uid)
+	if f == nil || !f.evicted.CompareAndSwap(nil, e) {
 		return false
 	}
 	if e.Signal != "" {

@@ -233,6 +233,17 @@ func (s *Syncer) stateOf(uid types.UID) *syncState {
 	return f
 }
 
+// existing is stateOf for a pod that a source has or that is not forgotten yet, and
+// returns nil for any other UID: nothing would drop its state.
+func (s *Syncer) existing(uid types.UID) *syncState {
+	if _, _, desired := s.admission.result(uid); desired {
+		return s.stateOf(uid)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.states[uid]
+}
+
 // submit records when a source first had the pod.
 func (s *Syncer) submit(uid types.UID) {
 	s.mu.Lock()
