@@ -37,7 +37,8 @@ func (s *Workers) run(ctx context.Context, w *worker) {
 	timer := time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
-	failures := 0
+	failures := 0 // of the last kind of step, in a row
+	last := actIdle
 	for {
 		select {
 		case <-ctx.Done():
@@ -50,6 +51,9 @@ func (s *Workers) run(ctx context.Context, w *worker) {
 		next, stepCtx, cancel := s.begin(ctx, w)
 		if next.do == actIdle {
 			continue
+		}
+		if next.do != last {
+			last, failures = next.do, 0
 		}
 		begun := s.now()
 		result, err := s.do(stepCtx, next)

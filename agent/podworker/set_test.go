@@ -425,6 +425,21 @@ func TestRetriesBackOffAndAreDeafToTheRuntime(t *testing.T) {
 	})
 }
 
+// The failures of syncs do not lengthen the wait after the first failure of a termination.
+func TestBackoffBeginsAgainWithAnotherStep(t *testing.T) {
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
+		f.fail["sync"], f.fail["terminate"] = 1000, 1
+		p := newPod("u1", "web", 0)
+		s.UpdatePod(ctx, p)
+		settle(10 * time.Minute)
+		f.take()
+		s.UpdatePod(ctx, deleted(p, 0))
+		settle(time.Second)
+		wantCalls(t, f, "terminate u1 0s", "terminate u1 0s", "finish u1")
+	})
+}
+
 func TestEveryStepIsRepeatedUntilItWorks(t *testing.T) {
 	for _, step := range []string{"sync", "terminate", "finish", "forget"} {
 		t.Run(step, func(t *testing.T) {
