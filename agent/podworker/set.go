@@ -126,8 +126,7 @@ func (s *Workers) Wait() { s.wg.Wait() }
 // UpdatePod records that a source has the pod, in this version. A pod with a
 // deletion timestamp is terminated within its deletion grace period. ctx bounds
 // the lifetime of a worker that UpdatePod starts. A removed pod that is submitted again
-// is synced once it is forgotten. For a removed pod, an update with a deletion timestamp is
-// ignored.
+// is synced once it is forgotten. An update with a deletion timestamp cancels that.
 func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
 	s.cfg.Syncer.OnPodAdded(p)
 	s.mu.Lock()
@@ -138,6 +137,7 @@ func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
 	case l.removed && p.DeletionTimestamp == nil:
 		l.resubmitted = p // submitted again once the removed pod is forgotten
 	case l.removed:
+		l.resubmitted = nil
 	case p.DeletionTimestamp != nil:
 		l.pod = p
 		s.stop(w, pod.TerminationGracePeriod(p))

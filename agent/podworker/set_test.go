@@ -361,6 +361,23 @@ func TestSameUIDAgain(t *testing.T) {
 	})
 }
 
+// A deletion that follows a resubmission cancels it: no later update would stop the pod.
+func TestResubmittedPodIsDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
+		s.AdoptRunning(ctx, nil)
+		p := newPod("u1", "web", 10)
+		s.UpdatePod(ctx, p)
+		settle(2 * time.Second)
+		s.RemovePod(ctx, pod.RefOf(p))
+		settle(time.Second)
+		s.UpdatePod(ctx, p)
+		s.UpdatePod(ctx, deleted(p, 5))
+		settle(time.Minute)
+		wantState(t, s, "u1", "unknown")
+		wantCalls(t, f, "sync u1", "terminate u1 10s", "finish u1", "forget u1")
+	})
+}
+
 func TestAdoptedPods(t *testing.T) {
 	bubble(t, func(t *testing.T, ctx context.Context, s *Workers, f *fakeSyncer) {
 		claimed, orphan := newPod("u1", "web", 10), newPod("u2", "old", 10)
