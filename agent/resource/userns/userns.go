@@ -63,7 +63,7 @@ type record struct {
 
 // New validates the configuration, with the rules of pkg/kubelet/userns, and reads
 // the files of all pods with a directory. A damaged file is no error of New, but of
-// Get.
+// Get. An I/O error is one of New: it is unknown which IDs the pod has.
 func New(c Config) (*Allocator, error) {
 	c.PerPod = cmp.Or(c.PerPod, rangeUnit)
 	if err := c.validate(); err != nil {
@@ -109,7 +109,7 @@ func (a *Allocator) load() error {
 		uid := types.UID(e.Name())
 		rec, ok, err := a.read(uid)
 		if err != nil {
-			rec, ok = record{err: fmt.Errorf("%w: %w", ErrDamaged, err)}, true
+			return fmt.Errorf("read user IDs of pod %q: %w", uid, err)
 		}
 		if ok {
 			a.addRecord(uid, rec)

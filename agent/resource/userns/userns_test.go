@@ -259,6 +259,22 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
+// The IDs of a pod whose file cannot be read are not given to another pod.
+func TestFileThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pod", "userns")
+	if err := os.MkdirAll(file, 0o750); err != nil { // a directory in the file's place
+		t.Fatal(err)
+	}
+	if _, err := New(small(dir)); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), `"pod"`) {
+		t.Errorf("New = %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	mustNew(t, small(dir))
+}
+
 // The temporary file of a killed agent does not prevent a write.
 func TestKilledWhileWriting(t *testing.T) {
 	dir := t.TempDir()
