@@ -31,17 +31,15 @@ func (l *Lazy) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	return a.Get(uid)
 }
 
-// Release is Allocator.Release. Without an allocator it does nothing: ranges that
-// an earlier process of the agent allocated are in the pods' directories, and are
-// removed with them.
+// Release is Allocator.Release. Without an allocator it removes the file of an earlier
+// process of the agent, so that an allocator that is opened later does not read it.
 func (l *Lazy) Release(uid types.UID) error {
 	l.mu.Lock()
-	a := l.allocator
-	l.mu.Unlock()
-	if a == nil {
-		return nil
+	defer l.mu.Unlock()
+	if l.allocator == nil {
+		return (&Allocator{cfg: Config{PodsDir: l.Config.Paths.Pods}}).Release(uid)
 	}
-	return a.Release(uid)
+	return l.allocator.Release(uid)
 }
 
 func (l *Lazy) open() (*Allocator, error) {

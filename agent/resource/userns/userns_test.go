@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
 func small(dir string) Config { return Config{PodsDir: dir, First: rangeUnit, Length: 4 * rangeUnit} }
@@ -273,6 +275,22 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustNew(t, small(dir))
+}
+
+// Release before the first Get removes the file of an earlier process: otherwise a later
+// Get of another pod would read it, and nothing would release its range again.
+func TestReleaseBeforeTheFirstGet(t *testing.T) {
+	dir := t.TempDir()
+	mustGet(t, mustNew(t, small(dir)), "one")
+	l := &Lazy{Config: &config.Config{Paths: config.Paths{Pods: dir}}}
+	for range 2 {
+		if err := l.Release("one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := mustNew(t, small(dir)).used; len(got) > 0 {
+		t.Errorf("%v have ranges", got)
+	}
 }
 
 // The temporary file of a killed agent does not prevent a write.
