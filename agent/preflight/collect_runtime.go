@@ -28,7 +28,7 @@ func queryRuntime(ctx context.Context, endpoint string, sandbox func(name, versi
 	r := Runtime{Endpoint: endpoint}
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
-		r.Kind, r.Err = Broken, "not the address of a unix socket"
+		r.Kind, r.Err = BadAddress, "not the address of a unix socket"
 		return r
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
@@ -38,7 +38,7 @@ func queryRuntime(ctx context.Context, endpoint string, sandbox func(name, versi
 	}
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		r.Kind, r.Err = Broken, err.Error()
+		r.Kind, r.Err = BadAddress, err.Error()
 		return r
 	}
 	defer conn.Close()
@@ -74,7 +74,7 @@ func probeSocket(ctx context.Context, path string) (RuntimeFailure, string) {
 	case ctx.Err() != nil, errors.Is(err, syscall.EAGAIN): // the accept queue is full
 		return NoResponse, err.Error()
 	}
-	return Broken, err.Error()
+	return BadAddress, err.Error()
 }
 
 func (r *Runtime) query(ctx context.Context, c runtimeapi.RuntimeServiceClient) error {

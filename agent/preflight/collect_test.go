@@ -253,6 +253,10 @@ func TestAskRuntimeThatDoesNotAnswer(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	mute, err := net.Listen("unix", filepath.Join(dir, "mute.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +270,9 @@ func TestAskRuntimeThatDoesNotAnswer(t *testing.T) {
 		{"nobody listens", "unix://" + stale, StaleSocket},
 		{"takes connections only", "unix://" + mute.Addr().String(), NoResponse},
 		{"takes calls only", serve(t, &fakeRuntime{hang: true}), NoResponse},
-		{"not a socket of this node", "tcp://127.0.0.1:1", Broken},
+		{"not a socket of this node", "tcp://127.0.0.1:1", BadAddress},
+		{"not a socket", "unix://" + plain, StaleSocket},
+		{"below a file", "unix://" + plain + "/r.sock", BadAddress},
 		{"a path without a scheme", dir + "/none.sock", NoSocket},
 	}
 	for _, tt := range tests {

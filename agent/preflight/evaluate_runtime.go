@@ -26,6 +26,8 @@ func checkRuntime(f *Facts) []Finding {
 	case NoResponse:
 		return []Finding{fail(id, at+" accepts connections but does not answer within 5 s",
 			"check containerd's log; a busy disk or lack of memory can be the cause; restart it if that persists (pods survive that)")}
+	case BadAddress:
+		return []Finding{fail(id, "cannot connect to "+at+": "+r.Err, "set containerRuntimeEndpoint to its socket, such as "+DefaultEndpoint)}
 	case Broken:
 		return []Finding{fail(id, at+" answers with an error: "+r.Err,
 			"make sure that containerd's CRI plugin is enabled: disabled_plugins in /etc/containerd/config.toml must not name cri")}

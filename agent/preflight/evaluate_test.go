@@ -261,6 +261,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "runtime not for us", change: runtimeFails(NotAllowed), id: "runtime", level: Fail, what: "root", remedy: "root"},
 		{name: "runtime is gone", change: runtimeFails(StaleSocket), id: "runtime", level: Fail, what: "is stale", remedy: "start containerd"},
 		{name: "runtime hangs", change: runtimeFails(NoResponse), id: "runtime", level: Fail, what: "5 s", remedy: "log"},
+		{name: "runtime with a bad address", change: runtimeFails(BadAddress), id: "runtime", level: Fail, what: "cannot connect to the container runtime at unix:///r: the error", remedy: "set containerRuntimeEndpoint to its socket"},
 		{name: "runtime without CRI", change: runtimeFails(Broken), id: "runtime", level: Fail, what: "the error", remedy: "disabled_plugins"},
 		{name: "old containerd", change: func(f *Facts) { f.Runtime.Version = "1.6.36" }, id: "runtime", level: Fail, what: "1.6.36", remedy: "1.7"},
 		{name: "containerd of Debian 13", change: func(f *Facts) { f.Runtime.Version = "1.7.24~ds1-6+b4" }, id: "runtime", level: OK, what: "1.7.24"},

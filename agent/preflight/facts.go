@@ -183,7 +183,8 @@ const (
 	NotAllowed
 	StaleSocket
 	NoResponse // it did not accept the connection, or did not answer, in time
-	Broken     // it answered with an error, or the endpoint is invalid
+	BadAddress // the endpoint is no address of a unix socket, or connecting to it fails for another reason
+	Broken     // it answered with an error
 )
 
 // Condition is a condition of the runtime's status.
