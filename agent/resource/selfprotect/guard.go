@@ -48,7 +48,9 @@ func (g *Guard) LockRehearsed(rehearse func()) {
 		g.log.Info("rehearsed an eviction")
 	})
 	g.warn("agent", os.Getpid(), err)
-	g.log.Debug("locked the code of an eviction in memory", "bytes", locked)
+	if locked > 0 {
+		g.log.Debug("locked the code of an eviction in memory", "bytes", locked)
+	}
 }
 
 // RuntimeConnected protects the process that listens on the runtime's socket. It blocks

@@ -14,7 +14,7 @@ import (
 
 // LockRehearsed calls rehearse once and locks the program pages, code and constants,
 // that this process used meanwhile (mlock2(2), MLOCK_ONFAULT). It returns the size in
-// bytes of the ranges to lock, including those that it failed to lock.
+// bytes of the ranges that it locked.
 //
 // memory.min of a cgroup does not protect all of these pages: a page is charged to the
 // cgroup whose process read it first, which may be that of a shell or of the service
@@ -28,9 +28,8 @@ import (
 // meanwhile are locked as well.
 //
 // If it cannot find the used pages, LockRehearsed locks all pages of the program that
-// have been or will be read, and returns an error; without a pagemap it returns 0 bytes.
-// It locks none if it cannot read the mappings of the program.
-func LockRehearsed(rehearse func()) (kept uint64, err error) {
+// have been or will be read, and returns an error. It locks none if it cannot read the mappings of the program.
+func LockRehearsed(rehearse func()) (locked uint64, err error) {
 	parts, err := programParts()
 	if err != nil {
 		rehearse()
@@ -39,7 +38,8 @@ func LockRehearsed(rehearse func()) (kept uint64, err error) {
 	pagemap, err := os.Open("/proc/self/pagemap")
 	if err != nil {
 		rehearse()
-		return 0, errors.Join(fmt.Errorf("find used program pages: %w", err), lock(parts))
+		locked, lockErr := lock(parts)
+		return locked, errors.Join(fmt.Errorf("find used program pages: %w", err), lockErr)
 	}
 	defer pagemap.Close()
 	var failed error
@@ -66,10 +66,8 @@ func LockRehearsed(rehearse func()) (kept uint64, err error) {
 		}
 		runs = append(runs, used...)
 	}
-	for _, r := range runs {
-		kept += uint64(r.end - r.start)
-	}
-	return kept, errors.Join(failed, lock(runs))
+	locked, err = lock(runs)
+	return locked, errors.Join(failed, err)
 }
 
 // programParts returns the mapped parts of the program's file that this process
@@ -86,15 +84,17 @@ func programParts() ([]addressRange, error) {
 	return readOnly(maps, program), nil
 }
 
-// lock locks pages once they have been read. It reads none.
-func lock(parts []addressRange) error {
-	var failed error
+// lock locks pages once they have been read. It reads none. It returns the size in
+// bytes of the ranges that it locked, also with an error.
+func lock(parts []addressRange) (locked uint64, failed error) {
 	for _, p := range parts {
 		if _, _, errno := unix.Syscall(unix.SYS_MLOCK2, p.start, p.end-p.start, unix.MLOCK_ONFAULT); errno != 0 {
 			failed = errors.Join(failed, fmt.Errorf("lock %d bytes of the program: %w", p.end-p.start, errno))
+			continue
 		}
+		locked += uint64(p.end - p.start)
 	}
-	return failed
+	return locked, failed
 }
 
 // addressRange is a range of addresses. end is exclusive.

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestReadOnly(t *testing.T) {
@@ -141,4 +143,21 @@ func lockedOfProgram(t *testing.T) (bytes uint64) {
 func lockedAt(t *testing.T, at uintptr) bool {
 	t.Helper()
 	return slices.ContainsFunc(mappings(t), func(m mapping) bool { return m.locked && m.start <= at && at < m.end })
+}
+
+// A range that cannot be locked does not count as locked.
+func TestLockCountsWhatItLocked(t *testing.T) {
+	page := uintptr(os.Getpagesize())
+	if locked, err := lock([]addressRange{{0, page}}); locked != 0 || err == nil {
+		t.Errorf("a page that is not mapped: %d bytes are locked, %v", locked, err)
+	}
+	mapped, err := unix.Mmap(-1, 0, int(page), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	at := uintptr(unsafe.Pointer(&mapped[0]))
+	if locked, err := lock([]addressRange{{0, page}, {at, at + page}}); locked != uint64(page) || err == nil {
+		t.Errorf("a page that is mapped, after one that is not: %d bytes are locked, %v", locked, err)
+	}
 }
