@@ -29,7 +29,8 @@ func (w *Watcher) check() {
 	top, _ := w.read(kubepods(node)) // a missing cgroup counts nothing
 	switch {
 	case top.kills < w.podsCounts.kills || top.oom < w.podsCounts.oom: // created again
-		w.podsLimitHits, w.outsideKills = 0, less(kernel, top.kills)
+		again, _ := w.kernelKills() // a baseline must not be too low
+		w.podsLimitHits, w.outsideKills = 0, less(again, top.kills)
 	case top.kills == w.podsCounts.kills && top.oom == w.podsCounts.oom:
 		if known {
 			w.checkSystem(node, less(kernel, top.kills), nil)
@@ -113,10 +114,13 @@ func victim(p *v1.Pod, name string) string {
 func (w *Watcher) initBaseline(node *criconfig.Node) {
 	w.hasBaseline = true
 	now := time.Now()
-	kernel, _ := w.kernelKills()
 	w.podsCounts, _ = w.read(kubepods(node))
 	w.podsLimitHits = w.ownLimits(node)
-	w.outsideKills, w.otherLimitHits = less(kernel, w.podsCounts.kills), w.otherLimits(node)
+	// Read after the pods' counters: a kill between the two must not be missing here, or
+	// the next check would take it for a kill outside of pods.
+	kernel, _ := w.kernelKills()
+	w.outsideKills = less(kernel, w.podsCounts.kills)
+	w.otherLimitHits, _ = w.otherLimits(node) // nil on an error
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		parent := criconfig.QoSCgroup(class, node)
 		names, _ := w.cfg.Tree.List(parent) // there may be none yet

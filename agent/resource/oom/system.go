@@ -5,23 +5,30 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
 // checkSystem compares the number of kills outside of pods with the previous one, and
-// reports a system OOM if it rose, no other top-level cgroup hit a limit, and reported
-// is empty. reported holds the victims that were reported already. The caller must hold
-// the lock.
+// reports a system OOM if it rose, no other top-level cgroup recently hit a limit, and
+// reported is empty. reported holds the victims that were reported already. The caller
+// must hold the lock.
 func (w *Watcher) checkSystem(node *criconfig.Node, outside uint64, reported []string) {
+	now := time.Now()
+	if others, err := w.otherLimits(node); err == nil {
+		if anyRose(w.otherLimitHits, others) {
+			w.otherLimitHitAt = now
+		}
+		w.otherLimitHits = others
+	}
 	if outside <= w.outsideKills {
 		return
 	}
 	w.outsideKills = outside
-	others := w.otherLimits(node)
-	limited := anyRose(w.otherLimitHits, others)
-	w.otherLimitHits = others
+	limited := isRecent(now, w.otherLimitHitAt)
+	w.otherLimitHitAt = time.Time{}
 	if !limited && len(reported) == 0 {
 		w.systemOOM(nil)
 	}
@@ -47,11 +54,11 @@ func anyRose(before, now map[string]cgroupLimitHits) bool {
 
 // otherLimits returns the limit hits of the top-level cgroups other than the pods',
 // by name. Processes in the root cgroup have no limit.
-func (w *Watcher) otherLimits(node *criconfig.Node) map[string]cgroupLimitHits {
+func (w *Watcher) otherLimits(node *criconfig.Node) (map[string]cgroupLimitHits, error) {
 	mine, _, _ := strings.Cut(strings.TrimLeft(kubepods(node), "/"), "/")
 	names, err := w.cfg.Tree.List("/")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	limits := make(map[string]cgroupLimitHits)
 	for _, name := range names {
@@ -66,7 +73,7 @@ func (w *Watcher) otherLimits(node *criconfig.Node) map[string]cgroupLimitHits {
 			limits[name] = cgroupLimitHits{id, c.oom}
 		}
 	}
-	return limits
+	return limits, nil
 }
 
 // kernelKills returns how many processes the kernel has OOM-killed since boot, by the

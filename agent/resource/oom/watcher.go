@@ -57,9 +57,11 @@ type Watcher struct {
 	pods           map[types.UID]*podCounters
 
 	// outsideKills is the number of kills outside of pods. otherLimitHits holds the limit
-	// hits of the other top-level cgroups, as read when outsideKills last rose.
-	outsideKills   uint64
-	otherLimitHits map[string]cgroupLimitHits
+	// hits of the other top-level cgroups, otherLimitHitAt when one was last observed to
+	// rise; it is zero if a kill followed.
+	outsideKills    uint64
+	otherLimitHits  map[string]cgroupLimitHits
+	otherLimitHitAt time.Time
 
 	watch   *cgroups.Watch
 	watched uint64 // the ID of the watched cgroup

@@ -1,14 +1,17 @@
 package oom
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
@@ -347,6 +350,88 @@ func TestAServiceThatRunsIntoItsLimitAgain(t *testing.T) {
 	n.vmstat(6)
 	n.w.Check()
 	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
+}
+
+// The kernel counts a limit hit also without a kill. Such a hit is not taken for the
+// cause of a later kill.
+func TestALimitHitWithoutAKillIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.group("/system", counts{})
+		n.start()
+		n.group("/system", counts{oom: 1})
+		n.w.Check()
+		time.Sleep(time.Minute)
+		n.vmstat(1)
+		n.w.Check()
+		want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
+		// The hit may be read before its kill.
+		n.group("/system", counts{oom: 2})
+		n.w.Check()
+		time.Sleep(time.Second)
+		n.vmstat(2)
+		n.w.Check()
+		want(t, n)
+	})
+}
+
+// While the cgroups cannot be listed, the limit hits that were read last stay: they are
+// no new ones afterwards.
+func TestCgroupsThatCannotBeListed(t *testing.T) {
+	n := newNode(t)
+	n.group("/system", counts{oom: 4})
+	n.start()
+	n.w.cfg.VMStat = filepath.Join(t.TempDir(), "vmstat")
+	kills := func(kills string) {
+		if err := os.WriteFile(n.w.cfg.VMStat, []byte("oom_kill "+kills+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kills("0")
+	if err := os.Rename(n.root, n.root+".gone"); err != nil {
+		t.Fatal(err)
+	}
+	n.w.Check()
+	if err := os.Rename(n.root+".gone", n.root); err != nil {
+		t.Fatal(err)
+	}
+	kills("1")
+	n.w.Check()
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
+}
+
+// A kill in a pod while the first counters are read is no kill outside of pods.
+func TestAKillWhileTheBaselineIsRead(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.group(n.path(p, ""), counts{})
+	pipe := filepath.Join(n.root, "vmstat")
+	if err := errors.Join(os.Remove(pipe), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // when the Watcher opens it
+		if err == nil {
+			n.group("/kubepods", counts{oom: 1, kills: 1})
+			n.group(n.path(p, ""), counts{oom: 1, kills: 1})
+			_, err = f.WriteString("oom_kill 5\n") // read before the kill
+			err = errors.Join(err, f.Close())
+		}
+		written <- err
+	}()
+	n.start()
+	if err := errors.Join(<-written, os.Remove(pipe)); err != nil {
+		t.Fatal(err)
+	}
+	n.vmstat(6)
+	n.w.Check()
+	n.w.Check()
+	for _, e := range n.told() {
+		if strings.Contains(e, reasonSystem) {
+			t.Error(e)
+		}
+	}
 }
 
 func TestWhatWasCountedBeforeTheAgentCame(t *testing.T) {
