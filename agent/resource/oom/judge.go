@@ -156,5 +156,5 @@ func memoryLimit(p *v1.Pod, name string) int64 {
 	if c == nil {
 		return 0
 	}
-	return c.Resources.Limits.Memory().Value()
+	return pod.Value(*c.Resources.Limits.Memory())
 }

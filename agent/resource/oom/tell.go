@@ -57,7 +57,7 @@ func message(p *v1.Pod, name string, k kill) string {
 		limits := pod.Limits(p)
 		bytes := int64(0)
 		if pod.HasLimit(p, v1.ResourceMemory) {
-			bytes = limits.Memory().Value()
+			bytes = pod.Value(*limits.Memory())
 		}
 		why = fmt.Sprintf("The pod %s reached its memory limit%s", p.Name, ofLimit(bytes))
 	case ofPods:

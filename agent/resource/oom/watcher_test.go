@@ -3,6 +3,7 @@ package oom
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
@@ -431,6 +433,19 @@ func TestAKillWhileTheBaselineIsRead(t *testing.T) {
 		if strings.Contains(e, reasonSystem) {
 			t.Error(e)
 		}
+	}
+}
+
+// A limit beyond int64 is a limit.
+func TestALimitBeyondAllBytes(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "18446744073709551616")
+	if got := memoryLimit(p, "a"); got != math.MaxInt64 {
+		t.Errorf("the limit is %d", got)
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Limits: p.Spec.Containers[0].Resources.Limits}
+	if got, want := message(p, "a", kill{cause: ofPod, n: 1}), ofLimit(math.MaxInt64); !strings.Contains(got, want) {
+		t.Errorf("message %q, want %q in it", got, want)
 	}
 }
 
