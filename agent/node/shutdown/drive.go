@@ -18,8 +18,9 @@ func (m *Manager) drive(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			m.mu.Lock()
+			m.over = context.Cause(ctx)
 			if m.run != nil {
-				m.run.finish(context.Cause(ctx))
+				m.run.finish(m.over)
 			}
 			m.mu.Unlock()
 			return

@@ -71,6 +71,7 @@ type Manager struct {
 
 	mu   sync.Mutex
 	run  *run      // nil while the node is up
+	over error     // the cause of the end of Run, nil before that
 	lock io.Closer // the inhibitor lock, nil if none is held
 }
 
@@ -130,8 +131,8 @@ func (m *Manager) Run(ctx context.Context) error {
 // Shutdown terminates the node's pods. It blocks until they have ended, their time
 // is over, or ctx ends; in the last case the shutdown continues as long as Run
 // runs. Concurrent calls wait for the same shutdown. It returns ErrOff,
-// ErrCancelled, or the cause of the end of Run or of ctx. A call that begins after Run
-// has ended blocks until ctx ends.
+// ErrCancelled, or the cause of the end of Run or of ctx. After the end of Run it begins
+// no shutdown.
 func (m *Manager) Shutdown(ctx context.Context) error {
 	if len(m.cfg.Periods) == 0 {
 		return ErrOff
@@ -196,13 +197,19 @@ func (m *Manager) Requested() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// begin adds a requester, and begins a shutdown if none is in progress.
+// begin adds a requester, and begins a shutdown if none is in progress. After the end
+// of Run it returns a finished run instead.
 func (m *Manager) begin(who requester) *run {
 	m.mu.Lock()
 	r := m.run
-	fresh := r == nil
-	if fresh {
+	fresh := r == nil && m.over == nil
+	if r == nil {
 		r = &run{cancelled: make(chan struct{}), done: make(chan struct{})}
+	}
+	switch {
+	case m.over != nil:
+		r.finish(m.over)
+	case fresh:
 		m.run = r
 		m.inProgress.Store(true)
 	}

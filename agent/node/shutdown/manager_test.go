@@ -133,6 +133,25 @@ func (b *board) wantInProgress(want bool, changes int) {
 	}
 }
 
+// A shutdown that is requested after the end of Run begins nothing.
+func TestShutdownAfterTheEndOfRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t, threePeriods, io.Discard)
+		stop := errors.New("the agent stops")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(stop)
+		if err := b.Run(ctx); !errors.Is(err, stop) {
+			t.Errorf("Run = %v", err)
+		}
+		limited, cancelWait := context.WithTimeout(t.Context(), time.Hour)
+		defer cancelWait()
+		if err := b.Shutdown(limited); !errors.Is(err, stop) {
+			t.Errorf("Shutdown = %v, want %v", err, stop)
+		}
+		b.wantInProgress(false, 0)
+	})
+}
+
 func TestGroupsEndInTheirOrder(t *testing.T) {
 	bubble(t, threePeriods, func(ctx context.Context, b *board) {
 		b.add(newPod("dns", systemCritical+5, 30), time.Second)
