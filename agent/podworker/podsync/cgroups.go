@@ -1,10 +1,8 @@
 package podsync
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,9 +17,8 @@ import (
 // the pods. The lock is held from the computation until the write, so that the newest
 // result is written last.
 type parentCgroups struct {
-	mu              sync.Mutex
-	written         map[string]writtenCgroup // by cgroup path
-	bestEffortLimit cgroups.CPUMax           // of BestEffort pods
+	mu      sync.Mutex
+	written map[string]writtenCgroup // by cgroup path
 }
 
 // writtenCgroup has the resources that were written to a cgroup. A cgroup with another id,
@@ -39,9 +36,6 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
 	for _, g := range criconfig.ParentCgroups(s.livePods(gone), n) {
-		if g.Path == criconfig.QoSCgroup(v1.PodQOSBestEffort, n) {
-			g.Resources.CPUMax = s.groups.bestEffortLimit
-		}
 		was, ok := s.groups.written[g.Path]
 		if id, err := s.Cgroups.ID(g.Path); ok && err == nil && id == was.id && reflect.DeepEqual(was.r, g.Resources) {
 			continue
@@ -74,36 +68,9 @@ func (s *Syncer) livePods(gone types.UID) []*v1.Pod {
 	return pods
 }
 
-// throttlePeriod is the kernel's default period of cpu.max, and minThrottleQuota the smallest
-// quota that ThrottleBestEffort sets, both in microseconds.
-const (
-	throttlePeriod   = 100_000
-	minThrottleQuota = 1_000
-)
-
-var errNoCgroups = errors.New("throttle BestEffort pods: the agent makes no pod cgroups or the runtime has not reported its settings yet")
-
-// ThrottleBestEffort limits all BestEffort pods together to a share of the node's CPU
-// time, from 0 to 1, for a board that is too hot or undervolted. A share of 1
-// or more removes the limit. The limit also applies to pods that start later,
-// until the next call. It blocks on the cgroup's files or on systemd.
-func (s *Syncer) ThrottleBestEffort(share float64) error {
-	n, ok := s.PeekNode()
-	if !ok || s.Cgroups == nil {
-		return errNoCgroups
-	}
-	limit := cgroups.CPUMax{Quota: cgroups.Unlimited, Period: throttlePeriod}
-	if share < 1 {
-		limit.Quota = max(int64(share*float64(runtime.NumCPU())*throttlePeriod), minThrottleQuota)
-	}
-	s.groups.mu.Lock()
-	defer s.groups.mu.Unlock()
-	s.groups.bestEffortLimit = limit
-	return s.ensureCgroup(criconfig.QoSCgroup(v1.PodQOSBestEffort, n), cgroups.Resources{CPUMax: limit})
-}
-
-// Cgroups creates, updates and removes cgroups. cgroups.Tree implements it through the
-// kernel's files, and cgroups.Slices through systemd with the guarantees of Tree.
+// Cgroups creates and removes pods' cgroups. cgroups.Tree does it through the
+// kernel's files and cgroups.Slices through systemd. Both keep the guarantees
+// of Tree.
 type Cgroups interface {
 	Ensure(path string, r cgroups.Resources) error
 	Delete(path string) error

@@ -2,11 +2,9 @@ package podsync
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -117,17 +115,4 @@ func TestEnsureGroups(t *testing.T) {
 	}
 	ensure("two")
 	has("it can hold now", "kubepods/memory.max", "900000")
-
-	cpus := runtime.NumCPU()
-	for share, want := range map[float64]string{0.5: fmt.Sprint(cpus * 50_000), 0: "1000", 1: "max"} {
-		if err := s.ThrottleBestEffort(share); err != nil {
-			t.Fatal(err)
-		}
-		ensure("two")
-		has("relieved", "kubepods/besteffort/cpu.max", want+" 100000")
-	}
-	s.PeekNode = func() (*criconfig.Node, bool) { return nil, false }
-	if err := s.ThrottleBestEffort(0.5); err == nil {
-		t.Error("there is nothing to hold down, and it is")
-	}
 }
