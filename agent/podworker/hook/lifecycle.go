@@ -136,14 +136,11 @@ func detail(ref pod.Ref, c *v1.Container, h *v1.LifecycleHandler, err error) str
 	return fmt.Sprintf("Cannot run handler: %v", err)
 }
 
-// minGracePeriod is the minimum time between the stop signal and SIGKILL.
-const minGracePeriod = 2 * time.Second
-
 // RemainingGracePeriod returns the rest of a container's grace period after its preStop hook
-// took elapsed of it. The rest is at least two seconds, and only whole seconds
-// are subtracted (killContainer in
+// took elapsed of it. The rest is at least pod.MinGracePeriod, and only whole
+// seconds are subtracted (killContainer in
 // pkg/kubelet/kuberuntime/kuberuntime_container.go). If total is not positive,
 // the caller must not run a hook.
 func RemainingGracePeriod(total, elapsed time.Duration) time.Duration {
-	return max(max(total, 0)-max(elapsed, 0).Truncate(time.Second), minGracePeriod)
+	return max(max(total, 0)-max(elapsed, 0).Truncate(time.Second), pod.MinGracePeriod)
 }
