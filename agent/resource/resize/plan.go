@@ -50,10 +50,6 @@ const (
 	Update
 )
 
-func (k StepKind) String() string {
-	return [...]string{PodLimit: "PodLimit", PodWeight: "PodWeight", Update: "Update"}[k]
-}
-
 // Step is one action of a plan.
 type Step struct {
 	Kind     StepKind

@@ -29,7 +29,7 @@ func words(p *resize.Plan) []string {
 	}
 	for _, s := range p.Steps {
 		if s.Kind != resize.Update {
-			out = append(out, fmt.Sprintf("%s %s %d", s.Kind, s.Resource, s.Amount))
+			out = append(out, fmt.Sprintf("%s %s %d", map[resize.StepKind]string{resize.PodLimit: "PodLimit", resize.PodWeight: "PodWeight"}[s.Kind], s.Resource, s.Amount))
 			continue
 		}
 		v := s.Values

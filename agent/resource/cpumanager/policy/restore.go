@@ -41,10 +41,6 @@ type Dropped struct {
 	Reason string
 }
 
-func (d Dropped) String() string {
-	return fmt.Sprintf("pod %s, container %q: dropped CPUs %s: %s", d.PodUID, d.Name, d.CPUs, d.Reason)
-}
-
 // Restore creates a Policy from the saved state as far as it fits the machine, the
 // configuration and the pods. In three rounds it assigns the CPUs on which the saved
 // state and the running container agree, then those that running containers use, then
