@@ -94,10 +94,14 @@ type Paths struct {
 // The kubelet's default paths (pkg/kubelet/config/defaults.go and
 // cmd/kubelet/app/options/options.go).
 const (
-	defaultRootDir       = "/var/lib/kubelet"
+	DefaultRootDir       = "/var/lib/kubelet"
+	DefaultPodLogsDir    = "/var/log/pods"
 	defaultCertDir       = "/var/lib/kubelet/pki"
 	defaultContainerLogs = "/var/log/containers"
 )
+
+// DefaultRuntimeEndpoint is the default of containerRuntimeEndpoint.
+const DefaultRuntimeEndpoint = "unix:///run/containerd/containerd.sock"
 
 func pathsOf(rootDir, certDir, podLogsDir string) Paths {
 	return Paths{

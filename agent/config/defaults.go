@@ -138,7 +138,7 @@ func setResourceDefaults(kc *kubelet.KubeletConfiguration) {
 }
 
 func setImageDefaults(kc *kubelet.KubeletConfiguration) {
-	setDefault(&kc.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+	setDefault(&kc.ContainerRuntimeEndpoint, DefaultRuntimeEndpoint)
 	setDefaultDuration(&kc.RuntimeRequestTimeout, 2*time.Minute)
 	setDefaultPointer(&kc.RegistryPullQPS, 5)
 	setDefault(&kc.RegistryBurst, 10)
@@ -147,7 +147,7 @@ func setImageDefaults(kc *kubelet.KubeletConfiguration) {
 	setDefaultDuration(&kc.ImageMinimumGCAge, 2*time.Minute)
 	setDefaultPointer(&kc.ImageGCHighThresholdPercent, 85)
 	setDefaultPointer(&kc.ImageGCLowThresholdPercent, 80)
-	setDefault(&kc.PodLogsDir, "/var/log/pods")
+	setDefault(&kc.PodLogsDir, DefaultPodLogsDir)
 	setDefault(&kc.ContainerLogMaxSize, "10Mi")
 	setDefaultPointer(&kc.ContainerLogMaxFiles, 5)
 	setDefaultPointer(&kc.ContainerLogMaxWorkers, 1)

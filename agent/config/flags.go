@@ -56,7 +56,7 @@ func (f *Flags) addOwn(set *pflag.FlagSet) {
 	set.StringVar(&f.nodeIP, "node-ip", "", "`address` of the node, or one of each family, comma-separated; :: or 0.0.0.0 prefers a family")
 	set.Var(&f.nodeLabels, "node-labels", "labels to register the node with, `key=value,...`")
 	set.StringVar(&f.certDir, "cert-dir", defaultCertDir, "`directory` of the node's certificates")
-	set.StringVar(&f.rootDir, "root-dir", defaultRootDir, "`directory` of the pods' files and the agent's state")
+	set.StringVar(&f.rootDir, "root-dir", DefaultRootDir, "`directory` of the pods' files and the agent's state")
 	set.StringVar(&f.cloudProvider, "cloud-provider", "", "external if a cloud controller manager initializes the node, else empty")
 }
 

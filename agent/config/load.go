@@ -104,7 +104,7 @@ func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
 	setDefault(&kc.ImageServiceEndpoint, kc.ContainerRuntimeEndpoint)
 
 	rootDir, certDir := f.rootDir, f.certDir
-	setDefault(&rootDir, defaultRootDir)
+	setDefault(&rootDir, DefaultRootDir)
 	setDefault(&certDir, defaultCertDir)
 	for _, path := range []*string{&rootDir, &certDir, &kc.StaticPodPath, &kc.PodLogsDir, &cfg.Kubeconfig, &cfg.BootstrapKubeconfig} {
 		if *path == "" {

@@ -72,7 +72,7 @@ type Options struct {
 }
 
 // DefaultEndpoint is the default of Options.Endpoint.
-const DefaultEndpoint = "unix:///run/containerd/containerd.sock"
+const DefaultEndpoint = config.DefaultRuntimeEndpoint
 
 // Run collects the facts and evaluates them. It blocks until the container runtime has
 // answered, for at most 5 s, and until the kernel's network state is read, for at most
@@ -89,8 +89,8 @@ func Failed(findings []Finding) bool {
 func (o *Options) setDefaults() {
 	o.Root = cmp.Or(o.Root, "/")
 	o.Endpoint = cmp.Or(o.Endpoint, DefaultEndpoint)
-	o.RootDir = cmp.Or(o.RootDir, "/var/lib/kubelet")
-	o.LogDir = cmp.Or(o.LogDir, "/var/log/pods")
+	o.RootDir = cmp.Or(o.RootDir, config.DefaultRootDir)
+	o.LogDir = cmp.Or(o.LogDir, config.DefaultPodLogsDir)
 	o.RunDir = cmp.Or(o.RunDir, "/run/tinylet")
 	o.Network.Bridge = cmp.Or(o.Network.Bridge, config.DefaultBridge)
 	if o.Now.IsZero() {

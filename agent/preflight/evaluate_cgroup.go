@@ -60,7 +60,7 @@ func checkCgroupKind(f *Facts) Finding {
 			held = " and has the controllers " + strings.Join(f.Cgroup.InV1, ", ")
 		}
 		remedy := "mount cgroup v2 at boot (mount -t cgroup2 cgroup2 /sys/fs/cgroup), and do not mount cgroup v1"
-		if f.Init == "systemd" {
+		if f.Init == initSystemd {
 			remedy = "add systemd.unified_cgroup_hierarchy=1 to the kernel's command line and reboot"
 		}
 		return fail(id, "cgroup v1 is mounted"+held+"; cgroup v2 is required", remedy)

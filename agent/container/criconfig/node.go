@@ -20,6 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -30,7 +31,7 @@ const (
 )
 
 // DefaultPodLogsDir is the kubelet's directory of pod logs.
-const DefaultPodLogsDir = "/var/log/pods"
+const DefaultPodLogsDir = config.DefaultPodLogsDir
 
 // Node is the state and configuration of the node that the configs depend on. The zero value
 // is valid: cgroupfs, no cluster DNS, no CPU quotas. This package does not change a Node, so
