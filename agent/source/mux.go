@@ -22,7 +22,7 @@ import (
 //	Set --> send on Updates --> the consumer acts on it --> Seen --> Ready
 //
 // If such a set causes no update of its source other than REMOVE, an ADD without pods is sent.
-// The consumer must not call Seen for a partial update. Cleanup may begin when Ready returns
+// The consumer must not call Seen for a partial update or a REMOVE. Cleanup may begin when Ready returns
 // true.
 type Mux struct {
 	expected []string
@@ -66,7 +66,7 @@ func NewMux(events *event.Recorder, expected ...string) *Mux {
 func (m *Mux) Updates() <-chan Update { return m.updates }
 
 // Seen records that the consumer has acted on an update of the source that is
-// not partial. Only the first call for each source has an effect.
+// neither partial nor a REMOVE. Only the first call for each source has an effect.
 func (m *Mux) Seen(source string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

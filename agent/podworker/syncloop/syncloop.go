@@ -125,7 +125,8 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 			l.cfg.Log.Error("drop update with unknown operation", "op", u.Op, "pod", pod.RefOf(p).String())
 		}
 	}
-	if u.Partial {
+	// More updates of the same set may follow a REMOVE, with pods that are still orphans here.
+	if u.Partial || u.Op == source.REMOVE {
 		return
 	}
 	wasReady := l.cfg.Ready()

@@ -109,6 +109,24 @@ func named(uid string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: "p-" + uid, Namespace: "default"}}
 }
 
+// An ADD of the same set follows a REMOVE of a source that is not ready yet. It may have the
+// pods that run.
+func TestRemoveMakesNoSourceReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.snapshots <- []pleg.Pod{{Ref: pod.RefOf(named("x")), GracePeriod: -1}}
+		r.updates <- source.Update{Op: source.ADD, Source: "file", Pods: []*v1.Pod{named("old")}, Partial: true}
+		r.updates <- source.Update{Op: source.REMOVE, Source: "file", Pods: []*v1.Pod{named("old")}}
+		synctest.Wait()
+		r.updates <- source.Update{Op: source.ADD, Source: "file", Pods: []*v1.Pod{named("new"), named("x")}}
+		synctest.Wait()
+		if r.has("terminate x") || !r.has("sync x") || !r.ready {
+			t.Errorf("ready %v, calls %v", r.ready, r.calls)
+		}
+		r.end(t)
+	})
+}
+
 // A status that the agent has reported comes back as a change of status alone,
 // and triggers no sync, except for pods with readiness gates: those wait for
 // conditions that others set.
