@@ -110,8 +110,8 @@ func (m *Mux) Set(ctx context.Context, source string, set PodSet) {
 		}
 		m.apply(c)
 	}
-	if !m.announced[source] {
-		m.send(ctx, Update{Op: ADD, Source: source, Partial: set.Partial})
+	if !m.announced[source] && !set.Partial {
+		m.send(ctx, Update{Op: ADD, Source: source})
 	}
 }
 

@@ -52,7 +52,7 @@ func (op Op) String() string {
 
 // Update is one change of the desired pods. Its pods are shared and must not be
 // modified. An ADD without pods marks the source as ready when it has nothing
-// to add, unless it is partial.
+// to add.
 type Update struct {
 	Op     Op
 	Source string
