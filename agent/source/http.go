@@ -62,6 +62,7 @@ type HTTP struct {
 	parsed    bool // sum is valid
 	sent      bool // Run handed over the first set, or does so next
 	whole     bool // some response was parsed completely
+	postponed bool // it was logged that pod cleanup waits for a complete response
 	pods      []*v1.Pod
 	lastError string // last reported error
 }
@@ -172,6 +173,10 @@ func (h *HTTP) apply(data []byte, etag string) (changed bool, err error) {
 	m := manifest.Parse(data, h.origin)
 	reportProblems(h.config.Events, display(h.url), m.Problems)
 	h.sum, h.parsed = sum, true
+	if !m.Complete() && !h.whole && !h.postponed {
+		h.postponed = true
+		h.config.Log.Warn("postpone pod cleanup: unreadable manifests", "url", display(h.url), "remedy", "correct or delete the unreadable manifests")
+	}
 	if !h.sent && !m.Complete() && len(m.Pods) == 0 {
 		return false, nil // the desired pods are still unknown
 	}

@@ -78,7 +78,10 @@ func ask(t *testing.T, config source.HTTPConfig, transport func(r *http.Request,
 	events := event.NewRecorder(log)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the test is over")
-	config.NodeName, config.Log, config.Events = "n", log, events
+	config.NodeName, config.Events = "n", events
+	if config.Log == nil {
+		config.Log = log
+	}
 	config.Client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		return transport(r, func() {
 			cancel(stop)
@@ -193,6 +196,37 @@ func TestHTTP(t *testing.T) {
 					if !strings.Contains(strings.Join(events, "\n"), want) {
 						t.Errorf("no event with %q in %q", want, events)
 					}
+				}
+			})
+		})
+	}
+}
+
+// TestHTTPPostponesCleanup checks that responses before the first complete one are logged once.
+func TestHTTPPostponesCleanup(t *testing.T) {
+	good, bad := manifestText("a", "1"), "<html>kind"
+	for name, bodies := range map[string][]string{
+		"part of the first": {good + "---\n" + bad, good + "---\n" + bad + "2", good, bad},
+		"all of the first":  {bad, bad + "2", good},
+		"none of the first": {good, bad},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lines logged
+				n := 0
+				ask(t, source.HTTPConfig{URL: "https://user:hunter2@example.com/pods", Log: lines.logger()}, func(r *http.Request, over func()) (*http.Response, error) {
+					if n++; n > len(bodies) {
+						over()
+						return nil, r.Context().Err()
+					}
+					return answer(200, bodies[n-1]).to(r)
+				}, func([]string) {})
+				want := 1
+				if name == "none of the first" {
+					want = 0
+				}
+				if text := lines.String(); strings.Count(text, "postpone pod cleanup") != want || strings.Count(text, "url=https://example.com/pods ") != want {
+					t.Errorf("%d lines expected in log:\n%s", want, text)
 				}
 			})
 		})
