@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -49,19 +50,20 @@ func (a *APIPods) Run(ctx context.Context) error {
 		if !a.listed && ctx.Err() == nil {
 			a.listed = true
 			a.Listed()
-			a.prune(ctx)
+			a.prune(ctx, pods.Pods)
 		}
 	})
 }
 
-// prune removes the pods without a worker from the journal, such as pods that cannot be
-// decoded.
-func (a *APIPods) prune(ctx context.Context) {
+// prune removes the pods from the journal that the API server has not listed and that have no
+// worker, such as pods that cannot be decoded. A listed pod may get its worker later: when Set
+// returns, the last update was received, but perhaps not processed.
+func (a *APIPods) prune(ctx context.Context, listed []*v1.Pod) {
 	if a.Store == nil {
 		return
 	}
 	for _, uid := range a.Store.UIDs() {
-		if a.Known(uid) {
+		if a.Known(uid) || slices.ContainsFunc(listed, func(p *v1.Pod) bool { return p.UID == uid }) {
 			continue
 		}
 		if err := a.Store.Forget(ctx, uid); err != nil {
