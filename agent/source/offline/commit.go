@@ -32,6 +32,8 @@ type batch struct {
 	// removes it.
 	uid types.UID
 	pod *podState
+	// begun is the number of calls of Forget when the batch was begun.
+	begun uint64
 	// objects are the new in-memory states of the objects that are written.
 	objects map[key]*entry
 }
@@ -201,12 +203,13 @@ func (s *Store) apply(st *batch) {
 		s.objects[k] = e
 		delete(s.recentReads.reads, k)
 	}
-	if st.uid != "" {
-		if st.pod == nil {
-			delete(s.pods, st.uid)
-		} else {
-			s.pods[st.uid] = st.pod
-		}
+	switch {
+	case st.uid == "":
+	case st.pod == nil:
+		delete(s.pods, st.uid)
+		delete(s.dead, st.uid)
+	case s.dead[st.uid] <= st.begun: // else Forget was called since: the next write removes the pod
+		s.pods[st.uid] = st.pod
 		delete(s.dead, st.uid)
 	}
 	for uid := range s.dead {

@@ -48,7 +48,7 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	}
 	defer s.release()
 	s.mu.Lock()
-	old, reads := s.pods[p.UID], maps.Clone(s.recentReads.reads)
+	old, reads, begun := s.pods[p.UID], maps.Clone(s.recentReads.reads), s.forgets
 	s.mu.Unlock()
 	if old != nil && old.ended {
 		return nil
@@ -67,7 +67,7 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	if size := int64(len(value)) + overhead; size > s.config.MaxBytes {
 		return fmt.Errorf("%w: pod takes %d of at most %d bytes", ErrFull, size, s.config.MaxBytes)
 	}
-	st := &batch{uid: p.UID, pod: next}
+	st := &batch{uid: p.UID, pod: next, begun: begun}
 	s.revive(st)
 	s.put(st, podKey(p.UID), value)
 	if err := s.putReads(st, reads); err != nil {
@@ -81,7 +81,7 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 func (s *Store) revive(st *batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ended := s.stored[endKey(st.uid)]; ended && s.dead[st.uid] {
+	if _, ended := s.stored[endKey(st.uid)]; ended && s.dead[st.uid] > 0 {
 		st.changes = append(st.changes, journal.Change{Key: endKey(st.uid)})
 	}
 }
@@ -141,20 +141,20 @@ func (s *Store) finish(ctx context.Context, uid types.UID, status *v1.PodStatus)
 	if old := s.pods[uid]; old != nil {
 		next.outline, next.started = old.outline, old.started
 	}
+	st := &batch{uid: uid, pod: next, urgent: true, begun: s.forgets}
 	s.mu.Unlock()
-	st := &batch{uid: uid, pod: next, urgent: true}
 	s.put(st, endKey(uid), value)
 	return s.commit(st)
 }
 
 // Forget removes everything stored for a deleted pod, even if its value cannot
 // be read, and returns when it is off the disk. After an error the next write removes
-// it from the disk, unless an Admit or Finish of the pod ends after that: then the pod
-// is stored again. An object that is being stored for the pod may be written after
-// Forget has returned; a later write removes it.
+// it from the disk, unless it is the write of an Admit or Finish of the pod that begins
+// after that: then the pod is stored again.
 func (s *Store) Forget(ctx context.Context, uid types.UID) error {
 	s.mu.Lock()
-	s.dead[uid] = true
+	s.forgets++
+	s.dead[uid] = s.forgets
 	delete(s.pods, uid)
 	for k := range s.recentReads.reads {
 		if k.kind == kindToken && k.namespace == string(uid) {
@@ -296,7 +296,7 @@ func (s *Store) UIDs() []types.UID {
 	var uids []types.UID
 	for name := range s.stored {
 		for _, prefix := range []string{prefixPod, prefixEnd} {
-			if uid, ok := strings.CutPrefix(name, prefix); ok && !s.dead[types.UID(uid)] {
+			if uid, ok := strings.CutPrefix(name, prefix); ok && s.dead[types.UID(uid)] == 0 {
 				uids = append(uids, types.UID(uid))
 			}
 		}

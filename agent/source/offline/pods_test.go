@@ -236,6 +236,45 @@ func TestForgottenThatComesAgain(t *testing.T) {
 	}
 }
 
+// TestForgottenWhileItIsStored has a Forget that gives up while the pod is being written.
+func TestForgottenWhileItIsStored(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, do := range map[string]func(*Store) error{
+		"admit":  func(s *Store) error { return s.Admit(t.Context(), aPod("a")) },
+		"finish": func(s *Store) error { return s.Finish(t.Context(), "a", succeeded) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := mustOpen(t, Config{Dir: t.TempDir()})
+			s.journal = &during{s.journal, func() {
+				if err := s.Forget(ended, "a"); err == nil {
+					t.Error("forgot the pod without the write token")
+				}
+			}}
+			must(t, do(s))
+			if got := s.UIDs(); len(got) != 0 || s.IsTerminal("a") {
+				t.Errorf("pods %v after a was forgotten", got)
+			}
+			mustAdmit(t, s, aPod("b"))
+			if got := strings.Join(s.journal.Keys(""), " "); got != "pod/b" {
+				t.Errorf("keys %s", got)
+			}
+		})
+	}
+}
+
+// TestForgottenBeforeItsTokenIsStored checks that a token whose pod is forgotten while the
+// token waits for other writes does not reach the disk.
+func TestForgottenBeforeItsTokenIsStored(t *testing.T) {
+	s := mustOpen(t, Config{Dir: t.TempDir()})
+	mustAdmit(t, s, aPod("a"))
+	must(t, s.Forget(t.Context(), "a"))
+	must(t, s.writeAnswer(t.Context(), tokenKey("a", "x", time.Hour), &read{message: newMessage(kindToken), at: time.Now()}))
+	if got := s.journal.Keys(""); len(got) != 0 {
+		t.Errorf("keys %v", got)
+	}
+}
+
 // TestValuesOfOthers puts values into the journal that this version cannot use.
 func TestValuesOfOthers(t *testing.T) {
 	dir := t.TempDir()

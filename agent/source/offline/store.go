@@ -86,7 +86,8 @@ type Store struct {
 	unread      map[string]bool   // keys of pods and claims that do not decode
 	pods        map[types.UID]*podState
 	objects     map[key]*entry
-	dead        map[types.UID]bool // forgotten, but still on disk
+	dead        map[types.UID]uint64 // forgotten, but still on disk; the value is that of forgets
+	forgets     uint64               // number of calls of Forget
 	recentReads recentReads
 	link        link
 	failing     bool // the last write of an object failed
@@ -154,7 +155,7 @@ func newStore(c Config, j disk) (*Store, error) {
 		unread:      make(map[string]bool),
 		pods:        make(map[types.UID]*podState),
 		objects:     make(map[key]*entry),
-		dead:        make(map[types.UID]bool),
+		dead:        make(map[types.UID]uint64),
 		recentReads: recentReads{reads: make(map[key]*read)},
 		link:        link{deadline: time.Now().Add(firstContactTimeout)},
 	}

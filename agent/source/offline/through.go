@@ -122,13 +122,23 @@ func (s *Store) storeAnswer(ctx context.Context, k key, m message) {
 	s.logWriteState(k, s.writeAnswer(ctx, k, r))
 }
 
-// writeAnswer writes an object to disk.
+// writeAnswer writes an object to disk, unless the last pod that references it was forgotten
+// meanwhile.
 func (s *Store) writeAnswer(ctx context.Context, k key, r *read) error {
 	if err := s.acquire(ctx); err != nil {
 		return nil // the caller gave up; the next read stores it
 	}
 	defer s.release()
 	st := &batch{}
+	s.mu.Lock()
+	referenced := s.isReferenced(k, st)
+	if !referenced {
+		s.recentReads.add(k, r)
+	}
+	s.mu.Unlock()
+	if !referenced {
+		return nil
+	}
 	if err := s.putObject(st, k, r); err != nil {
 		return err
 	}
