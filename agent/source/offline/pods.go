@@ -305,8 +305,9 @@ func (s *Store) UIDs() []types.UID {
 	return slices.Compact(uids)
 }
 
-// value reads a value. A damaged value is marked so that the next put writes it,
-// even if unchanged. An object is not put while its version is unchanged.
+// value reads a value. A damaged value is marked so that the next put writes it, even if
+// unchanged, and an object so that the API server's next answer is put, even if its version is
+// unchanged.
 func (s *Store) value(name string) ([]byte, bool, error) {
 	value, ok, err := s.journal.Read(name)
 	if errors.Is(err, journal.ErrDamaged) {
@@ -314,6 +315,9 @@ func (s *Store) value(name string) ([]byte, bool, error) {
 		if old, ok := s.stored[name]; ok {
 			old.sum = sum{}
 			s.stored[name] = old
+		}
+		if k, ok := parseKey(name); ok && s.objects[k] != nil {
+			s.objects[k].version = ""
 		}
 		s.mu.Unlock()
 	}

@@ -391,6 +391,29 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
+// TestDamagedObjectIsWrittenAgain has an object that is damaged after the API server has
+// returned it, and whose version does not change.
+func TestDamagedObjectIsWrittenAgain(t *testing.T) {
+	api := newServer()
+	api.set("ns", "map", "1", "v")
+	s := mustOpen(t, Config{Dir: t.TempDir()})
+	mustAdmit(t, s, aPod("a"))
+	r := s.Reader(api)
+	if _, err := r.ConfigMap(t.Context(), "ns", "map"); err != nil {
+		t.Fatal(err)
+	}
+	disk := &worn{disk: s.journal, lost: map[string]bool{"object/ConfigMap/ns/map": true}}
+	s.journal = disk
+	api.state(false, errLink)
+	if _, err := r.ConfigMap(t.Context(), "ns", "map"); !errors.Is(err, journal.ErrDamaged) {
+		t.Errorf("a lost object: %v", err)
+	}
+	api.state(false, nil)
+	if _, err := r.ConfigMap(t.Context(), "ns", "map"); err != nil || len(disk.lost) > 0 {
+		t.Errorf("error %v, lost %v", err, disk.lost)
+	}
+}
+
 // TestReplacesWhatItCannotUse checks that a pod from the API server replaces
 // its value of a later version.
 func TestReplacesWhatItCannotUse(t *testing.T) {
