@@ -263,8 +263,10 @@ func (s *Store) IsTerminal(uid types.UID) bool {
 
 // FinishAll stores the terminal statuses, as the API server has them, of the journaled
 // pods for which terminated returns true: those pods must not run again. It logs errors. It
-// blocks on the disk, for up to finishTimeout for each pod if another write hangs.
+// blocks on the disk, for up to finishTimeout if another write hangs.
 func (s *Store) FinishAll(pods []*v1.Pod, terminated func(*v1.PodStatus) bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
+	defer cancel()
 	var journaled []types.UID
 	for _, p := range pods {
 		if !terminated(&p.Status) {
@@ -276,15 +278,13 @@ func (s *Store) FinishAll(pods []*v1.Pod, terminated func(*v1.PodStatus) bool) {
 		if !slices.Contains(journaled, p.UID) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 		if err := s.Finish(ctx, p.UID, &p.Status); err != nil {
 			s.config.Log.Warn("cannot store final status of pod", "pod", pod.RefOf(p).String(), "podUID", p.UID, "effect", "it may start again after a reboot without network", "error", err)
 		}
-		cancel()
 	}
 }
 
-// finishTimeout bounds the storing of one pod's status in FinishAll.
+// finishTimeout bounds the wait for other writes in one call of FinishAll.
 const finishTimeout = 5 * time.Second
 
 // UIDs returns the sorted UIDs of all pods that the journal has any value of,

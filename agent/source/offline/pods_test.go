@@ -427,6 +427,24 @@ func TestReplacesWhatItCannotUse(t *testing.T) {
 	}
 }
 
+// TestFinishAllBehindAWriteThatHangs checks that several pods do not wait one after the other.
+func TestFinishAllBehindAWriteThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Store, _ *server, log *lines) {
+		pods := []*v1.Pod{aPod("a"), aPod("b"), aPod("c")}
+		mustAdmit(t, s, pods...)
+		for _, p := range pods {
+			p.Status = *succeeded
+		}
+		must(t, s.acquire(t.Context()))
+		begin := time.Now()
+		s.FinishAll(pods, func(*v1.PodStatus) bool { return true })
+		s.release()
+		if took := time.Since(begin); took > finishTimeout || log.count("cannot store final status of pod") != 3 {
+			t.Errorf("took %v, log %s", took, log.text.String())
+		}
+	})
+}
+
 func TestEndedContext(t *testing.T) {
 	s := mustOpen(t, Config{Dir: t.TempDir()})
 	mustAdmit(t, s, aPod("a"))
