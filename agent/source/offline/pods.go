@@ -220,9 +220,9 @@ func (s *Store) pod(uid types.UID, ended bool) (*v1.Pod, error) {
 	if err != nil || !ended {
 		return p, err
 	}
-	status, ok := s.TerminalStatus(uid)
-	if !ok {
-		return nil, errors.New("terminal status is unreadable")
+	status, err := s.terminalStatus(uid)
+	if err != nil || status == nil {
+		return nil, err
 	}
 	p.Status = *status
 	return p, nil
@@ -237,19 +237,31 @@ func (s *Store) TerminalStatus(uid types.UID) (*v1.PodStatus, bool) {
 	if h == nil || !h.ended {
 		return nil, false
 	}
+	status, err := s.terminalStatus(uid)
+	if err != nil {
+		s.config.Log.Warn("cannot read terminal pod status from journal", "podUID", uid, "error", err)
+	}
+	return status, status != nil
+}
+
+// terminalStatus reads the terminal status of a pod. It returns nil if the pod was forgotten
+// meanwhile.
+func (s *Store) terminalStatus(uid types.UID) (*v1.PodStatus, error) {
 	value, ok, err := s.value(endKey(uid))
+	if err == nil && !ok {
+		return nil, nil
+	}
 	status := &v1.PodStatus{}
-	if err == nil && ok {
+	if err == nil {
 		err = decode(value, status)
 	}
 	if err == nil && !pod.IsTerminal(status.Phase) {
 		err = errors.New("phase is not terminal")
 	}
 	if err != nil {
-		s.config.Log.Warn("cannot read terminal pod status from journal", "podUID", uid, "error", err)
-		return nil, false
+		return nil, fmt.Errorf("read terminal status: %w", err)
 	}
-	return status, ok
+	return status, nil
 }
 
 // IsTerminal reports whether Finish was called for the pod, also in an earlier

@@ -263,6 +263,31 @@ func TestForgottenWhileItIsStored(t *testing.T) {
 	}
 }
 
+// endless is a disk on which no terminal status is found.
+type endless struct{ disk }
+
+func (e endless) Read(key string) ([]byte, bool, error) {
+	if strings.HasPrefix(key, prefixEnd) {
+		return nil, false, nil
+	}
+	return e.disk.Read(key)
+}
+
+// TestForgottenWhileItIsRead has a terminal status that is removed before it is read.
+func TestForgottenWhileItIsRead(t *testing.T) {
+	log := &lines{}
+	s := mustOpen(t, Config{Dir: t.TempDir(), Log: log.logger()})
+	mustAdmit(t, s, aPod("a"))
+	must(t, s.Finish(t.Context(), "a", succeeded))
+	s.journal = endless{s.journal}
+	if status, ok := s.TerminalStatus("a"); ok || status != nil {
+		t.Errorf("status %v", status)
+	}
+	if got := uidsOf(s.Pods()); got != "" || log.text.Len() > 0 {
+		t.Errorf("pods %q, log %s", got, log.text.String())
+	}
+}
+
 // TestForgottenBeforeItsTokenIsStored checks that a token whose pod is forgotten while the
 // token waits for other writes does not reach the disk.
 func TestForgottenBeforeItsTokenIsStored(t *testing.T) {
