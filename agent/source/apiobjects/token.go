@@ -71,6 +71,9 @@ func (o *Objects) fetchToken(ctx context.Context, k tokenKey) (token, validity, 
 	if granted := into.Spec.ExpirationSeconds; granted != nil && *granted > 0 {
 		seconds = *granted // the API server may grant another lifetime
 	}
+	if seconds <= 0 {
+		return token{}, validity{}, fmt.Errorf("create token of service account %s/%s: lifetime of %d s", k.namespace, k.account, seconds)
+	}
 	const most = int64(1<<63-1) / int64(time.Second)
 	life := time.Duration(min(seconds, most)) * time.Second
 	return token{text: into.Status.Token, expires: into.Status.ExpirationTimestamp.Time}, tokenValidity(asked, life), nil

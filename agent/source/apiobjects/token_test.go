@@ -151,6 +151,13 @@ func TestTokensOfOtherLives(t *testing.T) {
 			t.Errorf("error %v after 10 min", err)
 		}
 	})
+	inLab(t, func(t *testing.T, l *lab) {
+		p := podWith("pod")
+		l.SetReferencingPods([]*v1.Pod{p})
+		if text, _, err := l.Token(t.Context(), p, "", -100*time.Second); err == nil || !strings.Contains(err.Error(), "lifetime of -100 s") {
+			t.Errorf("token %q of no lifetime, error %v", text, err)
+		}
+	})
 	asked := time.Unix(1e9, 0)
 	for _, row := range []struct{ life, first, last time.Duration }{
 		{time.Hour, 48*time.Minute - 10*time.Second, 48 * time.Minute},
