@@ -18,6 +18,7 @@ import (
 type decoded struct {
 	objects  map[Key]Object
 	warnings []string // about objects that were accepted
+	place    string   // the document, as the beginning of a message; empty in a file with one
 }
 
 // header is the type metadata of an object.
@@ -35,11 +36,11 @@ func decode(data []byte) (*decoded, error) {
 	}
 	d := &decoded{objects: make(map[Key]Object, len(documents))}
 	for i, text := range documents {
+		if len(documents) > 1 {
+			d.place = fmt.Sprintf("document %d: ", i+1)
+		}
 		if err := d.document(text); err != nil {
-			if len(documents) > 1 {
-				err = fmt.Errorf("document %d: %w", i+1, err)
-			}
-			return nil, err
+			return nil, fmt.Errorf("%s%w", d.place, err)
 		}
 	}
 	return d, nil
@@ -47,7 +48,7 @@ func decode(data []byte) (*decoded, error) {
 
 func (d *decoded) warn(what string, err error) {
 	if len(d.warnings) < 10 {
-		d.warnings = append(d.warnings, fmt.Sprintf("%s: %v", what, err))
+		d.warnings = append(d.warnings, fmt.Sprintf("%s%s: %v", d.place, what, err))
 	}
 }
 

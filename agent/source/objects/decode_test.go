@@ -58,7 +58,8 @@ func TestWarned(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"unknown field", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatas: {}\n", `unknown field "datas"`},
 		{"a key twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: x, a: z}\n", `key "a" already set`},
-		{"an object twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\n", "duplicate in this file"},
+		{"an object twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\n", "document 2: ConfigMap default/a: duplicate in this file"},
+		{"a key twice in the second", "apiVersion: v1\nkind: List\nitems: []\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata: {a: x, a: z}\n", "document 2: using the last"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d, err := decode([]byte(tc.text))
