@@ -2,6 +2,8 @@ package eviction
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -15,21 +17,28 @@ import (
 )
 
 // observer returns a function that measures the signals of the thresholds: it reads a
-// few small files and the space of each file system. It is for one goroutine. A cgroup that
-// cannot be read leaves its signal unknown, without a warning.
+// few small files and the space of each file system. It is for one goroutine. If the pods' cgroup
+// cannot be read, its signal is unknown, without a warning.
 func (m *Manager) observer(fs *fileSystems, n *notifier) func(context.Context) evictionapi.Observations {
 	var reader *cgroups.Reader
 	if m.Tree != nil {
 		reader = m.Tree.NewReader()
 	}
-	warned := false
+	failing := make(map[string]bool) // what could not be measured at the last check
+	warn := func(what string, err error) {
+		if err != nil && !failing[what] {
+			m.Log.Warn("cannot measure all eviction signals", "error", err)
+		}
+		failing[what] = err != nil
+	}
 	return func(context.Context) (o evictionapi.Observations) {
 		now := time.Now()
 		pods, known := m.allPodsCgroup()
 		n.watch(pods, m.Thresholds)
 		load, err := m.ReadLoad(now)
+		warn("load", err)
 		if err == nil && reader != nil {
-			m.observeMemory(&o, reader, &load, now)
+			warn("memory", m.observeMemory(&o, reader, &load, now))
 			if known {
 				observePods(&o, reader, pods, now)
 			}
@@ -37,13 +46,7 @@ func (m *Manager) observer(fs *fileSystems, n *notifier) func(context.Context) e
 		if load.MaxTasks > 0 && load.Tasks > 0 {
 			o[evictionapi.PIDAvailable] = observation(load.MaxTasks-load.Tasks, load.MaxTasks, now)
 		}
-		if diskErr := m.observeDisks(&o, fs, now); err == nil {
-			err = diskErr
-		}
-		if err != nil && !warned {
-			m.Log.Warn("cannot measure all eviction signals", "error", err)
-		}
-		warned = err != nil
+		warn("disks", m.observeDisks(&o, fs, now))
 		return o
 	}
 }
@@ -68,20 +71,27 @@ func observation(available, capacity int64, now time.Time) evictionapi.Observati
 // threshold leaves, so by the working set alone the threshold would never be met.
 // Therefore the kernel's own estimate counts where it is lower, without the pages of the
 // agent and the runtime that it counts as available although their cgroup protects them.
-func (m *Manager) observeMemory(o *evictionapi.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
+// It counts alone if the working set is unknown, for which the error is returned.
+func (m *Manager) observeMemory(o *evictionapi.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) error {
 	var f cgroups.Stats
-	if reader.Read("/", cgroups.PartMemory, &f) != nil {
-		return
+	available := load.Memory
+	err := reader.Read("/", cgroups.PartMemory, &f)
+	if used := f.Memory.WorkingSet(); err == nil && used.Known {
+		available -= min(used.Value, load.Memory)
+	} else {
+		if err == nil {
+			err = errors.New("no statistics")
+		}
+		err = fmt.Errorf("measure working set of the root cgroup for %s: %w", evictionapi.MemoryAvailable, err)
+		if !load.AvailableKnown {
+			return err
+		}
 	}
-	used := f.Memory.WorkingSet()
-	if !used.Known {
-		return
-	}
-	available := load.Memory - min(used.Value, load.Memory)
 	if load.AvailableKnown {
 		available = min(available, load.Available-min(m.protectedPageCache(reader), load.Available))
 	}
 	o[evictionapi.MemoryAvailable] = observation(int64Of(available), int64Of(load.Memory), now)
+	return err
 }
 
 // protectedPageCache returns the bytes of page cache that the kernel does not reclaim
