@@ -181,7 +181,9 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 		l.OnConditionsChanged(verdict.Conditions)
 	}
 	if !acts {
-		l.rehearse(ctx)
+		if !verdict.ThresholdMet {
+			l.rehearse(ctx)
+		}
 		return verdict.Next
 	}
 	l.reportThreshold(&verdict.Thresholds[0], &seen)
@@ -201,12 +203,12 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 	return time.Now()
 }
 
-// rehearse runs the decision path once, at the first check without action at which a pod
-// runs, without an effect on any pod. Without memory, the node would read the code of that
+// rehearse runs the decision path once, at the first check at which no threshold is met and a
+// pod runs, without an effect on any pod. Without memory, the node would read the code of that
 // path from a slow disk, page by page, and the first decision would be late. ProtectPages
 // protects the pages that the rehearsal used.
 func (l *loop) rehearse(ctx context.Context) {
-	if l.rehearsed || ctx.Err() != nil || l.reportedSignal != 0 {
+	if l.rehearsed || ctx.Err() != nil {
 		return
 	}
 	i := slices.IndexFunc(l.Thresholds, func(t evictionapi.Threshold) bool { return t.Signal == evictionapi.MemoryAvailable })

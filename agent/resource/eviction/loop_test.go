@@ -257,6 +257,27 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
+// Nothing is rehearsed while a soft threshold is met, also within its grace period.
+func TestNoRehearsalUnderPressure(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
+	tried := 0
+	n.configure = func(c *loopConfig) { c.DryRun = func(policy.Eviction) { tried++ } }
+	config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
+	n.run(t, config, func() {
+		if tried != 0 {
+			t.Error("rehearsed while a threshold is met")
+		}
+		n.mu.Lock()
+		n.pods[0].memory = 100
+		n.mu.Unlock()
+		n.loop.Trigger()
+		time.Sleep(time.Second)
+	})
+	if tried != 1 {
+		t.Errorf("%d rehearsals", tried)
+	}
+}
+
 // The pods that exceed their requests are evicted, the largest first, one at a time,
 // until no threshold is met. The condition stays for its transition period.
 func TestMemory(t *testing.T) {
