@@ -60,7 +60,7 @@ type notifications struct {
 	memory   func(cgroup string, f func(error)) (stop func(), err error) // nil: no cgroup exists
 }
 
-func (n *notifications) MemoryPressure(f func()) error { return n.pressure(f) }
+func (n *notifications) MemoryPressure(f func()) (func(), error) { return func() {}, n.pressure(f) }
 
 func (n *notifications) Memory(cgroup string, f func(error)) (func(), error) {
 	if n.memory == nil {

@@ -3,6 +3,7 @@ package eviction
 import (
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,7 @@ const lateOOMCheck = 3 * time.Second
 // Notifications are the kernel's notifications that trigger a check.
 type Notifications interface {
 	// MemoryPressure calls f while the tasks of the machine stall on memory.
-	MemoryPressure(f func()) error
+	MemoryPressure(f func()) (stop func(), err error)
 	// Memory and Pids call f at each event of a cgroup. Its argument is not nil if the
 	// cgroup was replaced. A cgroup that does not exist is cgroups.ErrNotFound.
 	Memory(cgroup string, f func(error)) (stop func(), err error)
@@ -47,8 +48,12 @@ type notifier struct {
 	oomCheck func()
 	log      *slog.Logger
 
-	late    *time.Timer // calls oomCheck after the last notification; nil before the first
-	machine bool        // the machine is watched, or cannot be
+	mu     sync.Mutex  // guards the next two
+	late   *time.Timer // calls oomCheck after the last notification; nil before the first
+	closed bool
+
+	machine bool   // the machine is watched, or cannot be
+	stop    func() // stops the watch of the machine; nil means not watched
 	warned  bool
 	// What stops the watches of the pods' cgroup; nil means not watched.
 	memory, pids func()
@@ -71,7 +76,7 @@ func (n *notifier) watch(pods string, thresholds []evictionapi.Threshold) {
 	}
 	id := n.idOf(pods)
 	if n.replaced.Swap(false) || id != n.id {
-		n.close()
+		n.closePods()
 	}
 	n.id = id
 	if pods == "" {
@@ -98,7 +103,7 @@ func (n *notifier) idOf(pods string) uint64 {
 // kills. It is repeated at each check until it succeeds, or the kernel does not support
 // it.
 func (n *notifier) watchMachine(memory bool) {
-	err := n.source.MemoryPressure(func() {
+	stop, err := n.source.MemoryPressure(func() {
 		if memory {
 			n.trigger()
 		}
@@ -107,6 +112,9 @@ func (n *notifier) watchMachine(memory bool) {
 			n.checkOOMLater()
 		}
 	})
+	if err == nil {
+		n.stop = stop
+	}
 	n.machine = err == nil || errors.Is(err, cgroups.ErrPressure)
 	if err == nil || n.warned {
 		return
@@ -125,13 +133,17 @@ func (n *notifier) watchMachine(memory bool) {
 }
 
 // checkOOMLater calls oomCheck once more, lateOOMCheck after the last of several
-// notifications. It is for the goroutine of the machine's notifications.
+// notifications, unless close was called.
 func (n *notifier) checkOOMLater() {
-	if n.late == nil {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.closed:
+	case n.late == nil:
 		n.late = time.AfterFunc(lateOOMCheck, n.oomCheck)
-		return
+	default:
+		n.late.Reset(lateOOMCheck)
 	}
-	n.late.Reset(lateOOMCheck)
 }
 
 func (n *notifier) notified(err error) {
@@ -154,9 +166,22 @@ func (n *notifier) started(stop func(), err error) func() {
 	return nil
 }
 
-// close stops the watches of the pods' cgroup. It stops neither the watch of the machine nor
-// late.
+// close stops all watches and late.
 func (n *notifier) close() {
+	n.closePods()
+	if n.stop != nil {
+		n.stop()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	if n.late != nil {
+		n.late.Stop()
+	}
+}
+
+// closePods stops the watches of the pods' cgroup.
+func (n *notifier) closePods() {
 	for _, stop := range [...]func(){n.memory, n.pids} {
 		if stop != nil {
 			stop()
@@ -189,9 +214,12 @@ type kernelNotifications struct {
 	tree   *cgroups.Tree
 }
 
-func (k *kernelNotifications) MemoryPressure(f func()) error {
-	_, err := k.poller.WatchPressure("/", cgroups.ResourceMemory, memoryPressure, f)
-	return err
+func (k *kernelNotifications) MemoryPressure(f func()) (func(), error) {
+	w, err := k.poller.WatchPressure("/", cgroups.ResourceMemory, memoryPressure, f)
+	if err != nil {
+		return nil, err
+	}
+	return w.Close, nil
 }
 
 func (k *kernelNotifications) Memory(cgroup string, f func(error)) (func(), error) {

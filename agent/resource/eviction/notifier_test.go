@@ -17,15 +17,19 @@ import (
 // fakeNotifications counts its watches. A nil function fails with cgroups.ErrNotFound.
 type fakeNotifications struct {
 	pressure     func(f func()) error
+	armed        int // watches of the machine
 	memory, pids func() (stop func(), err error)
 	id           uint64
 }
 
-func (n *fakeNotifications) MemoryPressure(f func()) error {
-	if n.pressure == nil {
-		return nil
+func (n *fakeNotifications) MemoryPressure(f func()) (func(), error) {
+	if n.pressure != nil {
+		if err := n.pressure(f); err != nil {
+			return nil, err
+		}
 	}
-	return n.pressure(f)
+	n.armed++
+	return func() { n.armed-- }, nil
 }
 
 func watchOr(watch func() (func(), error)) (func(), error) {
@@ -154,6 +158,33 @@ func TestOOMKillAfterTheLastNotification(t *testing.T) {
 		time.Sleep(lateOOMCheck)
 		if synctest.Wait(); reported.Load() != 2 {
 			t.Error("the kill after a later notification was not reported")
+		}
+	})
+}
+
+// close stops the watches of the machine and of the pods' cgroup, and the late check for OOM
+// kills. A notification that was in progress starts none.
+func TestCloseStopsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var notify func()
+		open, checks := 0, 0
+		f := &fakeNotifications{
+			pressure: func(f func()) error { notify = f; return nil },
+			memory:   func() (func(), error) { open++; return func() { open-- }, nil },
+		}
+		n := newNotifier(f)
+		n.oomCheck = func() { checks++ }
+		n.watch("/kubepods", []evictionapi.Threshold{{Signal: evictionapi.MemoryAvailable}})
+		if f.armed != 1 || open != 1 {
+			t.Fatalf("%d watches of the machine, %d of the pods", f.armed, open)
+		}
+		notify()
+		n.close()
+		notify()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if f.armed != 0 || open != 0 || checks != 2 {
+			t.Errorf("%d watches of the machine and %d of the pods are open, %d checks for OOM kills", f.armed, open, checks)
 		}
 	})
 }
