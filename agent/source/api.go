@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -110,11 +111,15 @@ func (a *API) deliver(ctx context.Context, set func(context.Context, PodSet)) {
 	}
 }
 
-// reportRejected emits an event for each of the first maxReported rejected pods. The recorder
-// counts repetitions.
+// reportRejected emits an event for each of the first maxReported rejected pods, and one with the
+// number of the others. The recorder counts repetitions.
 // The pod's name appears in the message only, quoted, since it may be invalid.
 func (a *API) reportRejected(refused []string) {
-	for _, message := range refused[:min(len(refused), maxReported)] {
+	for i, message := range refused {
+		if i == maxReported {
+			a.config.Events.Warning(pod.Ref{}, ReasonRefusedPod, fmt.Sprintf("%d more pods of the API server are rejected", len(refused)-i))
+			return
+		}
 		a.config.Events.Warning(pod.Ref{}, ReasonRefusedPod, message)
 	}
 }

@@ -216,6 +216,23 @@ func TestAPIRefusesPods(t *testing.T) {
 	})
 }
 
+// TestManyRejectedPods has more rejected pods in a list than get their own event.
+func TestManyRejectedPods(t *testing.T) {
+	following(t, func(t *testing.T) *cluster {
+		pods := []*v1.Pod{apiPod("good", "good", "1")}
+		for i := range 22 {
+			pods = append(pods, with(apiPod(fmt.Sprintf("bad-%d", i), fmt.Sprint(i), "1"), func(p *v1.Pod) { p.Spec.Containers[0].Name = "../x" }))
+		}
+		return newCluster(t, pods...)
+	}, func(f *followed) {
+		f.expect("[good/good=1]")
+		all := warnings(f.events)
+		if want := "2 more pods of the API server are rejected"; len(all) != 21 || !strings.Contains(all[20], want) {
+			f.t.Errorf("%d events, the last is %q; want 21 and %q", len(all), all[len(all)-1], want)
+		}
+	})
+}
+
 func (f *followed) wantEvent(text string) {
 	f.t.Helper()
 	all := warnings(f.events)
