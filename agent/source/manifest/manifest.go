@@ -61,17 +61,6 @@ type Problem struct {
 	Warning bool
 }
 
-// Error returns the place and the error.
-func (p Problem) Error() string {
-	if p.Place == "" {
-		return p.Err.Error()
-	}
-	return p.Place + ": " + p.Err.Error()
-}
-
-// Unwrap returns Err.
-func (p Problem) Unwrap() error { return p.Err }
-
 // Complete reports whether every document of the text is in Pods.
 func (m *Manifest) Complete() bool {
 	for i := range m.Problems {

@@ -247,7 +247,7 @@ func TestText(t *testing.T) {
 				t.Fatalf("problems %v, want %d", m.Problems, len(tt.problems))
 			}
 			for i, want := range tt.problems {
-				if got := m.Problems[i].Error(); !strings.Contains(got, want) {
+				if got := m.Problems[i].Place + ": " + m.Problems[i].Err.Error(); !strings.Contains(got, want) {
 					t.Errorf("problem %q, want %q in it", got, want)
 				}
 			}

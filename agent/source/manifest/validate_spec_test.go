@@ -286,7 +286,7 @@ func expect(t *testing.T, text []byte, want string) {
 	if len(m.Pods) != 0 || len(m.Problems) != 1 || m.Problems[0].Warning {
 		t.Fatalf("%d pods, problems %v", len(m.Pods), m.Problems)
 	}
-	if got := m.Problems[0].Error(); !strings.Contains(got, want) {
+	if got := m.Problems[0].Err.Error(); !strings.Contains(got, want) {
 		t.Errorf("problem %q, want %q in it", got, want)
 	}
 }

@@ -236,7 +236,7 @@ func TestValidate(t *testing.T) {
 			if len(m.Pods) != 0 || len(m.Problems) != 1 || m.Problems[0].Warning {
 				t.Fatalf("%d pods, problems %v", len(m.Pods), m.Problems)
 			}
-			if got := m.Problems[0].Error(); !strings.Contains(got, tt.want) {
+			if got := m.Problems[0].Err.Error(); !strings.Contains(got, tt.want) {
 				t.Errorf("problem %q, want %q in it", got, tt.want)
 			}
 		})
