@@ -32,11 +32,6 @@ type Config struct {
 	// Anchor makes Open reject an older copy of the journal; nil means none. It
 	// requires a key.
 	Anchor journal.Anchor
-	// Quarantine makes Open quarantine a journal that cannot be read, because
-	// of its key or its version, and start a new one. A plain journal with a
-	// key configured, and one that is older than its anchor, are always
-	// quarantined.
-	Quarantine bool
 	// MaxBytes bounds the content of the journal, at most journal.MaxBatch;
 	// zero means DefaultMaxBytes. The file may be twice as large.
 	MaxBytes int64
@@ -166,9 +161,8 @@ func newStore(c Config, j disk) (*Store, error) {
 // remedyMigrate is the remedy for a journal that is not trusted and was quarantined.
 const remedyMigrate = "if you trust it, stop the agent, run `tinylet journal-key --migrate` and start the agent; else remove it"
 
-// openJournal opens the journal. A journal that is untrusted, or unreadable if
-// c.Quarantine is set, is quarantined, and a new one is started; refused is the
-// reason.
+// openJournal opens the journal. A journal that is untrusted is quarantined, and a new one is
+// started; refused is the reason.
 func openJournal(c *Config) (j *journal.Journal, refused, err error) {
 	jc, err := journalConfig(c)
 	if err != nil {
@@ -176,10 +170,9 @@ func openJournal(c *Config) (j *journal.Journal, refused, err error) {
 	}
 	defer clear(jc.Key)
 	j, err = journal.Open(jc)
-	remedy, aside := "", c.Quarantine
+	remedy := ""
 	switch {
 	case errors.Is(err, journal.ErrPlain) || errors.Is(err, journal.ErrStale):
-		remedy, aside = remedyMigrate, true
 	case errors.Is(err, journal.ErrKey) && c.Key == nil:
 		remedy = "configure the key that it was sealed with"
 	case errors.Is(err, journal.ErrKey):
@@ -189,15 +182,15 @@ func openJournal(c *Config) (j *journal.Journal, refused, err error) {
 	default:
 		return j, nil, err
 	}
-	if !aside {
+	if remedy != "" {
 		return nil, nil, fmt.Errorf("%w: %s, or move the directory %q away to start a new one", err, remedy, c.Dir)
 	}
 	folder, moveErr := quarantine(c.Dir)
 	if moveErr != nil {
 		return nil, nil, errors.Join(err, fmt.Errorf("quarantine it: %w", moveErr))
 	}
-	c.Log.Warn("quarantined rejected journal", "dir", c.Dir, "aside", folder, "remedy", remedy, "error", err)
-	refused = fmt.Errorf("%w: quarantined as %q: %s", err, folder, remedy)
+	c.Log.Warn("quarantined rejected journal", "dir", c.Dir, "aside", folder, "remedy", remedyMigrate, "error", err)
+	refused = fmt.Errorf("%w: quarantined as %q: %s", err, folder, remedyMigrate)
 	j, err = journal.Open(jc)
 	return j, refused, err
 }

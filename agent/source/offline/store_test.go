@@ -92,7 +92,8 @@ func TestSealing(t *testing.T) {
 	}
 }
 
-func TestQuarantine(t *testing.T) {
+// TestUnreadable checks that a journal which cannot be read is an error and is not changed.
+func TestUnreadable(t *testing.T) {
 	later := func(t *testing.T, c Config) {
 		data := content(t, c.Dir)
 		data[8] = 9
@@ -102,17 +103,16 @@ func TestQuarantine(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(c.Dir, "journal"), data, 0o600))
 	}
 	for _, row := range []struct {
-		name    string
-		spoil   func(t *testing.T, c Config)
-		key     func() ([]byte, error)
-		want    error
-		saying  string
-		trouble bool
+		name   string
+		spoil  func(t *testing.T, c Config)
+		key    func() ([]byte, error)
+		want   error
+		saying string
 	}{
-		{"another key", nil, keyOf(2), journal.ErrKey, "restore the key", false},
-		{"no key", nil, nil, journal.ErrKey, "configure the key", false},
-		{"later version", later, keyOf(1), journal.ErrVersion, "run the version", false},
-		{"a key that is missing", nil, func() ([]byte, error) { return nil, os.ErrNotExist }, os.ErrNotExist, "", true},
+		{"another key", nil, keyOf(2), journal.ErrKey, "restore the key"},
+		{"no key", nil, nil, journal.ErrKey, "configure the key"},
+		{"later version", later, keyOf(1), journal.ErrVersion, "run the version"},
+		{"a key that is missing", nil, func() ([]byte, error) { return nil, os.ErrNotExist }, os.ErrNotExist, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			log := &lines{}
@@ -128,43 +128,34 @@ func TestQuarantine(t *testing.T) {
 			if _, err := Open(c); !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.saying) || log.text.Len() > 0 {
 				t.Fatalf("error %v, log %s", err, log.text.String())
 			}
-			c.Quarantine = true
-			for round := range 2 {
-				s, err := Open(c)
-				if (err != nil) != row.trouble {
-					t.Fatalf("error %v", err)
-				}
-				if row.trouble {
-					return
-				}
-				if got := len(s.UIDs()); got != round {
-					t.Errorf("%d pods", got)
-				}
-				mustAdmit(t, s, aPod("b"))
-				must(t, s.Close())
-			}
-			if !bytes.Equal(before, content(t, c.Dir+".aside-1")) {
-				t.Error("what was put aside is another")
-			}
-			if log.count("quarantined rejected journal") != 1 {
-				t.Errorf("log %s", log.text.String())
+			if !bytes.Equal(before, content(t, c.Dir)) || len(Quarantined(c.Dir)) > 0 {
+				t.Error("the journal was changed")
 			}
 		})
 	}
 }
 
 func TestQuarantineIsBounded(t *testing.T) {
-	c := Config{Dir: filepath.Join(t.TempDir(), "journal"), Quarantine: true}
-	for i := range maxQuarantined + 1 {
-		c.Key = keyOf(byte(i))
-		must(t, mustOpen(t, c).Close())
+	c := Config{Dir: filepath.Join(t.TempDir(), "journal"), Log: slog.New(slog.DiscardHandler)}
+	sealed := c
+	sealed.Key = keyOf(1)
+	plain := func() {
+		must(t, os.RemoveAll(c.Dir))
+		s := mustOpen(t, c)
+		mustAdmit(t, s, aPod("a"))
+		must(t, s.Close())
 	}
-	c.Key, c.Log = keyOf(100), slog.New(slog.DiscardHandler)
-	if _, err := Open(c); !errors.Is(err, journal.ErrKey) || !strings.Contains(err.Error(), "remove those") {
+	for range maxQuarantined {
+		plain()
+		must(t, mustOpen(t, sealed).Close())
+	}
+	plain()
+	before := content(t, c.Dir)
+	if _, err := Open(sealed); !errors.Is(err, journal.ErrPlain) || !strings.Contains(err.Error(), "remove those") {
 		t.Errorf("error %v", err)
 	}
-	if data := content(t, c.Dir); len(data) == 0 {
-		t.Error("the journal has gone")
+	if !bytes.Equal(before, content(t, c.Dir)) {
+		t.Error("the journal was changed")
 	}
 }
 
