@@ -62,6 +62,7 @@ type Driver struct {
 	runtime   runtimeapi.RuntimeServiceClient
 	images    runtimeapi.ImageServiceClient
 	execs     *execCalls
+	closed    atomic.Bool
 }
 
 var _ container.Runtime = (*Driver)(nil)
@@ -210,6 +211,7 @@ func (d *Driver) dial(ctx context.Context, path string) (net.Conn, error) {
 
 // Close closes the connections. Calls in progress fail with ErrUnavailable.
 func (d *Driver) Close() error {
+	d.closed.Store(true)
 	d.execs.stop()
 	var errs []error
 	for i, conn := range d.conns {

@@ -210,6 +210,10 @@ func (s *scripted) ContainerStatus(context.Context, *runtimeapi.ContainerStatusR
 	return &runtimeapi.ContainerStatusResponse{}, s.err
 }
 
+func (s *scripted) PullImage(context.Context, *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+	return &runtimeapi.PullImageResponse{}, s.err
+}
+
 func (s *scripted) RunPodSandbox(context.Context, *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	return &runtimeapi.RunPodSandboxResponse{}, s.err
 }
@@ -271,14 +275,23 @@ func TestErrors(t *testing.T) {
 			if err := d.StopContainer(t.Context(), "c1", 0); (err == nil) != (tt.code == codes.NotFound) {
 				t.Errorf("StopContainer: %v", err)
 			}
+			// A pull's status is the registry's, unless the runtime is away.
+			_, err = d.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "busybox"}, nil, nil)
+			want := `pull image "busybox": the runtime's words`
+			if tt.code == codes.Unavailable {
+				want = `pull image "busybox": ` + container.ErrUnavailable.Error() + ": the runtime's words"
+			}
+			if err.Error() != want || errors.Is(err, container.ErrUnavailable) != (tt.code == codes.Unavailable) {
+				t.Errorf("PullImage: %v, want %s", err, want)
+			}
 
 			err = d.ContainerEvents(t.Context(), func() {}, func(*runtimeapi.ContainerEventResponse) {})
-			want := container.ErrUnavailable
+			kind := container.ErrUnavailable
 			if tt.code == codes.Unimplemented {
-				want = container.ErrUnsupported
+				kind = container.ErrUnsupported
 			}
-			if !errors.Is(err, want) {
-				t.Errorf("ContainerEvents: %v, want %v", err, want)
+			if !errors.Is(err, kind) {
+				t.Errorf("ContainerEvents: %v, want %v", err, kind)
 			}
 		})
 	}
@@ -351,6 +364,9 @@ func TestClosed(t *testing.T) {
 	}
 	if _, err := d.Version(t.Context()); !errors.Is(err, container.ErrUnavailable) {
 		t.Errorf("Version: %v, want ErrUnavailable", err)
+	}
+	if _, err := d.PullImage(t.Context(), nil, nil, nil); !errors.Is(err, container.ErrUnavailable) {
+		t.Errorf("PullImage: %v, want ErrUnavailable", err)
 	}
 }
 

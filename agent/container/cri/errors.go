@@ -13,7 +13,7 @@ import (
 )
 
 // errorOfCode maps the status codes that callers distinguish. A status that the runtime
-// itself returns is mapped like one of the gRPC client.
+// itself returns is mapped like one of the gRPC client, except for a pull.
 var errorOfCode = map[codes.Code]error{
 	codes.NotFound:         container.ErrNotFound,
 	codes.Unavailable:      container.ErrUnavailable,
@@ -28,14 +28,29 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	what := fmt.Sprintf(format, args...)
-	st := status.Convert(err)
-	kind := errorOfCode[st.Code()]
-	cause := contextError(ctx, st.Code())
-	if st.Code() == codes.Canceled && cause == nil {
+	code := status.Code(err)
+	kind := errorOfCode[code]
+	if code == codes.Canceled && contextError(ctx, code) == nil {
 		kind = container.ErrUnavailable // the driver was closed
 	}
-	if cause != nil {
+	return wrapAs(ctx, kind, err, fmt.Sprintf(format, args...))
+}
+
+// wrapPull is wrap for a pull, whose status may be one of the registry: containerd answers
+// Canceled if the registry sends nothing, DeadlineExceeded if it is unreachable, and
+// NotFound if it lacks the image.
+func (d *Driver) wrapPull(ctx context.Context, err error, image string) error {
+	var kind error
+	if code := status.Code(err); code == codes.Unavailable || code == codes.Canceled && d.closed.Load() {
+		kind = container.ErrUnavailable
+	}
+	return wrapAs(ctx, kind, err, fmt.Sprintf("pull image %q", image))
+}
+
+// wrapAs adds the operation, kind unless it is nil, and the cause if ctx has ended.
+func wrapAs(ctx context.Context, kind, err error, what string) error {
+	st := status.Convert(err)
+	if cause := contextError(ctx, st.Code()); cause != nil {
 		if errors.Is(cause, context.DeadlineExceeded) {
 			kind = container.ErrTimeout
 		}

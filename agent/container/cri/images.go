@@ -23,7 +23,7 @@ func (d *Driver) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (
 func (d *Driver) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	r, err := d.images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: image, Auth: auth, SandboxConfig: sandbox})
 	if err != nil {
-		return "", wrap(ctx, err, "pull image %q", image.GetImage())
+		return "", d.wrapPull(ctx, err, image.GetImage())
 	}
 	if r.GetImageRef() == "" {
 		return "", fmt.Errorf("pull image %q: %w", image.GetImage(), errEmptyResponse)
