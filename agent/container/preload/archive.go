@@ -239,7 +239,12 @@ func (a *archive) readJSON(ctx context.Context, name string) ([]byte, error) {
 	}
 	var err error
 	if a.gzip {
-		err = a.each(ctx, map[int]bool{e.serial: true}, func(e *entry, r io.Reader) error { return a.loadEntry(ctx, e, r) })
+		err = a.each(ctx, map[int]bool{e.serial: true}, func(now *entry, r io.Reader) error {
+			if now.name != e.name || now.size != e.size {
+				return errChanged // the file was overwritten since the first pass
+			}
+			return a.loadEntry(ctx, now, r)
+		})
 	} else {
 		err = a.loadEntry(ctx, e, a.section(ctx, e))
 	}

@@ -1,6 +1,7 @@
 package preload
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -251,6 +252,41 @@ func TestBadArchives(t *testing.T) {
 				t.Errorf("the error is %v, want one with %q", err, tt.says)
 			}
 		})
+	}
+}
+
+// overwritten is a file that another one replaces in place when it is read for the third
+// time: after the first bytes and the first pass.
+type overwritten struct {
+	before, after []byte
+	begins        int
+}
+
+func (o *overwritten) ReadAt(p []byte, offset int64) (int, error) {
+	if offset == 0 {
+		o.begins++
+	}
+	data := o.before
+	if o.begins > 2 {
+		data = o.after
+	}
+	return bytes.NewReader(data).ReadAt(p, offset)
+}
+
+func TestOverwrittenArchive(t *testing.T) {
+	var out bytes.Buffer
+	if err := tar.NewWriter(&out).WriteHeader(&tar.Header{Name: "index.json", Size: 1 << 60, Mode: 0o644, Typeflag: tar.TypeReg}); err != nil {
+		t.Fatal(err)
+	}
+	file := &overwritten{after: zip(t, out.Bytes())}
+	file.before = zip(t, pack(t, []item{{name: "index.json", data: append([]byte("{}"), bytes.Repeat([]byte(" "), smallJSON)...)}}))
+	a, err := open(file, int64(max(len(file.before), len(file.after))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planner{archive: a, host: board, runs: platforms.Only(board)}
+	if _, err := p.read(t.Context()); !errors.Is(err, errChanged) {
+		t.Errorf("the error is %v, want %v", err, errChanged)
 	}
 }
 
