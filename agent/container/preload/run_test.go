@@ -277,6 +277,33 @@ func TestBrokenArchive(t *testing.T) {
 	}
 }
 
+// asking is an error that calls ask when it is compared with container.ErrUnavailable.
+type asking struct{ ask func() }
+
+func (asking) Error() string { return "disk error" }
+
+func (a asking) Is(target error) bool {
+	if target == container.ErrUnavailable { //nolint:errorlint // this is the comparison
+		a.ask()
+	}
+	return false
+}
+
+// TestNeededDuringFailure lets a pod ask for an image while a failure is handled.
+func TestNeededDuringFailure(t *testing.T) {
+	s := newShelf(t)
+	p, err := New(Config{Dir: s.dir, StateFile: s.state, Importer: s.importer, Images: s.rt, Events: s.events, Log: s.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &archiveFile{name: "a.tar", state: failed, failures: maxFailures, images: map[string]digest.Digest{"app:1": ""}}
+	p.archives[f.name] = f
+	p.fail(t.Context(), f, asking{func() { p.lookup("app:1", new(bool)) }})
+	if f.state != failed || len(s.failures()) != 1 {
+		t.Errorf("state %d, events %q; want a failed archive and its event", f.state, s.failures())
+	}
+}
+
 // dying interrupts a Put after some bytes, as a power cut does.
 type dying struct {
 	*fake.Runtime

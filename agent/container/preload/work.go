@@ -106,10 +106,11 @@ func (p *Preloader) fail(ctx context.Context, f *archiveFile, err error) {
 		return
 	}
 	broken := errors.Is(err, errInvalidArchive) || errors.Is(err, container.ErrCorrupt) || errors.Is(err, container.ErrUnsupported)
-	p.update(f, func() { f.failures++ })
+	var failures int // Wait may reset those of f
+	p.update(f, func() { f.failures++; failures = f.failures })
 	away := errors.Is(err, container.ErrUnavailable) || errors.Is(err, container.ErrTimeout)
-	if !broken && (away || f.failures < maxFailures) {
-		wait := min(retryFirst<<min(f.failures-1, 5), retryMax)
+	if !broken && (away || failures < maxFailures) {
+		wait := min(retryFirst<<min(failures-1, 5), retryMax)
 		p.cfg.Log.Warn("retry image archive", "archive", f.name, "error", err, "retryIn", wait)
 		p.update(f, func() { f.state, f.retryAt = waiting, now.Add(wait) })
 		return
