@@ -155,6 +155,13 @@ func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration,
 	p := policy{now: now, began: g.started, minAge: g.cfg.MinAge, maxAge: g.cfg.MaxAge}
 	old, rest := p.splitByAge(images)
 	failed := g.removeAll(ctx, old, "age")
+	if full && !everything && len(old) > 0 {
+		// The removal by age may have freed enough.
+		if u, err = g.usage(ctx); err != nil {
+			return 0, errors.Join(failed, err)
+		}
+		full = u.percent() >= g.cfg.High
+	}
 	ripe, again := p.bySpace(rest)
 	switch {
 	case everything:

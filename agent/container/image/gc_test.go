@@ -242,6 +242,23 @@ func TestMaxAge(t *testing.T) {
 	})
 }
 
+// TestMaxAgeFreesEnough shows that the removal by age counts before one for space.
+func TestMaxAgeFreesEnough(t *testing.T) {
+	garbage(t, func(c *GCConfig) { c.MaxAge = time.Hour }, func(d *dump) {
+		d.add("old:1", 200)
+		d.run(50 * time.Minute)
+		d.add("young:1", 200)
+		d.run(9 * time.Minute)
+		time.Sleep(5 * time.Minute)
+		d.other = 500
+		d.run(time.Minute)
+		d.left("young:1")
+		if w := d.warnings(); len(w) > 0 {
+			t.Errorf("events: %v", w)
+		}
+	})
+}
+
 func TestNoneForSpaceAt100(t *testing.T) {
 	garbage(t, func(c *GCConfig) { c.High, c.Low = 100, 100 }, func(d *dump) {
 		d.add("a:1", 1000)
