@@ -10,6 +10,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
@@ -155,6 +156,9 @@ func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration,
 	p := policy{now: now, began: g.started, minAge: g.cfg.MinAge, maxAge: g.cfg.MaxAge}
 	old, rest := p.splitByAge(images)
 	failed := g.removeAll(ctx, old, "age")
+	if endsRemoval(ctx, failed) {
+		return 0, failed
+	}
 	if full && !everything && len(old) > 0 {
 		// The removal by age may have freed enough.
 		if u, err = g.usage(ctx); err != nil {
@@ -186,6 +190,9 @@ func (g *GC) freeSpace(ctx context.Context, u Usage, images []candidate) error {
 		}
 		if err := g.remove(ctx, c, "space"); err != nil {
 			failed = errors.Join(failed, err)
+			if endsRemoval(ctx, err) {
+				return failed
+			}
 			continue
 		}
 		var err error
@@ -209,9 +216,19 @@ func (g *GC) freeSpace(ctx context.Context, u Usage, images []candidate) error {
 func (g *GC) removeAll(ctx context.Context, images []candidate, why string) error {
 	var failed error
 	for _, c := range images {
-		failed = errors.Join(failed, g.remove(ctx, c, why))
+		err := g.remove(ctx, c, why)
+		failed = errors.Join(failed, err)
+		if endsRemoval(ctx, err) {
+			break
+		}
 	}
 	return failed
+}
+
+// endsRemoval reports whether the removal of other images would fail like one that failed
+// with err: ctx has ended, or the runtime does not respond.
+func endsRemoval(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, container.ErrUnavailable) || errors.Is(err, container.ErrTimeout)
 }
 
 // remove removes an image, unless a pod uses it since the images were listed.

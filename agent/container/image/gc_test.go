@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
@@ -363,6 +364,33 @@ func TestGCFailures(t *testing.T) {
 			}
 			if n := len(d.images()); n != 1 {
 				t.Errorf("%d images are left, want 1", n)
+			}
+		})
+	})
+	for name, fault := range map[string]error{"runtime goes away": container.ErrUnavailable, "runtime hangs": container.ErrTimeout} {
+		t.Run(name, func(t *testing.T) {
+			garbage(t, nil, func(d *dump) {
+				for _, image := range []string{"a:1", "b:1", "c:1"} {
+					d.add(image, 100)
+				}
+				d.rt.Inject("RemoveImage", fake.Fault{Err: fault})
+				for i, other := range []int64{0, 600} { // everything, then for space
+					d.other = other
+					_, err := d.gc.collect(d.Context(), other == 0)
+					if n := d.rt.Count("RemoveImage"); n != i+1 || strings.Count(fmt.Sprint(err), fault.Error()) != 1 {
+						t.Errorf("%d calls, want %d: %v", n, i+1, err)
+					}
+				}
+			})
+		})
+	}
+	t.Run("context ends", func(t *testing.T) {
+		garbage(t, nil, func(d *dump) {
+			ctx, cancel := context.WithCancel(d.Context())
+			images := []candidate{{image: &runtimeapi.Image{Id: "a"}}, {image: &runtimeapi.Image{Id: "b"}}}
+			cancel()
+			if err := d.gc.removeAll(ctx, images, "space"); strings.Count(fmt.Sprint(err), context.Canceled.Error()) != 1 {
+				t.Errorf("removeAll: %v", err)
 			}
 		})
 	})
