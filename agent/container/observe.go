@@ -27,11 +27,11 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 	selector := map[string]string{LabelPodUID: string(uid)}
 	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
 	if err != nil {
-		return nil, fmt.Errorf("list sandboxes of pod %q: %w", uid, err)
+		return nil, fmt.Errorf("observe pod %q: %w", uid, err)
 	}
 	containers, err := rt.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
 	if err != nil {
-		return nil, fmt.Errorf("list containers of pod %q: %w", uid, err)
+		return nil, fmt.Errorf("observe pod %q: %w", uid, err)
 	}
 	o := &Observed{UID: uid}
 	for _, s := range sandboxes {
@@ -45,7 +45,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("get status of sandbox %q: %w", s.GetId(), err)
+			return nil, err
 		}
 		o.setIdentity(status.GetLabels())
 		o.Sandboxes = append(o.Sandboxes, sandboxOf(status))
@@ -56,7 +56,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("get status of container %q: %w", c.GetId(), err)
+			return nil, err
 		}
 		o.setIdentity(status.GetLabels())
 		o.Containers = append(o.Containers, containerOf(c.GetPodSandboxId(), status))
@@ -70,7 +70,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 func (o *Observed) WithSandbox(ctx context.Context, rt Sandboxes, id string) (*Observed, error) {
 	status, err := rt.PodSandboxStatus(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("get status of sandbox %q: %w", id, err)
+		return nil, err
 	}
 	out := *o
 	out.setIdentity(status.GetLabels())
@@ -84,7 +84,7 @@ func (o *Observed) WithSandbox(ctx context.Context, rt Sandboxes, id string) (*O
 func (o *Observed) WithContainer(ctx context.Context, rt Containers, sandboxID, id string) (*Observed, error) {
 	status, err := rt.ContainerStatus(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("get status of container %q: %w", id, err)
+		return nil, err
 	}
 	out := *o
 	out.setIdentity(status.GetLabels())

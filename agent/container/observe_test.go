@@ -3,6 +3,10 @@ package container_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -54,6 +59,28 @@ func (c *canned) ContainerStatus(_ context.Context, id string) (*runtimeapi.Cont
 		}
 	}
 	return nil, container.ErrNotFound
+}
+
+// TestErrorTexts shows that no error says twice what was attempted.
+func TestErrorTexts(t *testing.T) {
+	d, err := cri.New(cri.Config{RuntimeEndpoint: filepath.Join(t.TempDir(), "none.sock"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var o container.Observed
+	_, all := container.Observe(t.Context(), d, "u")
+	_, sandbox := o.WithSandbox(t.Context(), d, "s")
+	_, made := o.WithContainer(t.Context(), d, "s", "c")
+	for want, err := range map[string]error{
+		`observe pod "u": list sandboxes: `: all,
+		`get status of sandbox "s": `:       sandbox,
+		`get status of container "c": `:     made,
+	} {
+		if want += container.ErrUnavailable.Error(); !strings.HasPrefix(fmt.Sprint(err), want) {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
 }
 
 func observe(t *testing.T, rt container.Runtime, uid types.UID) *container.Observed {

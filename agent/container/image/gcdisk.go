@@ -57,7 +57,7 @@ func (g *GC) usage(ctx context.Context) (Usage, error) {
 	if g.path == "" {
 		info, err := g.cfg.Images.ImageFsInfo(ctx)
 		if err != nil {
-			return Usage{}, fmt.Errorf("get image filesystem: %w", err)
+			return Usage{}, err
 		}
 		if all := info.GetImageFilesystems(); len(all) > 0 {
 			g.path = all[0].GetFsId().GetMountpoint() // as in the kubelet

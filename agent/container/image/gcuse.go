@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -85,11 +84,11 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 	// between the two calls is named by a pod and thus in InUse.
 	containers, err := g.cfg.Images.ListContainers(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("list containers for image garbage collection: %w", err)
+		return nil, err
 	}
 	images, err := g.cfg.Images.ListImages(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("list images for image garbage collection: %w", err)
+		return nil, err
 	}
 	inUse := newImageSet(g.cfg.InUse())
 	inUse.add(g.cfg.Keep...)

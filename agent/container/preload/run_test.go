@@ -15,10 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
@@ -301,6 +303,20 @@ func TestNeededDuringFailure(t *testing.T) {
 	p.fail(t.Context(), f, asking{func() { p.lookup("app:1", new(bool)) }})
 	if f.state != failed || len(s.failures()) != 1 {
 		t.Errorf("state %d, events %q; want a failed archive and its event", f.state, s.failures())
+	}
+}
+
+// TestErrorTexts shows that the error of a tag says once what was attempted.
+func TestErrorTexts(t *testing.T) {
+	store, err := containerd.New(filepath.Join(t.TempDir(), "none.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	p := Preloader{cfg: Config{Importer: store}}
+	err = p.tagAll(t.Context(), &plan{images: []plannedImage{{names: []reference.NamedTagged{parseTag("app:1")}}}})
+	if strings.Count(fmt.Sprint(err), "tag image") != 1 {
+		t.Errorf("the error is %v", err)
 	}
 }
 

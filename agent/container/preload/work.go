@@ -233,7 +233,7 @@ func (p *Preloader) tagAll(ctx context.Context, plan *plan) error {
 		for _, name := range img.names {
 			for _, n := range []string{withDigest(name, img.target.Digest), name.String()} {
 				if err := p.cfg.Importer.Tag(ctx, n, img.target); err != nil {
-					return fmt.Errorf("tag image %q: %w", n, err)
+					return err
 				}
 			}
 			if err := p.waitVisible(ctx, name.String()); err != nil {
@@ -256,7 +256,7 @@ func (p *Preloader) waitVisible(ctx context.Context, name string) error {
 	for pause := visiblePollFirst; ; pause = min(2*pause, time.Second) {
 		img, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 		if err != nil {
-			return fmt.Errorf("get status of imported image %q: %w", name, err)
+			return err
 		}
 		if img != nil {
 			return nil
