@@ -47,7 +47,7 @@ const (
 	retryFirst   = 100 * time.Millisecond
 	retryMax     = 5 * time.Second
 	// relistGap limits the rate of requested relists, as in a burst of events without a
-	// pod. It follows only a relist that succeeded.
+	// pod.
 	relistGap = time.Second
 	// repeatDelay is the time after which a relist that may have been too early is
 	// repeated.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -338,6 +340,35 @@ func TestNoBusyLoop(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestNoBusyLoopOfEvents has many events without a pod while lists fail at once.
+func TestNoBusyLoopOfEvents(t *testing.T) {
+	run(t, nil, func(b *bench) {
+		time.Sleep(time.Minute)
+		b.rt.Inject("ListPodSandbox", fake.Fault{Err: errors.New("broken")})
+		before := b.rt.Count("ListPodSandbox")
+		for range 6000 {
+			b.pleg.handle(&runtimeapi.ContainerEventResponse{ContainerId: "x"})
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := b.rt.Count("ListPodSandbox") - before; n == 0 || n > 70 {
+			t.Errorf("%d lists in a minute, want about 60", n)
+		}
+	})
+}
+
+// TestErrorTexts shows that the errors of lists say once what was attempted.
+func TestErrorTexts(t *testing.T) {
+	d, err := cri.New(cri.Config{RuntimeEndpoint: filepath.Join(t.TempDir(), "none.sock"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	p := PLEG{cfg: Config{Runtime: d}}
+	if _, err := p.list(t.Context()); strings.Count(fmt.Sprint(err), "list sandboxes") != 1 {
+		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -2,7 +2,6 @@ package pleg
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -75,7 +74,7 @@ func (p *PLEG) relistLoop(ctx context.Context) {
 		}
 		due = time.Now().Add(next)
 		relist.Reset(next)
-		if err == nil && asked && !wait.Pause(ctx, relistGap) {
+		if asked && !wait.Pause(ctx, relistGap) {
 			return
 		}
 	}
@@ -134,11 +133,11 @@ func (p *PLEG) list(ctx context.Context) (relistResult, error) {
 	defer cancel()
 	sandboxes, err := p.cfg.Runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
-		return v, fmt.Errorf("list sandboxes: %w", err)
+		return v, err
 	}
 	containers, err := p.cfg.Runtime.ListContainers(ctx, nil)
 	if err != nil {
-		return v, fmt.Errorf("list containers: %w", err)
+		return v, err
 	}
 	for _, s := range sandboxes {
 		v.add(s.GetLabels(), nil, s.GetId(), int32(s.GetState()), s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY)
