@@ -81,9 +81,15 @@ const maxInfo = 1 << 20
 // ParseInfo decodes the info of a verbose status (runtimeapi.StatusResponse). It stops at
 // the first value that it cannot decode, and returns an error with the fields that it has
 // set until then. The error does not quote the values, because they may hold credentials of
-// registries. Without an error, all directories are absolute.
-func ParseInfo(info map[string]string) (Info, error) {
-	var out Info
+// registries. All directories are absolute, also with an error.
+func ParseInfo(info map[string]string) (out Info, err error) {
+	defer func() {
+		relative := func(dir string) bool { return !path.IsAbs(dir) }
+		out.PluginDirs = slices.DeleteFunc(out.PluginDirs, relative)
+		if relative(out.ConfigDir) {
+			out.ConfigDir = ""
+		}
+	}()
 	var config containerdConfig
 	if err := decodeInfo(info, "config", &config); err != nil {
 		return out, err
@@ -103,11 +109,6 @@ func ParseInfo(info map[string]string) (Info, error) {
 		out.PluginDirs = library.PluginDirs
 	}
 	out.ConfigDir = cmp.Or(library.PluginConfDir, out.ConfigDir)
-	relative := func(dir string) bool { return !path.IsAbs(dir) }
-	out.PluginDirs = slices.DeleteFunc(out.PluginDirs, relative)
-	if relative(out.ConfigDir) {
-		out.ConfigDir = ""
-	}
 	return out, nil
 }
 

@@ -87,7 +87,7 @@ func (r *Runtime) query(ctx context.Context, c runtimeapi.RuntimeServiceClient) 
 	if err != nil {
 		return err
 	}
-	r.Info, _ = container.ParseInfo(s.GetInfo()) // empty on an error: the default directories
+	r.Info, _ = container.ParseInfo(s.GetInfo()) // incomplete on an error: the default directories
 	for _, condition := range s.GetStatus().GetConditions() {
 		c := &Condition{True: condition.GetStatus(), Reason: condition.GetReason(), Message: condition.GetMessage()}
 		switch condition.GetType() {
