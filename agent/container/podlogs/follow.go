@@ -36,6 +36,12 @@ func (r *reader) follow(ctx context.Context) error {
 	if err := r.openFirst(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	return r.followFrom(ctx, at, first, func() (filewatch.Changes, error) { return r.wait(ctx, w) })
+}
+
+// followFrom follows the log after the first file was opened or found to be missing. first
+// is the file info of the log's directory, and wait blocks until the next changes.
+func (r *reader) followFrom(ctx context.Context, at filewatch.Path, first filewatch.Signature, wait func() (filewatch.Changes, error)) error {
 	changes := filewatch.Changes{All: true}
 	for {
 		ended := r.ended()
@@ -43,7 +49,8 @@ func (r *reader) follow(ctx context.Context) error {
 			now, err := at.Stat()
 			ended = ended || errors.Is(err, fs.ErrNotExist) || err == nil && !now.SameFile(&first)
 		}
-		if err := r.catchUp(ctx, changes.All || changes.Entries); err != nil {
+		// The watch may not have reported a rotation just before the end.
+		if err := r.catchUp(ctx, ended || changes.All || changes.Entries); err != nil {
 			return err
 		}
 		if ended {
@@ -55,7 +62,8 @@ func (r *reader) follow(ctx context.Context) error {
 		if err := r.print.flush(); err != nil {
 			return err
 		}
-		if changes, err = r.wait(ctx, w); err != nil {
+		var err error
+		if changes, err = wait(); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package podlogs
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
 // following is a Read in its own goroutine, with what it printed. Inotify
@@ -300,4 +303,54 @@ func add(t *testing.T, path, content string) {
 func newTime(t time.Time) *metav1.Time {
 	m := metav1.NewTime(t)
 	return &m
+}
+
+// The container ends just after a rotation, and the watch has reported only the write to
+// the old file.
+func TestFollowEndsAfterRotation(t *testing.T) {
+	path := file(t, t1+" stdout F one\n")
+	ended := make(chan struct{})
+	var out bytes.Buffer
+	r := &reader{src: Source{Path: path, Ended: ended}, selected: [streams]bool{true, true}, print: newPrinter(&Options{}, Output{Stdout: &out})}
+	defer r.close()
+	if err := r.openFirst(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at := filewatch.NewPath(filepath.Dir(path))
+	first, err := at.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.followFrom(t.Context(), at, first, func() (filewatch.Changes, error) {
+		if err := os.Rename(path, path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		add(t, path, t2+" stdout F two\n")
+		close(ended)
+		return filewatch.Changes{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.print.flush(); err != nil || out.String() != "one\ntwo\n" {
+		t.Errorf("output %q, error %v", out.String(), err)
+	}
+}
+
+// A line that was ended early does not end again with its container.
+func TestUnfinishedLineEndsOnce(t *testing.T) {
+	var out bytes.Buffer
+	p := newPrinter(&Options{}, Output{Stdout: &out})
+	for _, do := range []func() error{
+		func() error { return p.piece(stdout, time.Time{}, []byte("abc"), false) },
+		func() error { return p.piece(stderr, time.Time{}, []byte("x"), true) },
+		p.flush, p.endUnfinished, p.flush,
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out.String() != "abc\nx\n" {
+		t.Errorf("output %q", out.String())
+	}
 }

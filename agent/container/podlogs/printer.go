@@ -159,13 +159,13 @@ func (p *printer) flush() error {
 	return p.out[stderr].Flush()
 }
 
-// endUnfinished ends unfinished lines with a newline. Their file is complete, and the
-// next one begins on a new line.
+// endUnfinished ends unfinished lines with a newline, unless that was done early. Their
+// file is complete, and the next one begins on a new line.
 func (p *printer) endUnfinished() error {
 	for s := range p.line {
 		mid := p.line[s].mid && !p.line[s].drop
 		p.line[s].mid, p.line[s].drop = false, false
-		if mid {
+		if mid && (!p.shared || p.open == stream(s) || len(p.held[s]) > 0) {
 			if err := p.end(stream(s)); err != nil {
 				return err
 			}
