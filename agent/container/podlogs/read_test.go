@@ -221,6 +221,20 @@ func TestTailAgainstWhole(t *testing.T) {
 	}
 }
 
+// TestTailBehindZeros has a record behind the zero bytes that a power cut left.
+func TestTailBehindZeros(t *testing.T) {
+	for _, zeros := range []int{1, maxHeader - 10, maxHeader, 3*maxHeader + 5, bufferSize - 200} {
+		path := file(t, t1+" stdout F one\n"+strings.Repeat("\x00", zeros)+t2+" stdout F two\n")
+		var out bytes.Buffer
+		if _, err := Read(t.Context(), Source{Path: path}, Options{Tail: n(1)}, Output{Stdout: &out}); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != "two\n" {
+			t.Errorf("behind %d zero bytes: %q", zeros, out.String())
+		}
+	}
+}
+
 func naiveTail(content string, lines int) (string, string) {
 	type logical struct {
 		stream string

@@ -88,8 +88,8 @@ type backward struct {
 	head [maxHeader]byte
 }
 
-// previous returns the offset and the first bytes of the line before end. The
-// bytes are valid until the next call.
+// previous returns the offset and the first bytes of the line before end, behind zero bytes
+// as parseHeader skips them. The bytes are valid until the next call.
 func (w *backward) previous() (int64, []byte, error) {
 	start := w.end - 1 // skips the line's own newline
 	for start > 0 {
@@ -105,16 +105,28 @@ func (w *backward) previous() (int64, []byte, error) {
 		}
 		start = w.base
 	}
-	n := int(min(w.end-start, maxHeader))
+	end := w.end
 	w.end = start
-	if from := start - w.base; from >= 0 && from+int64(n) <= int64(len(w.buf)) {
-		return start, w.buf[from : from+int64(n)], nil
+	for from := start; ; {
+		head, err := w.read(from, int(min(end-from, maxHeader)))
+		zeros := len(head) - len(bytes.TrimLeft(head, "\x00"))
+		if err != nil || zeros == 0 || from-start > bufferSize {
+			return start, head, err
+		}
+		from += int64(zeros)
 	}
-	got, err := w.f.ReadAt(w.head[:n], start)
+}
+
+// read returns n bytes from offset at, fewer at the end of the file. n is at most maxHeader.
+func (w *backward) read(at int64, n int) ([]byte, error) {
+	if from := at - w.base; from >= 0 && from+int64(n) <= int64(len(w.buf)) {
+		return w.buf[from : from+int64(n)], nil
+	}
+	got, err := w.f.ReadAt(w.head[:n], at)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, nil, err
+		return nil, err
 	}
-	return start, w.head[:got], nil
+	return w.head[:got], nil
 }
 
 // load fills the block that ends at offset end.
