@@ -186,6 +186,8 @@ func (a *archive) scan(ctx context.Context) error {
 			return invalidf("entry names take more than %d bytes", maxNames)
 		}
 		a.layout.entries[e.name] = e
+		a.layout.held -= int64(len(a.layout.json[e.name])) // of an earlier one
+		delete(a.layout.json, e.name)
 		if e.link != "" {
 			return nil
 		}
@@ -206,7 +208,7 @@ func (a *archive) loadEntry(ctx context.Context, e *entry, r io.Reader) error {
 	if _, err := io.ReadFull(r, data); err != nil {
 		return a.readError(ctx, err)
 	}
-	a.layout.held += e.size - int64(len(a.layout.json[e.name]))
+	a.layout.held += e.size
 	a.layout.json[e.name] = data
 	return nil
 }

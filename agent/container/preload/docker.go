@@ -38,6 +38,12 @@ func (p *planner) docker(ctx context.Context) error {
 	if len(list) > maxImages {
 		return invalidf("more than %d images", maxImages)
 	}
+	tags := 0
+	for _, img := range list {
+		if tags += len(img.RepoTags); tags > maxImages {
+			return invalidf("images have more than %d names", maxImages)
+		}
+	}
 	sums, err := p.sums(ctx, list)
 	if err != nil {
 		return err
@@ -91,7 +97,7 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 	if err != nil {
 		return container.Blob{}, fmt.Errorf("encode image manifest: %w", err)
 	}
-	return p.plan.addImage(describe(ocispec.MediaTypeImageManifest, data), data, &manifest, config, layers), nil
+	return p.addImage(describe(ocispec.MediaTypeImageManifest, data), data, &manifest, config, layers)
 }
 
 func describe(mediaType string, data []byte) ocispec.Descriptor {

@@ -18,11 +18,12 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Limits of an image.
+// Limits of images.
 const (
-	maxImages = 256
-	maxLayers = 512
-	maxDepth  = 3 // of nested indexes
+	maxImages    = 256 // and names of images
+	maxLayers    = 512
+	maxAllLayers = 32 << 10 // of all images of an archive
+	maxDepth     = 3        // of nested indexes
 )
 
 // plan lists the images and blobs to import from an archive.
@@ -51,25 +52,36 @@ func blobOf(d ocispec.Descriptor, refs map[string]digest.Digest) container.Blob 
 	return container.Blob{Descriptor: ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}, Refs: refs}
 }
 
-func (p *plan) add(s *source) {
-	if slices.ContainsFunc(p.blobs, func(other *source) bool { return other.Digest == s.Digest }) {
-		return
+// add adds a blob to the plan, unless it is there.
+func (p *planner) add(s *source) error {
+	if p.added[s.Digest] {
+		return nil
 	}
-	p.blobs = append(p.blobs, s)
-	p.bytes += s.Size
+	if s.data == nil {
+		if other, ok := p.digests[s.serial]; ok {
+			return invalidf("one entry has the digests %s and %s", other, s.Digest)
+		}
+		p.digests[s.serial] = s.Digest
+	}
+	p.added[s.Digest] = true
+	p.plan.blobs = append(p.plan.blobs, s)
+	p.plan.bytes += s.Size
+	return nil
 }
 
 // addImage adds the manifest of d, whose content is data, with its config and its
 // layers in the archive, and returns the blob of the manifest.
-func (p *plan) addImage(d ocispec.Descriptor, data []byte, m *ocispec.Manifest, config []byte, layers []*entry) container.Blob {
+func (p *planner) addImage(d ocispec.Descriptor, data []byte, m *ocispec.Manifest, config []byte, layers []*entry) (container.Blob, error) {
+	if p.layers += len(layers); p.layers > maxAllLayers {
+		return container.Blob{}, invalidf("images have more than %d layers", maxAllLayers)
+	}
 	b := blobOf(d, map[string]digest.Digest{"config": m.Config.Digest})
-	p.add(&source{Blob: blobOf(m.Config, nil), data: config})
+	err := p.add(&source{Blob: blobOf(m.Config, nil), data: config})
 	for i, l := range m.Layers {
 		b.Refs[fmt.Sprintf("l.%d", i)] = l.Digest
-		p.add(&source{Blob: blobOf(l, nil), serial: layers[i].serial, offset: layers[i].offset})
+		err = cmp.Or(err, p.add(&source{Blob: blobOf(l, nil), serial: layers[i].serial, offset: layers[i].offset}))
 	}
-	p.add(&source{Blob: b, data: data})
-	return b
+	return b, cmp.Or(err, p.add(&source{Blob: b, data: data}))
 }
 
 // names returns the digests of the images, keyed by all their names: with the
@@ -96,6 +108,10 @@ type planner struct {
 	host    ocispec.Platform
 	runs    platforms.MatchComparer // the platforms that the host runs, its own first
 	plan    plan
+
+	added   map[digest.Digest]bool // the plan's blobs
+	digests map[int]digest.Digest  // of the plan's blobs that are entries, by serial
+	layers  int                    // of all images, with duplicates
 }
 
 // read returns the plan. Its errors wrap errInvalidArchive or a read error of the disk, or
@@ -104,6 +120,7 @@ func (p *planner) read(ctx context.Context) (*plan, error) {
 	if err := p.archive.scan(ctx); err != nil {
 		return nil, err
 	}
+	p.added, p.digests = make(map[digest.Digest]bool), make(map[int]digest.Digest)
 	var err error
 	index, manifest := p.archive.find(ocispec.ImageIndexFile), p.archive.find("manifest.json")
 	if index != nil {
@@ -223,13 +240,15 @@ func (p *planner) index(ctx context.Context, d ocispec.Descriptor, index *ocispe
 	}
 	d.MediaType = cmp.Or(d.MediaType, index.MediaType, ocispec.MediaTypeImageIndex)
 	b := blobOf(d, map[string]digest.Digest{"m.0": chosen.Digest})
-	p.plan.add(&source{Blob: b, data: data})
-	return b, nil
+	return b, p.add(&source{Blob: b, data: data})
 }
 
 // choose resolves the descriptor that fits the host best among those whose content is in
 // the archive. best reports whether no descriptor in list, present or not, fits better.
 func (p *planner) choose(ctx context.Context, list []ocispec.Descriptor, depth int) (b container.Blob, best bool, err error) {
+	if len(list) == 0 {
+		return b, false, invalidf("index has no manifests")
+	}
 	var fit []ocispec.Descriptor
 	var others []string
 	for _, d := range list {
@@ -296,7 +315,7 @@ func (p *planner) manifest(ctx context.Context, d ocispec.Descriptor, data []byt
 		}
 	}
 	d.MediaType = cmp.Or(d.MediaType, doc.MediaType, ocispec.MediaTypeImageManifest)
-	return p.plan.addImage(d, data, &doc, config, layers), nil
+	return p.addImage(d, data, &doc, config, layers)
 }
 
 // checkConfig checks that an image config is for a platform that the host can

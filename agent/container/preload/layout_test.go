@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -214,6 +215,10 @@ func TestBadArchives(t *testing.T) {
 		{"another platform", ociArchive(t, c, "c:1"), "linux/riscv64"},
 		{"another platform from docker", dockerArchive(t, c, "c:1"), "linux/riscv64"},
 		{"index of other platforms", pack(t, append(c.items(), indexItem(t, named(on(c.descriptor(), other), "c:1"), named(on(c.descriptor(), other), "c:1")))), "linux/riscv64"},
+		{"index without manifests", func() []byte {
+			empty := asJSON(t, indexOf())
+			return pack(t, []item{blobItem(empty), indexItem(t, named(describe(ocispec.MediaTypeImageIndex, empty), "a:1"))})
+		}(), "no manifests"},
 		{"index in index in index", pack(t, append(deep, indexItem(t, named(d, "a:1")))), "too many"},
 		{"missing manifest", pack(t, []item{indexItem(t, named(a.descriptor(), "a:1"))}), "missing"},
 		{"missing layer", pack(t, append(a.items()[:3], indexItem(t, named(a.descriptor(), "a:1")))), "missing"},
@@ -225,6 +230,32 @@ func TestBadArchives(t *testing.T) {
 		{"fewer layers than the config says", edit(func(d *ocispec.Manifest) { d.Layers = d.Layers[:1] }), "layers"},
 		{"no config", edit(func(d *ocispec.Manifest) { d.Config = ocispec.Descriptor{} }), "digest"},
 		{"huge manifest", pack(t, []item{{name: "index.json", data: bytes.Repeat([]byte(" "), maxJSON+1)}}), "large"},
+		{"index and a later one that is no JSON", pack(t, append(a.items(), indexItem(t, named(a.descriptor(), "a:1")), item{name: "index.json", data: []byte("text")})), "index.json"},
+		{"one layer with two digests", func() []byte {
+			var items []item
+			var list []dockerImage
+			for _, other := range []string{"x", "y"} {
+				items = append(items, item{name: other, data: makeConfig(t, board, []byte(other))})
+				list = append(list, dockerImage{Config: other, RepoTags: []string{other + ":1"}, Layers: []string{"l"}})
+			}
+			return pack(t, append(items, item{name: "l", data: []byte("layer")}, item{name: "manifest.json", data: asJSON(t, list)}))
+		}(), "digests"},
+		{"more layers than any images", func() []byte {
+			img := dockerImage{Config: "c", RepoTags: []string{"a:1"}}
+			var layers [][]byte
+			for range maxLayers {
+				img.Layers, layers = append(img.Layers, "l"), append(layers, []byte("layer"))
+			}
+			list := slices.Repeat([]dockerImage{img}, maxAllLayers/maxLayers+1)
+			return pack(t, []item{{name: "c", data: makeConfig(t, board, layers...)}, {name: "l", data: layers[0]}, {name: "manifest.json", data: asJSON(t, list)}})
+		}(), "layers"},
+		{"more names than any images", func() []byte {
+			img := dockerImage{Config: "c"}
+			for i := range maxImages + 1 {
+				img.RepoTags = append(img.RepoTags, fmt.Sprintf("a:%d", i))
+			}
+			return pack(t, []item{{name: "manifest.json", data: asJSON(t, []dockerImage{img})}})
+		}(), "names"},
 		{"an artifact, no image", func() []byte {
 			m := made{config: []byte("{}")}
 			m.manifest = asJSON(t, ocispec.Manifest{Config: describe(ocispec.MediaTypeImageConfig, m.config)})
