@@ -22,8 +22,8 @@ import (
 // used.
 const journalVersion = 1
 
-// maxJournal limits the bytes that are read of the journal. A larger journal cannot be
-// parsed. Writing does not check the limit.
+// maxJournal limits the bytes of the journal. save removes the oldest archives of a larger
+// one; they are imported again at the next start.
 const maxJournal = 8 << 20
 
 // journal is the persistent list of imported archives.
@@ -48,8 +48,10 @@ type signature struct {
 	Modified time.Time `json:"modified"`
 }
 
+// signatureOf returns the signature of a file. A time that is no number of nanoseconds of 64
+// bits becomes another one, because JSON has none after the year 9999.
 func signatureOf(info fs.FileInfo) signature {
-	return signature{Size: info.Size(), Modified: info.ModTime().UTC()}
+	return signature{Size: info.Size(), Modified: time.Unix(0, info.ModTime().UnixNano()).UTC()}
 }
 
 // loadJournal reads the journal. A missing file is an empty journal. With an error,
@@ -82,11 +84,19 @@ func loadJournal(path string) (*journal, error) {
 // new one.
 func (j *journal) save(path string) error {
 	data, err := json.Marshal(j)
+	all := len(j.Archives)
+	for len(data) > maxJournal && len(j.Archives) > 0 {
+		j.Archives = j.Archives[1:]
+		data, err = json.Marshal(j)
+	}
 	if err != nil {
 		return fmt.Errorf("encode image archive journal: %w", err)
 	}
 	if err := atomicfile.Write(path, data, 0o600); err != nil {
 		return fmt.Errorf("write image archive journal %q: %w", path, err)
+	}
+	if dropped := all - len(j.Archives); dropped > 0 {
+		return fmt.Errorf("write image archive journal %q: %d of %d archives exceed its %d bytes", path, dropped, all, maxJournal)
 	}
 	return nil
 }
@@ -103,9 +113,8 @@ func (p *Preloader) protect(ctx context.Context) error {
 }
 
 // cleanup releases the protection once no archive is pending, and removes deleted and
-// changed archives from the journal. If the release fails, the next call tries again:
-// after a change of the folder, a retry of an archive, or a call of Wait. cleanup returns
-// an error only if ctx ended.
+// changed archives from the journal. If the release fails, the next call tries again, after
+// retryMax at the latest. cleanup returns an error only if ctx ended.
 func (p *Preloader) cleanup(ctx context.Context) error {
 	busy := false
 	p.mu.Lock()

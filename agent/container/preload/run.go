@@ -92,9 +92,6 @@ func (p *Preloader) watchFolder(ctx context.Context) error {
 		if err := p.list(root); err != nil {
 			return err
 		}
-		if err := p.cleanup(ctx); err != nil {
-			return err
-		}
 		if err := p.workAll(ctx, root, w.Changed()); err != nil {
 			return err
 		}
@@ -131,6 +128,9 @@ func (p *Preloader) workAll(ctx context.Context, root *os.Root, changed <-chan s
 		}
 		if err := p.cleanup(ctx); err != nil {
 			return err
+		}
+		if p.journal.Leased && (wait == 0 || wait > retryMax) {
+			wait = retryMax // the release failed
 		}
 		if again, err := p.waitForWork(ctx, changed, wait); again || err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/distribution/reference"
@@ -320,6 +322,32 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
+// TestReleaseAgain shows that a release that failed is tried again without a change.
+func TestReleaseAgain(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(t)
+		p, err := New(Config{Dir: s.dir, StateFile: s.state, Importer: s.rt, Images: s.rt, Events: s.events, Log: s.log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.journal.Leased = true
+		s.rt.Inject("Release", fake.Fault{Err: container.ErrUnavailable, Times: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), retryMax+time.Second)
+		defer cancel()
+		if err := p.workAll(ctx, root, nil); err != nil {
+			t.Errorf("the folder is not listed again: %v", err)
+		}
+		if err := p.workAll(ctx, root, nil); !errors.Is(err, context.DeadlineExceeded) || p.journal.Leased || s.rt.Count("Release") != 2 {
+			t.Errorf("error %v, leased %v, %d releases; want the end of the test, false and 2", err, p.journal.Leased, s.rt.Count("Release"))
+		}
+	})
+}
+
 // dying interrupts a Put after some bytes, as a power cut does.
 type dying struct {
 	*fake.Runtime
@@ -507,6 +535,25 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
+// lateInfo is the info of a file from a time that JSON does not have.
+type lateInfo struct{ fs.FileInfo }
+
+func (lateInfo) Size() int64        { return 1 }
+func (lateInfo) ModTime() time.Time { return time.Date(12000, 1, 2, 3, 4, 5, 6, time.UTC) }
+
+// TestNameNotUTF8 shows that a file whose name the journal cannot hold is not imported.
+func TestNameNotUTF8(t *testing.T) {
+	s := newShelf(t)
+	s.put("a\xff.tar", ociArchive(t, makeImage(t, board, "app"), "app:1"))
+	p, _ := s.start()
+	if s.wait(p, "app:1") || s.rt.HasImage("app:1") {
+		t.Error("the image is known")
+	}
+	if f := s.failures(); len(f) != 1 || !strings.Contains(f[0], "UTF-8") {
+		t.Errorf("events: %q", f)
+	}
+}
+
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "journal")
 	want := &journal{Version: 1, Leased: true, Archives: []imported{{
@@ -522,6 +569,27 @@ func TestJournal(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(imported{})); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
+	t.Run("after the year 9999", func(t *testing.T) {
+		sig := signatureOf(lateInfo{})
+		if sig.Modified != signatureOf(lateInfo{}).Modified {
+			t.Error("the signature differs from itself")
+		}
+		if err := (&journal{Archives: []imported{{signature: sig}}}).save(path); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("too large", func(t *testing.T) {
+		j := &journal{Version: journalVersion}
+		for i := range 10 {
+			j.Archives = append(j.Archives, imported{Name: fmt.Sprint(i), Images: map[string]digest.Digest{strings.Repeat("x", 1<<20): ""}})
+		}
+		if err := j.save(path); err == nil || !strings.Contains(err.Error(), "3 of 10") {
+			t.Errorf("save: %v", err)
+		}
+		if got, err := loadJournal(path); err != nil || len(got.Archives) != 7 || got.Archives[6].Name != "9" {
+			t.Errorf("it reads as %d archives, %v", len(got.Archives), err)
+		}
+	})
 	for name, text := range map[string]string{"broken": "{", "another version": `{"version":2}`, "empty": ""} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

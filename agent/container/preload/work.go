@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
@@ -42,6 +43,9 @@ var errChanged = errors.New("archive changed since it was listed")
 // work reads an archive, or imports it if its images are already known. For an import it
 // reads the archive again if the plan was not retained.
 func (p *Preloader) work(ctx context.Context, root *os.Root, f *archiveFile) error {
+	if !utf8.ValidString(f.name) {
+		return invalidf("file name is not UTF-8") // the journal cannot hold it
+	}
 	file, err := openFile(root, f)
 	if err != nil {
 		return err
