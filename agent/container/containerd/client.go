@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -34,6 +35,13 @@ const callTimeout = 2 * time.Minute
 
 // maxResponse limits one response in bytes. The default of containerd's client is 16 MiB.
 const maxResponse = 4 << 20
+
+// connectParams limits the pauses between attempts to connect, so that calls succeed soon
+// after containerd is back. gRPC's default is up to two minutes.
+var connectParams = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: 20 * time.Second,
+}
 
 // API is a client of containerd's native API.
 type API struct {
@@ -62,6 +70,7 @@ func dial(path string) (*client.Client, error) {
 		client.WithDefaultPlatform(platforms.All),
 		client.WithDialOpts([]grpc.DialOption{
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithConnectParams(connectParams),
 			grpc.WithReadBufferSize(4 << 10),
 			grpc.WithWriteBufferSize(32 << 10),
 			grpc.WithStaticStreamWindowSize(64 << 10),
