@@ -63,9 +63,6 @@ type ContainerInput struct {
 	// mount specifies: claims with readOnly. ConfigMap, Secret, downward API
 	// and projected volumes are always read-only.
 	ReadOnlyVolumes map[string]bool
-	// RelabelVolumes are the volumes that get the container's SELinux label in
-	// addition to the pod's own: claims of local volumes.
-	RelabelVolumes map[string]bool
 	// RecursiveReadOnly reports whether the pod's runtime handler supports
 	// recursive read-only mounts.
 	RecursiveReadOnly bool

@@ -44,23 +44,18 @@ func TestImageUser(t *testing.T) {
 
 func TestNodeSettings(t *testing.T) {
 	p := podOf(needs("", "500m", "", ""))
-	n := &Node{SeccompDefault: true, SingleProcessOOMKill: true, MaskedPaths: []string{"/sys/x"}}
-	for range 2 { // the package's own lists must not grow
-		in := inputFor(p, &p.Spec.Containers[0], n)
-		config, err := ContainerConfig(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, sc := config.GetLinux().GetResources(), config.GetLinux().GetSecurityContext()
-		if r.GetCpuQuota() != 0 || r.GetCpuPeriod() != 0 || r.GetCpuShares() != 512 || len(r.GetUnified()) != 0 {
-			t.Errorf("got %v", r)
-		}
-		if sc.GetSeccomp().GetProfileType() != runtimeapi.SecurityProfile_RuntimeDefault {
-			t.Errorf("got seccomp %v", sc.GetSeccomp())
-		}
-		if got := sc.GetMaskedPaths(); len(got) != len(maskedPaths)+1 || got[len(got)-1] != "/sys/x" {
-			t.Errorf("masked %v", got)
-		}
+	n := &Node{SeccompDefault: true, SingleProcessOOMKill: true}
+	in := inputFor(p, &p.Spec.Containers[0], n)
+	config, err := ContainerConfig(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, sc := config.GetLinux().GetResources(), config.GetLinux().GetSecurityContext()
+	if r.GetCpuQuota() != 0 || r.GetCpuPeriod() != 0 || r.GetCpuShares() != 512 || len(r.GetUnified()) != 0 {
+		t.Errorf("got %v", r)
+	}
+	if sc.GetSeccomp().GetProfileType() != runtimeapi.SecurityProfile_RuntimeDefault {
+		t.Errorf("got seccomp %v", sc.GetSeccomp())
 	}
 	n.CPUCFSQuota, n.CPUCFSQuotaPeriod = true, 20*time.Millisecond
 	sandbox, err := SandboxConfig(SandboxInput{Pod: p, Node: n})

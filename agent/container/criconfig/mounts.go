@@ -70,7 +70,7 @@ func volumeMount(in *ContainerInput, i int, env *environment) (*runtimeapi.Mount
 		return nil, configErrorf("failed to resolve recursive read-only mode: %w", err)
 	}
 	out.Readonly = m.ReadOnly || readOnly || in.ReadOnlyVolumes[m.Name]
-	out.SelinuxRelabel = in.Node.SELinux && (relabel || in.RelabelVolumes[m.Name])
+	out.SelinuxRelabel = in.Node.SELinux && relabel
 	return out, nil
 }
 

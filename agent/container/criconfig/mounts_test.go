@@ -24,7 +24,7 @@ func TestVolumeKinds(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"made": "relabel", "map": "ro relabel", "secret": "ro relabel", "self": "ro relabel", "mixed": "ro relabel",
-		"node": "", "claim": "relabel", "claimRO": "ro", "image": "ro image",
+		"node": "", "claim": "", "claimRO": "ro", "image": "ro image",
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := envInput()
@@ -35,7 +35,7 @@ func TestVolumeKinds(t *testing.T) {
 			if name == "image" {
 				in.Volumes = nil
 			}
-			in.ReadOnlyVolumes, in.RelabelVolumes = map[string]bool{"claimRO": true}, map[string]bool{"claim": true}
+			in.ReadOnlyVolumes = map[string]bool{"claimRO": true}
 			in.ImageVolumes = map[string]*runtimeapi.ImageSpec{"image": {Image: "i"}}
 			in.Node.SELinux = true
 			config, err := ContainerConfig(in)

@@ -113,9 +113,6 @@ type Node struct {
 	// SELinux reports whether SELinux is enabled in the kernel. Files created
 	// for a container then get the container's label.
 	SELinux bool
-	// MaskedPaths are masked in containers in addition to the usual ones, such as the
-	// thermal_throttle directories of an x86 machine's CPUs.
-	MaskedPaths []string
 }
 
 // LogDirectory returns the absolute path of a pod's log directory.

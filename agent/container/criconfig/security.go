@@ -44,7 +44,7 @@ func securityContext(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityCont
 		sc.RunAsUser, sc.RunAsUsername = imageUser(in.Image)
 	}
 	if own.ProcMount == nil || *own.ProcMount != v1.UnmaskedProcMount {
-		sc.MaskedPaths = slices.Concat(maskedPaths, in.Node.MaskedPaths)
+		sc.MaskedPaths = slices.Clone(maskedPaths)
 		sc.ReadonlyPaths = slices.Clone(readonlyPaths)
 	}
 	var err error

@@ -50,8 +50,8 @@ func TestSecurityContext(t *testing.T) {
 			pods.SupplementalGroups, pods.FSGroup, pods.SupplementalGroupsPolicy = []int64{5, 6}, ptr(int64(4)), ptr(v1.SupplementalGroupsPolicyMerge)
 			in.ExtraGroups = []int64{9}
 		}, func(s *sc) { s.SupplementalGroups = []int64{4, 5, 6, 9} }},
-		{"no paths are hidden", func(in *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			in.Node.MaskedPaths, own.ProcMount = []string{"/sys/x"}, ptr(v1.UnmaskedProcMount)
+		{"no paths are hidden", func(_ *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
+			own.ProcMount = ptr(v1.UnmaskedProcMount)
 		}, func(s *sc) { s.MaskedPaths, s.ReadonlyPaths = nil, nil }},
 		{"no new privileges", func(_ *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
 			own.AllowPrivilegeEscalation = ptr(false)
