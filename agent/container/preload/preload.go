@@ -213,9 +213,9 @@ func (p *Preloader) notify() {
 	p.changed = make(chan struct{})
 }
 
-// update runs change, which modifies f, with mu held, and wakes all callers of
+// update runs change, which modifies an archive, with mu held, and wakes all callers of
 // Wait.
-func (p *Preloader) update(f *archiveFile, change func()) {
+func (p *Preloader) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()

@@ -64,15 +64,15 @@ func (p *Preloader) work(ctx context.Context, root *os.Root, f *archiveFile) err
 	}
 	if len(f.images) == 0 {
 		// All archives are read before one is imported.
-		p.update(f, func() { f.state, f.images, f.plan = waiting, plan.names(), plan.retainable() })
+		p.update(func() { f.state, f.images, f.plan = waiting, plan.names(), plan.retainable() })
 		return nil
 	}
-	p.update(f, func() { f.state = running })
+	p.update(func() { f.state = running })
 	if err := p.importImages(ctx, a, f, plan); err != nil {
 		return err
 	}
 	p.record(f)
-	p.update(f, func() {
+	p.update(func() {
 		f.state, f.plan, f.needed, f.failures, f.lastAttempt = done, nil, false, 0, time.Now()
 	})
 	return nil
@@ -100,27 +100,27 @@ func (p *plan) retainable() *plan {
 // number of retries is not limited.
 func (p *Preloader) fail(ctx context.Context, f *archiveFile, err error) {
 	if ctx.Err() != nil {
-		p.update(f, func() { f.state = waiting })
+		p.update(func() { f.state = waiting })
 		return // the import is resumed at the next start
 	}
 	now := time.Now()
 	if errors.Is(err, errChanged) {
 		// The folder is listed again, which makes a new file value.
-		p.update(f, func() { f.state, f.retryAt = waiting, now.Add(retryFirst) })
+		p.update(func() { f.state, f.retryAt = waiting, now.Add(retryFirst) })
 		return
 	}
 	broken := errors.Is(err, errInvalidArchive) || errors.Is(err, container.ErrCorrupt) || errors.Is(err, container.ErrUnsupported)
 	var failures int // Wait may reset those of f
-	p.update(f, func() { f.failures++; failures = f.failures })
+	p.update(func() { f.failures++; failures = f.failures })
 	away := errors.Is(err, container.ErrUnavailable) || errors.Is(err, container.ErrTimeout)
 	if !broken && (away || failures < maxFailures) {
 		wait := min(retryFirst<<min(failures-1, 5), retryMax)
 		p.cfg.Log.Warn("retry image archive", "archive", f.name, "error", err, "retryIn", wait)
-		p.update(f, func() { f.state, f.retryAt = waiting, now.Add(wait) })
+		p.update(func() { f.state, f.retryAt = waiting, now.Add(wait) })
 		return
 	}
 	p.cfg.Events.Warning(pod.Ref{}, eventFailed, fmt.Sprintf("Failed to import image archive %q: %v", f.name, err))
-	p.update(f, func() {
+	p.update(func() {
 		f.state, f.broken, f.plan, f.needed, f.lastAttempt, f.retryAt = failed, broken, nil, false, now, now.Add(retryFailed)
 		if f.images == nil {
 			f.images = map[string]digest.Digest{} // no longer unread: pods do not wait for it
