@@ -85,8 +85,8 @@ func (c *checker) runtime(kc *kubelet.KubeletConfiguration) {
 
 func (c *checker) endpoint(path, value string) {
 	socket, ok := strings.CutPrefix(value, "unix://")
-	if !ok || !filepath.IsAbs(socket) {
-		c.invalid(path, value, "the address of a socket, such as unix:///run/containerd/containerd.sock")
+	if !ok || !filepath.IsAbs(socket) || len(filepath.Clean(socket)) > maxSocketPath {
+		c.invalid(path, value, "the address of a socket with a path of at most 107 bytes, such as unix:///run/containerd/containerd.sock")
 	}
 }
 
@@ -96,9 +96,21 @@ func (c *checker) servers(kc *kubelet.KubeletConfiguration) {
 	c.between("readOnlyPort", int64(kc.ReadOnlyPort), 0, 65535)
 	c.address("healthzBindAddress", kc.HealthzBindAddress)
 	c.between("healthzPort", int64(*kc.HealthzPort), 0, 65535)
+	c.durationAtLeast("streamingConnectionIdleTimeout", kc.StreamingConnectionIdleTimeout.Duration, 0)
+	c.durationAtLeast("authentication.webhook.cacheTTL", kc.Authentication.Webhook.CacheTTL.Duration, 0)
+	c.durationAtLeast("authorization.webhook.cacheAuthorizedTTL", kc.Authorization.Webhook.CacheAuthorizedTTL.Duration, 0)
+	c.durationAtLeast("authorization.webhook.cacheUnauthorizedTTL", kc.Authorization.Webhook.CacheUnauthorizedTTL.Duration, 0)
 	c.oneOf("authorization.mode", string(kc.Authorization.Mode),
 		string(kubelet.KubeletAuthorizationModeWebhook), string(kubelet.KubeletAuthorizationModeAlwaysAllow))
 	c.oneOf("tlsMinVersion", kc.TLSMinVersion, "", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
+	for _, name := range kc.TLSCipherSuites {
+		if _, _, ok := CipherSuite(name); !ok {
+			c.invalid("tlsCipherSuites", name, "the name of a cipher suite of Go's crypto/tls")
+		}
+	}
+	for _, curve := range kc.TLSCurvePreferences {
+		c.between("tlsCurvePreferences", int64(curve), 1, math.MaxUint16)
+	}
 	if (kc.TLSCertFile == "") != (kc.TLSPrivateKeyFile == "") {
 		c.invalid("tlsCertFile", kc.TLSCertFile, "set together with tlsPrivateKeyFile")
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/tinylet/tinylet/agent/config"
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
@@ -19,13 +20,6 @@ type settings struct {
 	http2    bool
 }
 
-// oldNames are suite names that Go no longer uses (ciphersuites_flag.go of
-// component-base).
-var oldNames = map[string]uint16{
-	"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-}
-
 // tlsSettings parses tlsMinVersion, tlsCipherSuites and tlsCurvePreferences.
 func tlsSettings(kc *kubelet.KubeletConfiguration) (settings, error) {
 	out := settings{least: tls.VersionTLS12}
@@ -37,7 +31,7 @@ func tlsSettings(kc *kubelet.KubeletConfiguration) (settings, error) {
 		return out, fmt.Errorf("invalid tlsMinVersion %q: must be VersionTLS12 or VersionTLS13", kc.TLSMinVersion)
 	}
 	for _, name := range kc.TLSCipherSuites {
-		id, weak, ok := suite(name)
+		id, weak, ok := config.CipherSuite(name)
 		if !ok {
 			return out, fmt.Errorf("invalid tlsCipherSuites: %q is not a cipher suite of Go's crypto/tls", name)
 		}
@@ -58,19 +52,6 @@ func tlsSettings(kc *kubelet.KubeletConfiguration) (settings, error) {
 		slices.Contains(out.suites, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) ||
 		slices.Contains(out.suites, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)
 	return out, nil
-}
-
-// suite returns the ID of the cipher suite with a name, and whether it is insecure.
-func suite(name string) (id uint16, weak, ok bool) {
-	if id, ok := oldNames[name]; ok {
-		return id, false, true
-	}
-	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
-		if s.Name == name {
-			return s.ID, s.Insecure, true
-		}
-	}
-	return 0, false, false
 }
 
 // tlsConfig returns the TLS configuration. Each connection uses a copy with the current
