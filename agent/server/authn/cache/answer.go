@@ -65,7 +65,7 @@ type flight[V any] struct {
 // NegativeTTL must not be negative.
 func New[V any](c Config) (*Cache[V], error) {
 	if c.Size <= 0 || c.Concurrency <= 0 || c.Timeout <= 0 || c.PositiveTTL < 0 || c.NegativeTTL < 0 {
-		return nil, fmt.Errorf("cache: invalid config %+v: Size, Timeout and AtOnce must be positive, Yes and No not negative", c)
+		return nil, fmt.Errorf("cache: invalid config %+v: Size, Timeout and Concurrency must be positive, PositiveTTL and NegativeTTL not negative", c)
 	}
 	return &Cache[V]{
 		config: c, slots: make(chan struct{}, c.Concurrency),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -223,14 +224,19 @@ func TestBoundedKindByKind(t *testing.T) {
 }
 
 func TestBoundsAreNeeded(t *testing.T) {
-	for _, change := range []func(*Config){
-		func(c *Config) { c.Size = 0 }, func(c *Config) { c.Concurrency = 0 }, func(c *Config) { c.Timeout = 0 },
-		func(c *Config) { c.PositiveTTL = -1 }, func(c *Config) { c.NegativeTTL = -1 },
+	for field, change := range map[string]func(*Config){
+		"Size": func(c *Config) { c.Size = 0 }, "Concurrency": func(c *Config) { c.Concurrency = 0 }, "Timeout": func(c *Config) { c.Timeout = 0 },
+		"PositiveTTL": func(c *Config) { c.PositiveTTL = -1 }, "NegativeTTL": func(c *Config) { c.NegativeTTL = -1 },
 	} {
 		c := bounds
 		change(&c)
-		if _, err := New[string](c); err == nil {
+		_, err := New[string](c)
+		if err == nil {
 			t.Errorf("%+v is accepted", c)
+			continue
+		}
+		if _, allowed, _ := strings.Cut(err.Error(), "}: "); !strings.Contains(allowed, field) {
+			t.Errorf("the error does not name %s: %v", field, err)
 		}
 	}
 }
