@@ -311,6 +311,36 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestEndDuringReview: at shutdown a review of a token is aborted, as other requests are.
+func TestEndDuringReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t)
+		begun := make(chan struct{})
+		b.trust(authn.Config{Review: func(ctx context.Context, _ *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+			close(begun)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		p := b.pipes()
+		c := p.client("HTTP/1.1")
+		c.token = "token"
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			if response, err := b.send(t.Context(), c, "GET", "/healthz", nil, nil); err == nil {
+				response.Body.Close()
+			}
+		}()
+		<-begun
+		at := time.Now()
+		p.stop()
+		if took := time.Since(at); took > shutdownTimeout+time.Second {
+			t.Errorf("the end took %v", took)
+		}
+		<-answered
+	})
+}
+
 // TestAddressThatComesLate: listening is retried, and the end of the context
 // interrupts the backoff.
 func TestAddressThatComesLate(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/server/authn"
+	"github.com/tinylet/tinylet/agent/server/authn/cache"
 	"github.com/tinylet/tinylet/agent/server/connlimit"
 )
 
@@ -53,12 +54,11 @@ type (
 )
 
 // serve serves l until ctx ends or Accept fails, and returns the error of the HTTP server.
-// Before it returns, it closes l and waits for all handlers. A handler that waits for a
-// review returns only after the review.
+// Before it returns, it closes l and waits for all handlers.
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	base = context.WithValue(base, endingKey{}, ctx)
+	base = cache.WithBase(context.WithValue(base, endingKey{}, ctx), base)
 	var running sync.WaitGroup
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +106,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 		_ = srv.Shutdown(limit) // waits for the requests in flight
 		cancel()
 	}
-	cut()           // ends the remaining requests, and streams on hijacked connections
+	cut()           // ends the remaining requests, reviews, and streams on hijacked connections
 	_ = srv.Close() // closes the remaining connections
 	<-accepting
 	running.Wait()

@@ -106,7 +106,7 @@ func (e *ReviewError) Unwrap() error { return e.Err }
 // subresource, and then gets a decision for each in order, cached or by a review: so a
 // cached permission is used even if a finer subresource cannot be reviewed. It blocks
 // during reviews, for at most 10 s each. If ctx ends, it returns only if it waits for the
-// review of another request (see cache.Cache.Get). Every error is a *ReviewError, and
+// review of another request (see cache.Cache.Get and cache.WithBase). Every error is a *ReviewError, and
 // means that the request is not allowed.
 func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, subresources []string) (bool, error) {
 	if a.decisions == nil {

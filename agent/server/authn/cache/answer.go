@@ -82,8 +82,9 @@ func (c *Cache[V]) GetCached(key Key) (value V, yes, ok bool) {
 
 // Get returns the cached result of key, or makes a lookup with ask. While a lookup of
 // the key is in flight, further calls wait for its result, until their ctx ends. The call
-// that makes the lookup does not return when its ctx ends, but after at most Timeout: on a
-// slow link, a client with a short timeout would never get a result otherwise.
+// that makes the lookup does not return when its ctx ends, but after at most Timeout, or when
+// the base of ctx ends (WithBase): on a slow link, a client with a short timeout would never
+// get a result otherwise.
 func (c *Cache[V]) Get(ctx context.Context, key Key, ask Lookup[V]) (value V, yes bool, err error) {
 	c.mu.Lock()
 	if value, yes, ok := c.getCached(key, time.Now()); ok {
@@ -107,6 +108,13 @@ func (c *Cache[V]) Get(ctx context.Context, key Key, ask Lookup[V]) (value V, ye
 	}
 }
 
+type baseKey struct{}
+
+// WithBase returns a copy of ctx for Get, whose lookups end when base ends.
+func WithBase(ctx, base context.Context) context.Context {
+	return context.WithValue(ctx, baseKey{}, base)
+}
+
 // lookup makes the lookup and stores its result. It releases the waiting calls even if the
 // lookup panics.
 func (c *Cache[V]) lookup(ctx context.Context, key Key, q *flight[V], ask Lookup[V]) {
@@ -122,11 +130,14 @@ func (c *Cache[V]) lookup(ctx context.Context, key Key, q *flight[V], ask Lookup
 	late := fmt.Errorf("no response within %v: %w", c.config.Timeout, context.DeadlineExceeded)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), c.config.Timeout, late)
 	defer cancel()
+	if base, ok := ctx.Value(baseKey{}).(context.Context); ok {
+		defer context.AfterFunc(base, cancel)()
+	}
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-ctx.Done():
-		q.err = fmt.Errorf("%w (%d other lookups in flight)", late, c.config.Concurrency)
+		q.err = fmt.Errorf("%w (%d other lookups in flight)", context.Cause(ctx), c.config.Concurrency)
 		return
 	}
 	value, yes, err := ask(ctx)

@@ -170,6 +170,28 @@ func TestNoQuestionTakesLongerThanItsTimeout(t *testing.T) {
 	})
 }
 
+func TestLookupsEndWithTheirBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, a := newCache(t, bounds), &asker{yes: true, takes: time.Hour}
+		base, end := context.WithCancel(t.Context())
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range 3 { // two have a slot, one waits for one
+			all.Go(func() {
+				if _, _, err := c.Get(WithBase(t.Context(), base), Key{byte(i)}, a.ask); !errors.Is(err, context.Canceled) {
+					t.Errorf("error %v", err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		end()
+		all.Wait()
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
 func TestAPanicLetsTheOthersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, bounds)
