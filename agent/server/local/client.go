@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -20,14 +19,13 @@ import (
 
 // Errors of a Client, for errors.Is. Their texts include a remedy.
 var (
-	// ErrNotRunning means that no agent listens on the socket, or that a stream of
-	// responses ended.
+	// ErrNotRunning means that no agent listens on the socket, or that the agent closed
+	// the connection before the end of its response.
 	ErrNotRunning = errors.New("the agent is not running; start tinylet, or pass the path of its socket")
 	// ErrNotRoot means that the caller has no permission to access the agent.
 	ErrNotRoot = errors.New("only root may access the agent; run the command as root")
-	// ErrNoResponse means that the agent did not respond within 20 s. The port in its
-	// text is the default one.
-	ErrNoResponse = errors.New("the agent does not respond; see its log and http://127.0.0.1:10248/healthz?verbose")
+	// ErrNoResponse means that the agent did not respond within 20 s.
+	ErrNoResponse = errors.New("the agent does not respond; see its log, and /healthz?verbose on its healthzPort")
 )
 
 // Limits of a Client.
@@ -173,8 +171,10 @@ func explain(ctx context.Context, err error) error {
 		return ErrNotRunning
 	case errors.Is(err, fs.ErrPermission):
 		return ErrNotRoot
-	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() != nil:
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return ErrNotRunning // the agent exited during the request
 	}
 	return err
 }

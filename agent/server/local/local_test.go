@@ -395,6 +395,30 @@ func TestClientErrors(t *testing.T) {
 			t.Errorf("error: %v", err)
 		}
 	})
+	for name, h := range map[string]http.HandlerFunc{
+		"exit before the response": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"exit within the response": func(w http.ResponseWriter, _ *http.Request) {
+			w.Write([]byte(`{"release":`))
+			http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := answering(t, h).Version(t.Context()); !errors.Is(err, ErrNotRunning) {
+				t.Errorf("error: %v", err)
+			}
+		})
+	}
+	t.Run("deadline of the dialer only", func(t *testing.T) {
+		if err := NewClient("x").failed(t.Context(), os.ErrDeadlineExceeded); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("error: %v", err)
+		}
+	})
+	t.Run("no fixed address", func(t *testing.T) {
+		if strings.Contains(ErrNoResponse.Error(), "10248") {
+			t.Errorf("error: %v", ErrNoResponse)
+		}
+	})
 	t.Run("refused", func(t *testing.T) {
 		c := answering(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusForbidden, Error{"no"}) })
 		if _, err := c.Pods(t.Context(), ""); !errors.Is(err, ErrNotRoot) {
