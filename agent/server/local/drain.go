@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -13,7 +14,7 @@ import (
 type Drain struct {
 	// Begin terminates the pods. It blocks until they have terminated, their
 	// grace periods are over, or ctx ends; the latter does not stop the
-	// termination. The Server does not wait for its return after a request has ended.
+	// termination. The Server waits for its return.
 	Begin func(ctx context.Context) error
 	// Cancel makes the node admit pods again. It must not block.
 	Cancel func()
@@ -40,8 +41,12 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusNotImplemented, Error{"node drain is not supported"})
 		return
 	}
+	var begin sync.WaitGroup
+	defer begin.Wait()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- d.Begin(r.Context()) }()
+	begin.Go(func() { ended <- d.Begin(ctx) })
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	control, lines := http.NewResponseController(w), json.NewEncoder(w)
 	send := func(line DrainProgress) bool {
@@ -54,7 +59,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 		if left := d.Remaining(); left != last {
 			last = left
 			if !send(DrainProgress{Remaining: left}) {
-				return // Begin ends with the request
+				return
 			}
 		}
 		select {

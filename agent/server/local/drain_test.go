@@ -3,10 +3,15 @@ package local
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestDrain(t *testing.T) {
@@ -57,6 +62,32 @@ func TestDrain(t *testing.T) {
 		t.Errorf("cancel: %v, called %t", err, cancelled.Load())
 	}
 }
+
+// TestDrainEndsWithItsRequest: the handler of a client that has disconnected, for which the
+// server waits, ends Begin and waits for its return.
+func TestDrainEndsWithItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		s := newServer(t, Config{Drain: Drain{
+			Begin: func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				ended = true
+				return context.Cause(ctx)
+			},
+			Remaining: func() int { return 1 },
+		}})
+		s.drain(&broken{recorded{header: http.Header{}}}, httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathDrain, nil))
+		if !ended {
+			t.Error("the request ended before Begin did")
+		}
+	})
+}
+
+// broken is the response writer of a client that has disconnected.
+type broken struct{ recorded }
+
+func (b *broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestDrainWithoutShutdown(t *testing.T) {
 	c := start(t, Config{})
