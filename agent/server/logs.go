@@ -111,8 +111,8 @@ func (s *Server) sendLog(w *deadlineWriter, r *http.Request, q LogQuery, id stri
 		s.config.Log.Debug("skipped malformed log lines", "path", file.Path, "lines", damaged)
 	}
 	switch {
-	case err == nil, ctx.Err() != nil:
-	case errors.Is(err, errDisconnected):
+	case err == nil, options.Follow && ctx.Err() != nil:
+	case errors.Is(err, errDisconnected), ctx.Err() != nil:
 		abort()
 	case !w.wrote:
 		writeText(w, http.StatusBadRequest, err.Error())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -215,6 +216,26 @@ func TestContainerLogs(t *testing.T) {
 			t.Errorf("asked for %+v", q)
 		}
 	}
+}
+
+// TestLogThatIsCutOff: the client of a log that is not followed must not take it for complete
+// if its request is cancelled, as at shutdown.
+func TestLogThatIsCutOff(t *testing.T) {
+	b := newBoard(t)
+	path := filepath.Join(t.TempDir(), "0.log")
+	b.append(path, strings.Repeat(second1+" stdout F line\n", 10000))
+	ctx, cancel := context.WithCancel(t.Context())
+	b.config.ContainerLog = func(context.Context, LogQuery) (LogFile, error) {
+		cancel()
+		return LogFile{Path: path}, nil
+	}
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("panic %v, want %v", p, http.ErrAbortHandler)
+		}
+	}()
+	r := httptest.NewRequestWithContext(ctx, "GET", "/containerLogs/default/web/app", nil)
+	b.build().containerLogs(newDeadlineWriter(httptest.NewRecorder()), r, []string{"default", "web", "app"})
 }
 
 // followed is a request that follows a log.
