@@ -125,7 +125,7 @@ func newNodeAPI(a *agent, s *serverStage) (*nodeAPI, error) {
 	}
 	c := server.Config{
 		Kubelet: k, GetCertificate: a.cluster.identity.Serving(), Authn: authenticator, Authz: authorizer,
-		Pods: a.statuses.All, Started: a.statuses.RunningContainer, Runtime: a.runtime, Streaming: s.streams, Profiling: profile.Handler(),
+		Pods: a.statuses.All, Started: a.statuses.RunningContainer, AwaitObserved: a.statuses.AwaitObserved, Runtime: a.runtime, Streaming: s.streams, Profiling: profile.Handler(),
 		ContainerLog: (&server.ContainerLogs{Runtime: a.runtime, Statuses: a.statuses, Node: a.node.Peek}).Find,
 		Checks:       a.checks(), Metrics: a.writeMetrics, ProbeMetrics: a.writeProbes,
 		Log: a.log,

@@ -61,11 +61,21 @@ func (s *Server) containerLogs(w *deadlineWriter, r *http.Request, parts []strin
 		writeText(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
 		return
 	}
-	started := ""
-	if s.config.Started != nil {
-		started, _ = s.config.Started(p.UID, container)
+	find := func() (id string, err error) {
+		started := ""
+		if s.config.Started != nil {
+			started, _ = s.config.Started(p.UID, container)
+		}
+		return logContainerID(name, status, container, started, in.Previous)
 	}
-	id, err := logContainerID(name, status, container, started, in.Previous)
+	id, err := find()
+	if err != nil && s.config.AwaitObserved != nil {
+		s.config.AwaitObserved(r.Context(), p.UID)
+		if newest, observed, ok := s.findPod(namespace, name); ok {
+			p, status = newest, observed
+		}
+		id, err = find()
+	}
 	if err != nil {
 		writeText(w, http.StatusBadRequest, err.Error())
 		return

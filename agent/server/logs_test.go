@@ -18,6 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
 func TestPodLogOptions(t *testing.T) {
@@ -215,6 +218,38 @@ func TestContainerLogs(t *testing.T) {
 		if q.Pod == nil || q.Follow || strings.Contains(q.ID, ":") {
 			t.Errorf("asked for %+v", q)
 		}
+	}
+}
+
+// TestLogsOfARestoredPod: the request waits until the pod is observed, unless that takes too
+// long.
+func TestLogsOfARestoredPod(t *testing.T) {
+	for name, tt := range map[string]struct {
+		observed time.Duration
+		code     int
+		after    time.Duration
+	}{
+		"observed soon":     {time.Second, 200, time.Second},
+		"runtime is silent": {time.Hour, 400, podstatus.ObserveTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBoard(t)
+				b.logged("web-app", second1+" stdout F one\n")
+				statuses, web := podstatus.NewStore(), b.pods[0]
+				statuses.SetPod(web, v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+					{Name: "app", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}},
+				}})
+				time.AfterFunc(tt.observed, func() { statuses.Set(web, web.Status, pod.Sandbox{}) })
+				b.config.Pods, b.config.AwaitObserved = statuses.All, statuses.AwaitObserved
+				begun, w := time.Now(), httptest.NewRecorder()
+				r := httptest.NewRequestWithContext(t.Context(), "GET", "/containerLogs/default/web/app", nil)
+				b.build().containerLogs(newDeadlineWriter(w), r, []string{"default", "web", "app"})
+				if took := time.Since(begun); w.Code != tt.code || took != tt.after {
+					t.Errorf("%d %q after %v, want %d after %v", w.Code, w.Body, took, tt.code, tt.after)
+				}
+			})
+		})
 	}
 }
 

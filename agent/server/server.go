@@ -45,6 +45,10 @@ type Config struct {
 	// Started returns the ID, without scheme, of a running container. It may be
 	// newer than the pod's status. With nil, only the status is used.
 	Started func(pod types.UID, container string) (id string, ok bool)
+	// AwaitObserved waits, for a limited time, until a pod's status is that of its
+	// containers: after a start of the agent the status of a restored pod is
+	// ContainerCreating until its worker has observed it. With nil, it does not wait.
+	AwaitObserved func(ctx context.Context, pod types.UID)
 	// Runtime lists the running sandboxes and containers.
 	Runtime Runtime
 	// ContainerLog finds the log of a container.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -165,6 +166,29 @@ func (s *Store) notify() {
 		wait.Notify(slot)
 	}
 	s.mu.RUnlock()
+}
+
+// ObserveTimeout bounds how long a request waits for the first observation of a pod. A pod
+// worker observes its pod first, so only a runtime that does not respond takes longer.
+const ObserveTimeout = 10 * time.Second
+
+// AwaitObserved blocks until the pod was observed or is unknown, for at most ObserveTimeout or
+// until ctx ends.
+func (s *Store) AwaitObserved(ctx context.Context, uid types.UID) {
+	ctx, cancel := context.WithTimeout(ctx, ObserveTimeout)
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	defer s.Notify(changed)()
+	for {
+		if e, known := s.Entry(uid); !known || e.Observed {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
 }
 
 // Unlocked returns nil as soon as the store's lock could be taken for reading,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,18 +12,14 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
-// observeTimeout bounds how long a session waits for the first observation of a pod. A pod
-// worker observes its pod first, so only a runtime that does not respond takes longer.
-const observeTimeout = 10 * time.Second
-
 // Finder finds pods and containers by the newest statuses.
 type Finder struct{ Statuses *podstatus.Store }
 
 // Find returns the runtime's IDs of a pod or a container. After a start of the agent the
 // status of a restored pod is ContainerCreating until its worker has observed it. Therefore
-// Find returns ErrNotRunning only for an observed pod, or after observeTimeout.
+// Find returns ErrNotRunning only for an observed pod, or after podstatus.ObserveTimeout.
 func (f *Finder) Find(ctx context.Context, name Name) (Found, error) {
-	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, podstatus.ObserveTimeout)
 	defer cancel()
 	changed := make(chan struct{}, 1)
 	defer f.Statuses.Notify(changed)()

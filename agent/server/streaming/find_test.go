@@ -88,7 +88,7 @@ func TestSessionWaitsForTheFirstObservation(t *testing.T) {
 		"container has ended": {Name{Namespace: "a", Pod: "web", Container: "done"}, v1.PodStatus{}, time.Second, Found{SandboxID: "s"}, ErrNotRunning, time.Second},
 		"no such container":   {Name{Namespace: "a", Pod: "web", Container: "other"}, v1.PodStatus{}, time.Second, Found{}, ErrNotFound, 0},
 		"API status is known": {app, observed, time.Second, Found{ContainerID: "app-1"}, nil, 0},
-		"runtime is silent":   {app, v1.PodStatus{}, time.Hour, Found{}, ErrNotRunning, observeTimeout},
+		"runtime is silent":   {app, v1.PodStatus{}, time.Hour, Found{}, ErrNotRunning, podstatus.ObserveTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
