@@ -119,9 +119,7 @@ func (c *checker) podNetwork(cfg *Config) {
 		c.invalid(path+"services", true, "false except on a joined node with the mode bridge or routed")
 	}
 	c.podCIDRs(path+"podCIDRs", n.PodCIDRs)
-	if cfg.Kubelet.PodCIDR != "" && len(n.PodCIDRs) == 0 && cfg.Kubeconfig == "" {
-		c.podCIDRs("podCIDR", strings.Split(cfg.Kubelet.PodCIDR, ","))
-	}
+	c.podCIDR(cfg)
 	if name := n.Bridge; len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsFunc(name, notInName) {
 		c.invalid(path+"bridge", name, fmt.Sprintf("the name of an interface: at most %d letters, digits, -, _ and .", maxInterfaceName))
 	}
@@ -130,6 +128,24 @@ func (c *checker) podNetwork(cfg *Config) {
 	}
 	c.absolute(path+"configFolder", n.ConfigFolder)
 	c.absolute(path+"pluginFolder", n.PluginFolder)
+}
+
+// podCIDR checks KubeletConfiguration's podCIDR, of which only the syntax matters if it is
+// not used.
+func (c *checker) podCIDR(cfg *Config) {
+	if cfg.Kubelet.PodCIDR == "" {
+		return
+	}
+	texts := strings.Split(cfg.Kubelet.PodCIDR, ",")
+	if len(cfg.Tinylet.Network.PodCIDRs) == 0 && cfg.Kubeconfig == "" {
+		c.podCIDRs("podCIDR", texts)
+		return
+	}
+	for _, text := range texts {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			c.invalid("podCIDR", text, "a network such as 10.244.1.0/24")
+		}
+	}
 }
 
 func notInName(r rune) bool {

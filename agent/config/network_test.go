@@ -53,6 +53,17 @@ func TestNetworkIsChecked(t *testing.T) {
 	}
 }
 
+// An invalid podCIDR of the kubelet has one error, whether or not it is used.
+func TestPodCIDRHasOneError(t *testing.T) {
+	for _, kubeconfig := range []string{"", "/etc/kubeconfig"} {
+		cfg, _ := mustBuild(t, nil, nil)
+		cfg.Kubeconfig, cfg.Kubelet.PodCIDR = kubeconfig, "x"
+		if got := fmt.Sprint(Validate(cfg)); strings.Count(got, `podCIDR (--pod-cidr) is "x"`) != 1 {
+			t.Errorf("with kubeconfig %q: %s", kubeconfig, got)
+		}
+	}
+}
+
 func TestPodNetworks(t *testing.T) {
 	for _, row := range []struct {
 		name, kubeconfig, podCIDR string

@@ -126,13 +126,6 @@ func (c *checker) network(kc *kubelet.KubeletConfiguration) {
 	for _, server := range kc.ClusterDNS {
 		c.address("clusterDNS", server)
 	}
-	if kc.PodCIDR != "" {
-		for part := range strings.SplitSeq(kc.PodCIDR, ",") {
-			if _, err := netip.ParsePrefix(part); err != nil {
-				c.invalid("podCIDR", part, "a network such as 10.244.1.0/24")
-			}
-		}
-	}
 	c.oneOf("hairpinMode", kc.HairpinMode, kubelet.PromiscuousBridge, kubelet.HairpinVeth, kubelet.HairpinNone)
 	c.between("iptablesMasqueradeBit", int64(*kc.IPTablesMasqueradeBit), 0, 31)
 	c.between("iptablesDropBit", int64(*kc.IPTablesDropBit), 0, 31)
