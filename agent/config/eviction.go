@@ -28,31 +28,40 @@ func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
 // for this machine, or have no effect. They are not errors, because several nodes may
 // share a file.
 func memoryWarnings(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
-	thresholds, err := Thresholds(kc)
-	if err != nil || memory <= 0 {
-		return nil // Validate reports the error
+	if memory <= 0 {
+		return nil
 	}
 	var out []Warning
 	var hard int64
-	for _, t := range thresholds {
-		if t.Signal != evictionapi.MemoryAvailable {
+	for _, from := range []struct {
+		field  string
+		config evictionapi.Config
+	}{
+		{"evictionHard[memory.available]", evictionapi.Config{Hard: kc.EvictionHard}},
+		{"evictionSoft[memory.available]", evictionapi.Config{Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod}},
+	} {
+		thresholds, err := evictionapi.Parse(from.config)
+		if err != nil {
+			return nil // Validate reports the error
+		}
+		at := slices.IndexFunc(thresholds, func(t evictionapi.Threshold) bool { return t.Signal == evictionapi.MemoryAvailable })
+		if at < 0 {
 			continue
 		}
-		least, field := t.Value.ForCapacity(memory), "evictionHard[memory.available]"
-		if t.Grace > 0 {
-			field = "evictionSoft[memory.available]"
-		} else {
+		t := thresholds[at]
+		least := t.Value.ForCapacity(memory)
+		if t.Hard() {
 			hard = max(hard, least)
 		}
 		switch {
 		case least >= memory:
 			out = append(out, Warning{"eviction threshold is not below machine memory", []slog.Attr{
-				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("memory", memory),
+				slog.String("field", from.field), slog.Int64("threshold", least), slog.Int64("memory", memory),
 				slog.String("effect", "all evictable pods will be evicted"), slog.String("remedy", "set the amount that must stay free"),
 			}})
-		case t.Grace > 0 && least <= hard:
+		case !t.Hard() && least <= hard:
 			out = append(out, Warning{"soft eviction threshold has no effect", []slog.Attr{
-				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("hard", hard), slog.String("remedy", "set it above the hard threshold"),
+				slog.String("field", from.field), slog.Int64("threshold", least), slog.Int64("hard", hard), slog.String("remedy", "set it above the hard threshold"),
 			}})
 		}
 	}

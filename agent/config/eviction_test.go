@@ -48,6 +48,7 @@ func TestThresholdsOfAnotherMachine(t *testing.T) {
 	for _, tc := range []struct{ name, base, want string }{
 		{"none", "", ""},
 		{"more than there is", "evictionHard: {memory.available: 300Mi}", "not below machine memory"},
+		{"soft without grace, more than there is", "evictionSoft: {memory.available: 300Mi}\nevictionSoftGracePeriod: {memory.available: 0s}", "not below machine memory: field=evictionSoft[memory.available]"},
 		{"soft below hard", "evictionHard: {memory.available: 30Mi}\nevictionSoft: {memory.available: 20Mi}\nevictionSoftGracePeriod: {memory.available: 1m}", "has no effect"},
 		{"soft above hard", "evictionHard: {memory.available: 30Mi}\nevictionSoft: {memory.available: 40Mi}\nevictionSoftGracePeriod: {memory.available: 1m}", ""},
 	} {
@@ -58,7 +59,7 @@ func TestThresholdsOfAnotherMachine(t *testing.T) {
 		var got []string
 		for _, w := range warnings {
 			if strings.Contains(w.Message, "evict") {
-				got = append(got, w.Message)
+				got = append(got, w.Message+": "+w.Attrs[0].String())
 			}
 		}
 		if text := strings.Join(got, "; "); len(got) > 1 || tc.want == "" && text != "" || !strings.Contains(text, tc.want) {
