@@ -135,7 +135,7 @@ func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
 		if err != nil {
 			return fmt.Errorf("flag --node-ip: %q is not an IP address", text)
 		}
-		cfg.NodeIPs = append(cfg.NodeIPs, addr)
+		cfg.NodeIPs = append(cfg.NodeIPs, addr.Unmap())
 	}
 	return nil
 }

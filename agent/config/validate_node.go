@@ -35,7 +35,10 @@ func (c *checker) nodeIPs(addrs []netip.Addr) {
 		c.invalid("--node-ip", addrs, "one address, or one of each family")
 	}
 	for _, addr := range addrs {
-		if addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() {
+		switch {
+		case addr.Zone() != "":
+			c.invalid("--node-ip", addr, "an address without a zone")
+		case addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast():
 			c.invalid("--node-ip", addr, "an address that other nodes can reach")
 		}
 	}
