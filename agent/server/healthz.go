@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -61,7 +62,8 @@ func examine(checks []Check, exclude []string, now time.Time) (report string, fa
 const masked = "<masked>"
 
 // configz serves /configz: the effective configuration (component-base/configz). The
-// headers of staticPodURL are masked, because they may contain a token.
+// headers of staticPodURL are masked, and it has no user and no query, because these may
+// contain a password or a token.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	kc := *s.config.Kubelet
 	kc.Kind, kc.APIVersion = "KubeletConfiguration", kubelet.APIVersion
@@ -71,6 +73,12 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 			headers[name] = []string{masked}
 		}
 		kc.StaticPodURLHeader = headers
+	}
+	if u, err := url.Parse(kc.StaticPodURL); err != nil {
+		kc.StaticPodURL = masked
+	} else {
+		u.User, u.RawQuery, u.Fragment = nil, "", ""
+		kc.StaticPodURL = u.String()
 	}
 	data, err := json.Marshal(map[string]any{"kubeletconfig": &kc})
 	if err != nil {

@@ -181,16 +181,18 @@ func TestStatsByForm(t *testing.T) {
 func TestConfigz(t *testing.T) {
 	b := newBoard(t)
 	b.config.Kubelet.StaticPodURLHeader = map[string][]string{"Authorization": {"secret"}}
+	const target = "https://user:secret@host:1/a%2Fpods?token=secret"
+	b.config.Kubelet.StaticPodURL = target
 	b.start()
 	got := b.ask(b.admin(), "GET", "/configz")
 	if strings.Contains(got.text, "secret") {
 		t.Errorf("a secret is told: %s", got.text)
 	}
 	config := decoded[map[string]map[string]any](t, got.text)["kubeletconfig"]
-	if config["maxPods"] != 110.0 || config["kind"] != "KubeletConfiguration" {
+	if config["staticPodURL"] != "https://host:1/a%2Fpods" || config["maxPods"] != 110.0 || config["kind"] != "KubeletConfiguration" {
 		t.Errorf("%v", config)
 	}
-	if b.config.Kubelet.Kind != "" || b.config.Kubelet.StaticPodURLHeader["Authorization"][0] != "secret" {
+	if b.config.Kubelet.Kind != "" || b.config.Kubelet.StaticPodURLHeader["Authorization"][0] != "secret" || b.config.Kubelet.StaticPodURL != target {
 		t.Error("the configuration was changed")
 	}
 }
