@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -100,6 +101,14 @@ func TestNothingIsAnEmptyList(t *testing.T) {
 		if err != nil || string(body) != "[]\n" {
 			t.Errorf("%s answered %q, %v", path, body, err)
 		}
+	}
+}
+
+func TestNoContainersAreAnEmptyList(t *testing.T) {
+	p := Pod{Pod: newPod("default", "web")}
+	(&PodLister{}).measure(&p, nil)
+	if text, err := json.Marshal(p); err != nil || !strings.Contains(string(text), `"containers":[]}`) {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

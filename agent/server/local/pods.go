@@ -47,6 +47,7 @@ func (l *PodLister) Measured(context.Context) []Pod {
 }
 
 func (l *PodLister) measure(p *Pod, node *criconfig.Node) {
+	p.Containers = []Container{} // null in JSON otherwise
 	cgroup := ""
 	if l.Tree != nil && node != nil {
 		cgroup = criconfig.PodCgroup(p.Pod, node)

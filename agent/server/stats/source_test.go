@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +23,7 @@ import (
 	"github.com/tinylet/tinylet/agent/node/nodeinfo/nodeinfotest"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/podtest"
+	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/cgroups"
@@ -84,6 +86,13 @@ func TestSourcePods(t *testing.T) {
 	set(f, other, st, "sandbox-4")
 	if diff := cmp.Diff([]string{"a/web 3", "b/web 4"}, podsOf(t, f)); diff != "" {
 		t.Errorf("three, and one elsewhere (-want +got):\n%s", diff)
+	}
+}
+
+func TestUsageWithoutStatuses(t *testing.T) {
+	u := podUsage(&pod.Entry{Pod: new(v1.Pod), Status: new(v1.PodStatus)}, podworker.Syncing, nil)
+	if text, err := json.Marshal(u); err != nil || !strings.Contains(string(text), `"containers":[]}`) {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

@@ -89,6 +89,7 @@ func podUsage(e *pod.Entry, state podworker.State, measured map[measuredKey]*row
 	u := local.PodUsage{
 		Namespace: shown.Namespace, Name: shown.Name, UID: string(shown.UID), QOSClass: string(pod.QOSClass(e.Pod)),
 		Status: summed.Status, Restarts: summed.Restarts,
+		Containers: []local.ContainerUsage{}, // null in JSON otherwise
 	}
 	u.CPUNanoCores, u.MemoryBytes = measured[measuredKey{u.UID, ""}].used()
 	for c := range pod.ContainerStatuses(e.Status) {
