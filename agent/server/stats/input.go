@@ -73,8 +73,6 @@ type Traffic struct {
 // The disk usage of pods and of the node, as measured by
 // agent/resource/diskusage.
 type (
-	PodDisk       = diskusage.PodUsage
-	ContainerDisk = diskusage.ContainerUsage
-	VolumeDisk    = diskusage.VolumeUsage
-	NodeDisk      = diskusage.NodeUsage
+	PodDisk  = diskusage.PodUsage
+	NodeDisk = diskusage.NodeUsage
 )

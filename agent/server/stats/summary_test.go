@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -43,8 +44,8 @@ func fullBoard(t *testing.T) *board {
 			return PodDisk{}, errors.New("a volume does not answer")
 		}
 		return PodDisk{
-			Containers: []ContainerDisk{{Rootfs: filesystem(1000), Logs: filesystem(2000)}, {Logs: filesystem(4000)}},
-			Volumes: []VolumeDisk{
+			Containers: []diskusage.ContainerUsage{{Rootfs: filesystem(1000), Logs: filesystem(2000)}, {Logs: filesystem(4000)}},
+			Volumes: []diskusage.VolumeUsage{
 				{Stats: statsapi.VolumeStats{Name: "cache", FsStats: *filesystem(8000)}, Ephemeral: true},
 				{Stats: statsapi.VolumeStats{Name: "data", FsStats: *filesystem(1 << 40), PVCRef: &statsapi.PVCReference{Name: "data", Namespace: "default"}}},
 			},
@@ -285,7 +286,7 @@ func TestEphemeral(t *testing.T) {
 		want *statsapi.FsStats
 	}{
 		{name: "nothing is known"},
-		{name: "only a volume elsewhere", disk: PodDisk{Volumes: []VolumeDisk{{Stats: statsapi.VolumeStats{FsStats: *filesystem(5)}}}}},
+		{name: "only a volume elsewhere", disk: PodDisk{Volumes: []diskusage.VolumeUsage{{Stats: statsapi.VolumeStats{FsStats: *filesystem(5)}}}}},
 		{name: "bytes alone", disk: PodDisk{Other: &statsapi.FsStats{UsedBytes: new(uint64(7))}}, want: &statsapi.FsStats{UsedBytes: new(uint64(7))}},
 		{name: "inodes alone", disk: PodDisk{Other: &statsapi.FsStats{InodesUsed: new(uint64(7))}}, want: &statsapi.FsStats{InodesUsed: new(uint64(7))}},
 	} {
