@@ -85,8 +85,8 @@ func (c *checker) runtime(kc *kubelet.KubeletConfiguration) {
 
 func (c *checker) endpoint(path, value string) {
 	socket, ok := strings.CutPrefix(value, "unix://")
-	if !ok || !filepath.IsAbs(socket) || len(filepath.Clean(socket)) > maxSocketPath {
-		c.invalid(path, value, "the address of a socket with a path of at most 107 bytes, such as unix:///run/containerd/containerd.sock")
+	if !ok || !filepath.IsAbs(socket) || len(filepath.Clean(socket)) > MaxSocketPath {
+		c.invalid(path, value, fmt.Sprintf("the address of a socket with a path of at most %d bytes, such as unix:///run/containerd/containerd.sock", MaxSocketPath))
 	}
 }
 
@@ -311,9 +311,9 @@ func (c *checker) metered(cfg *Config) {
 	}
 }
 
-// maxSocketPath is the longest path that fits into sockaddr_un with its
+// MaxSocketPath is the longest path, in bytes, that fits into sockaddr_un with its
 // terminating NUL (unix(7)).
-const maxSocketPath = 107
+const MaxSocketPath = 107
 
 func (c *checker) tinylet(tc *TinyletConfiguration) {
 	c.oneOf(tinyletKind+".logFormat", tc.LogFormat, LogText, LogJSON)
@@ -328,8 +328,8 @@ func (c *checker) tinylet(tc *TinyletConfiguration) {
 	}
 	c.oneOf(tinyletKind+".journal", tc.Journal, JournalAuto, JournalSealed, JournalOff)
 	c.journalKey(tc)
-	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > maxSocketPath {
-		c.invalid(tinyletKind+".socketPath", tc.SocketPath, "an absolute path of at most 107 bytes")
+	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > MaxSocketPath {
+		c.invalid(tinyletKind+".socketPath", tc.SocketPath, fmt.Sprintf("an absolute path of at most %d bytes", MaxSocketPath))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/metrics"
 )
@@ -223,10 +224,6 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// maxSocketPath is the longest path, in bytes, that fits into the kernel's
-// sockaddr_un with its terminating zero byte.
-const maxSocketPath = 107
-
 // SocketPath returns the path of an endpoint of the form unix:///path,
 // unix:/path or /path.
 func SocketPath(endpoint string) (string, error) {
@@ -246,8 +243,8 @@ func SocketPath(endpoint string) (string, error) {
 	if path == "/" {
 		return "", fmt.Errorf("endpoint %q has no socket path", endpoint)
 	}
-	if len(path) > maxSocketPath {
-		return "", fmt.Errorf("endpoint %q exceeds the %d bytes of a socket path", endpoint, maxSocketPath)
+	if len(path) > config.MaxSocketPath {
+		return "", fmt.Errorf("endpoint %q exceeds the %d bytes of a socket path", endpoint, config.MaxSocketPath)
 	}
 	return path, nil
 }

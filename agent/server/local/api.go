@@ -13,9 +13,6 @@ import (
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
-// DefaultSocketPath is the default path of the agent's socket.
-const DefaultSocketPath = "/run/tinylet/tinylet.sock"
-
 // Paths on the socket. All except PathDrain serve GET. All except PathMetrics
 // respond with JSON. Errors of the handlers are an Error. PathExec and PathAttach are
 // described separately.

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
@@ -41,11 +42,11 @@ type Client struct {
 	http http.Client
 }
 
-// NewClient returns a client for the socket at path; "" is DefaultSocketPath.
+// NewClient returns a client for the socket at path; "" is config.DefaultSocketPath.
 // It opens nothing yet.
 func NewClient(path string) *Client {
 	if path == "" {
-		path = DefaultSocketPath
+		path = config.DefaultSocketPath
 	}
 	c := &Client{path: path}
 	c.http.Transport = &http.Transport{

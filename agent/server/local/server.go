@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
 )
@@ -18,7 +19,7 @@ import (
 // Config configures a Server. Pods, Events and Log are required. All functions
 // must be safe for concurrent use.
 type Config struct {
-	// SocketPath is the path of the socket for root; "" is DefaultSocketPath.
+	// SocketPath is the path of the socket for root; "" is config.DefaultSocketPath.
 	// Its directory is created with mode 0700, the socket with 0600.
 	SocketPath string
 	// HealthzAddress is the listen address of /healthz, such as
@@ -88,7 +89,7 @@ type Server struct {
 // starts nothing.
 func New(c Config) (*Server, error) {
 	if c.SocketPath == "" {
-		c.SocketPath = DefaultSocketPath
+		c.SocketPath = config.DefaultSocketPath
 	}
 	if c.Pods == nil || c.Events == nil || c.Log == nil {
 		return nil, errors.New("local server: Pods, Events and Log are required")

@@ -8,13 +8,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
-// Limits of the runtime's URL.
-const (
-	maxURL    = 4096
-	maxSocket = 107 // size of a path in the kernel's sockaddr_un
-)
+// maxURL limits the runtime's URL.
+const maxURL = 4096
 
 // target is the parsed URL of the runtime's streaming server.
 type target struct {
@@ -68,7 +67,7 @@ func loopback(u *url.URL) (target, error) {
 func socket(raw string) (target, error) {
 	rest := strings.TrimPrefix(strings.TrimPrefix(raw, "unix:"), "//")
 	path, uri, found := strings.Cut(rest, ":")
-	if !found || !strings.HasPrefix(path, "/") || len(path) > maxSocket || strings.ContainsRune(path, '%') {
+	if !found || !strings.HasPrefix(path, "/") || len(path) > config.MaxSocketPath || strings.ContainsRune(path, '%') {
 		return target{}, misconfigured("has no valid socket: must be unix:/SOCKET:/PATH")
 	}
 	u, err := url.ParseRequestURI(uri)

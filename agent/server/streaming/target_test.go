@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
 func TestTarget(t *testing.T) {
@@ -30,7 +32,7 @@ func TestTarget(t *testing.T) {
 		"http://127.0.0.1@example.com:80/t", "http://root@127.0.0.1:80/t", "http://[::1%25lo]:80/t", "http://2130706433:80/t",
 		"https://127.0.0.1:80/exec/t", "ftp://127.0.0.1:80/t", "HTTPS://127.0.0.1:80/t",
 		"http://127.0.0.1:80/a\r\nX: y", "unix:/run/r.sock", "unix:run/r.sock:/t", "unix:/run/r.sock:t", "unix:/run/r.sock:http://x/",
-		"unix://host/run/r.sock:/t", "unix:/run/%2e%2e/r.sock:/t", "unix:/" + strings.Repeat("a", maxSocket) + ":/t",
+		"unix://host/run/r.sock:/t", "unix:/run/%2e%2e/r.sock:/t", "unix:/" + strings.Repeat("a", config.MaxSocketPath) + ":/t",
 		"http://127.0.0.1:80/" + strings.Repeat("a", maxURL),
 	} {
 		got, err := targetOf(raw)
@@ -60,7 +62,7 @@ func FuzzTarget(f *testing.F) {
 				t.Errorf("%q is dialled at %q, %v", raw, to.address, err)
 			}
 		case "unix":
-			if !strings.HasPrefix(to.address, "/") || len(to.address) > maxSocket {
+			if !strings.HasPrefix(to.address, "/") || len(to.address) > config.MaxSocketPath {
 				t.Errorf("%q is dialled at %q", raw, to.address)
 			}
 		default:

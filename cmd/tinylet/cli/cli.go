@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/podlogs"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
@@ -92,7 +93,7 @@ func uptime() time.Duration {
 
 // addSocket adds the flag for the path of the agent's socket.
 func addSocket(cmd *cobra.Command) *string {
-	return cmd.Flags().String("socket", local.DefaultSocketPath, "`path` of the agent's socket")
+	return cmd.Flags().String("socket", config.DefaultSocketPath, "`path` of the agent's socket")
 }
 
 // command sets the common properties of all commands.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 	"github.com/tinylet/tinylet/test/harness/board"
 )
@@ -147,7 +147,7 @@ func relay(ctx context.Context, t *testing.T, vm *board.VM) string {
 			if err != nil {
 				return
 			}
-			go func() { _ = vm.Relay(ctx, local.DefaultSocketPath, conn) }() // whose client sees its end
+			go func() { _ = vm.Relay(ctx, config.DefaultSocketPath, conn) }() // whose client sees its end
 		}
 	}()
 	return l.Addr().String()
