@@ -183,9 +183,6 @@ func newSourceTasks(core *core) (tasks []health.Task, err error) {
 		}
 		add(pod.SourceHTTP, web.Run)
 	}
-	if len(core.sources) == 0 {
-		core.log.Warn("no source of pods is configured", "effect", "no pod is started or removed", "remedy", "set staticPodPath, staticPodURL or --kubeconfig")
-	}
 	return tasks, nil
 }
 
