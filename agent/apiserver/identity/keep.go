@@ -223,7 +223,8 @@ func (id *Identity) tidy(f *credentialFiles) {
 func sleepUntil(ctx context.Context, now func() time.Time, until time.Time, jumped, again <-chan struct{}) {
 	var ring <-chan time.Time
 	if !until.IsZero() {
-		timer := time.NewTimer(max(until.Sub(now()), 0) + time.Second)
+		// In this order the sum cannot overflow: Sub saturates.
+		timer := time.NewTimer(max(until.Add(time.Second).Sub(now()), time.Second))
 		defer timer.Stop()
 		ring = timer.C
 	}

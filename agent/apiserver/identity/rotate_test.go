@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -117,6 +118,33 @@ func TestRotationTurnedOff(t *testing.T) {
 			t.Error("an expired certificate is shown")
 		}
 	})
+}
+
+func TestSleepUntil(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		until func(now time.Time) time.Time
+		want  time.Duration
+	}{
+		{"no time", func(time.Time) time.Time { return time.Time{} }, 24 * time.Hour},
+		{"a past time", func(now time.Time) time.Time { return now.Add(-time.Hour) }, time.Second},
+		{"a time", func(now time.Time) time.Time { return now.Add(time.Hour) }, time.Hour + time.Second},
+		{"the last time of a certificate", func(time.Time) time.Time {
+			return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+		}, 24 * time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+				defer cancel()
+				start := time.Now()
+				sleepUntil(ctx, time.Now, row.until(start), nil, nil)
+				if got := time.Since(start); got != row.want {
+					t.Errorf("it waits %v, want %v", got, row.want)
+				}
+			})
+		})
+	}
 }
 
 // TestClockJumpsOverTheDeadline sets the clock to after the renewal while the timer
