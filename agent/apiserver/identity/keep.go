@@ -120,7 +120,8 @@ func (id *Identity) useCredentials(f *credentialFiles) error {
 			id.in = f.kubeconfig
 			id.mu.Unlock()
 		}
-		if before != nil && f.pair != nil && !bytes.Equal(before.Certificate[0], f.pair.Certificate[0]) {
+		// A connection that was opened while there was no pair is anonymous.
+		if f.pair != nil && (before == nil || !bytes.Equal(before.Certificate[0], f.pair.Certificate[0])) {
 			main.Reconnect()
 		}
 		return nil

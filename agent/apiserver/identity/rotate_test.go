@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const day = 24 * time.Hour
@@ -145,6 +147,30 @@ func TestSleepUntil(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCertificateIsAwayForAWhile checks that a connection from the time without the file
+// is not kept.
+func TestCertificateIsAwayForAWhile(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.current(time.Now(), time.Now().Add(100*day))
+		id, _ := b.start()
+		synctest.Wait()
+		from, to := b.path("pki/kubelet-client-old.pem"), b.path("away.pem")
+		for _, move := range [][2]string{{from, to}, {to, from}} {
+			if n := b.cluster.reconnects(); n != 0 {
+				t.Errorf("%d reconnects while nothing was better", n)
+			}
+			if err := os.Rename(move[0], move[1]); err != nil {
+				t.Fatal(err)
+			}
+			wait.Notify(id.again)
+			synctest.Wait()
+		}
+		if n := b.cluster.reconnects(); n != 1 || id.Problem() != "" {
+			t.Errorf("%d reconnects with the file back, problem %q", n, id.Problem())
+		}
+	})
 }
 
 // TestClockJumpsOverTheDeadline sets the clock to after the renewal while the timer
