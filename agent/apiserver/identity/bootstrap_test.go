@@ -101,6 +101,44 @@ func TestBootstrapFileComesLater(t *testing.T) {
 	b.isNode(id)
 }
 
+// TestCAFileComesLater has a bootstrap kubeconfig whose CA file is written after it.
+func TestCAFileComesLater(t *testing.T) {
+	c := newCluster(t)
+	b := newBoard(t, c, false)
+	b.write("bootstrap-kubelet.conf", []byte(document("server: '"+b.server+"', certificate-authority: pki/ca.crt", "token: "+bootstrapToken)))
+	id, _ := b.start()
+	soon(t, "it says what is missing", func() bool { return strings.Contains(id.Problem(), "pki/ca.crt") })
+	b.write("pki/ca.crt", c.ca.PEM())
+	b.isNode(id)
+}
+
+// TestWatchedFiles checks that all files that the kubeconfigs refer to are watched, also
+// while they do not exist.
+func TestWatchedFiles(t *testing.T) {
+	b := newBoard(t, newCluster(t), true)
+	id, err := New(Config{
+		Kubeconfig: b.path("a.conf"), BootstrapKubeconfig: b.path("b.conf"), EnrolKubeconfig: b.path("c.conf"), PKI: b.path("pki"), NodeName: "a",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{b.path("pki/kubelet-client-current.pem")}
+	for _, name := range []string{"a", "b", "c"} {
+		b.write(name+".conf", []byte(strings.ReplaceAll(document(aServer+", certificate-authority: NAME.ca",
+			"client-certificate: NAME.pem, client-key: NAME.key, tokenFile: NAME.token"), "NAME", name)))
+		for _, end := range []string{".conf", ".ca", ".pem", ".key", ".token"} {
+			want = append(want, b.path(name+end))
+		}
+	}
+	id.readFiles()
+	got := id.paths()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("watched %q, want %q", got, want)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	c := newCluster(t)
 	c.policy = deny

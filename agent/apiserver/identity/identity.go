@@ -105,7 +105,7 @@ type Identity struct {
 	given     *apiclient.Client
 	enrolling *apiclient.Client // of the last request for the first credentials, nil once there are some
 	in        *Kubeconfig       // of main, or the last one reported as changed
-	extra     []string          // certificate and key files of the kubeconfig
+	extra     []string          // files that the kubeconfigs refer to
 }
 
 // New validates the configuration and returns an Identity. It reads no files and
@@ -301,14 +301,30 @@ func (id *Identity) paths() []string {
 
 func (id *Identity) readFiles() *credentialFiles {
 	f := &credentialFiles{}
-	f.kubeconfig, f.kubeconfigErr = Load(id.config.Kubeconfig)
-	f.bootstrap, f.bootstrapErr = loadIf(id.config.BootstrapKubeconfig)
-	f.enrol, f.enrolErr = loadIf(id.config.EnrolKubeconfig)
-	if f.kubeconfig == nil {
-		return f
+	var extra []string
+	load := func(path string) (*Kubeconfig, error) {
+		if path == "" {
+			return nil, nil
+		}
+		k, err := loadWithoutCA(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range []string{k.caFile, k.CertFile, k.KeyFile, k.TokenFile} {
+			if file != "" && file != id.client.current() && !slices.Contains(extra, file) {
+				extra = append(extra, file)
+			}
+		}
+		if err := k.readCA(path); err != nil {
+			return nil, err
+		}
+		return k, nil
 	}
-	id.follow(f.kubeconfig)
-	if !f.kubeconfig.HasCertificate() {
+	f.kubeconfig, f.kubeconfigErr = load(id.config.Kubeconfig)
+	f.bootstrap, f.bootstrapErr = load(id.config.BootstrapKubeconfig)
+	f.enrol, f.enrolErr = load(id.config.EnrolKubeconfig)
+	id.follow(extra)
+	if f.kubeconfig == nil || !f.kubeconfig.HasCertificate() {
 		return f
 	}
 	// A certificate that was issued to a request of the node takes precedence over
@@ -325,14 +341,8 @@ func (id *Identity) readFiles() *credentialFiles {
 	return f
 }
 
-// follow sets the certificate and key files of the kubeconfig as further watched files.
-func (id *Identity) follow(k *Kubeconfig) {
-	var extra []string
-	for _, path := range []string{k.CertFile, k.KeyFile} {
-		if path != "" && path != id.client.current() {
-			extra = append(extra, path)
-		}
-	}
+// follow sets the files that the kubeconfigs refer to as further watched files.
+func (id *Identity) follow(extra []string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if !slices.Equal(extra, id.extra) {
@@ -352,13 +362,6 @@ func sameFile(a, b string) bool {
 	}
 	with, err := os.Stat(b)
 	return err == nil && os.SameFile(of, with)
-}
-
-func loadIf(path string) (*Kubeconfig, error) {
-	if path == "" {
-		return nil, nil
-	}
-	return Load(path)
 }
 
 func (id *Identity) rules() *rules {

@@ -50,6 +50,18 @@ type Kubeconfig struct {
 // Load reads a kubeconfig and its CA. The error wraps fs.ErrNotExist if the
 // kubeconfig does not exist.
 func Load(path string) (*Kubeconfig, error) {
+	k, err := loadWithoutCA(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.readCA(path); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// loadWithoutCA is Load without the CA file.
+func loadWithoutCA(path string) (*Kubeconfig, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
@@ -62,13 +74,19 @@ func Load(path string) (*Kubeconfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse kubeconfig %s: %w", path, err)
 	}
-	if k.caFile != "" {
-		if k.CA, err = readFile(k.caFile); err != nil {
-			// Without %w: fs.ErrNotExist means that the kubeconfig does not exist.
-			return nil, fmt.Errorf("kubeconfig %s: read certificate authority: %v", path, err) //nolint:errorlint // see above
-		}
-	}
 	return k, nil
+}
+
+// readCA reads the CA file, if there is one, of the kubeconfig at path.
+func (k *Kubeconfig) readCA(path string) (err error) {
+	if k.caFile == "" {
+		return nil
+	}
+	if k.CA, err = readFile(k.caFile); err != nil {
+		// Without %w: fs.ErrNotExist means that the kubeconfig does not exist.
+		return fmt.Errorf("kubeconfig %s: read certificate authority: %v", path, err) //nolint:errorlint // see above
+	}
+	return nil
 }
 
 // Parse parses a kubeconfig without reading the files that it refers to. Relative
