@@ -32,8 +32,11 @@ type object struct {
 	busy  bool      // a request is in flight
 	since time.Time // since when an action is pending
 	until time.Time // no request before, because the last was rejected
-	wait  wait.Backoff
-	said  string // the error that was logged last
+	said  string    // the error that was logged last
+
+	// The waits after rejections and after faults. They have different bounds, so each
+	// has its own backoff.
+	refusals, faults wait.Backoff
 
 	// An accepted status that another client changed is sent again, with backoff so
 	// that the two do not overwrite each other in a loop.
@@ -44,6 +47,12 @@ type object struct {
 	asked   view   // the input of the last decision
 	plan    action // the last decision
 	planned bool   // false means decide again
+}
+
+// resetWaits makes the next failure wait as the first one does.
+func (o *object) resetWaits() {
+	o.refusals.Reset()
+	o.faults.Reset()
 }
 
 // amends reports whether the plan sends an accepted status again, because another client
@@ -79,7 +88,7 @@ func (o *object) setSourcePod(p *v1.Pod, now time.Time) {
 	}
 	if p != nil && was != nil && p.UID != was.UID {
 		o.until, o.said = time.Time{}, "" // the server rejected another pod
-		o.wait.Reset()
+		o.resetWaits()
 	}
 	switch {
 	case o.responsePod == nil:

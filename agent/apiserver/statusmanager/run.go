@@ -97,9 +97,7 @@ func (r *Manager) Run(ctx context.Context) error {
 func (l *loop) recovered(now time.Time) {
 	l.outage.recovered(now)
 	for _, o := range l.objects {
-		if o.wait.Max == refusedLimit {
-			o.wait.Reset()
-		}
+		o.refusals.Reset()
 		o.until = time.Time{}
 	}
 }
@@ -176,7 +174,10 @@ func (l *loop) absorb(set []*v1.Pod, now time.Time) {
 func (l *loop) object(key types.NamespacedName) *object {
 	o := l.objects[key]
 	if o == nil {
-		o = &object{key: key, amend: wait.Backoff{Max: refusedLimit}, doubt: wait.Backoff{First: goneLimit, Max: refusedLimit}}
+		o = &object{
+			key: key, refusals: wait.Backoff{Max: refusedLimit}, faults: wait.Backoff{Max: faultLimit},
+			amend: wait.Backoff{Max: refusedLimit}, doubt: wait.Backoff{First: goneLimit, Max: refusedLimit},
+		}
 		l.objects[key] = o
 	}
 	return o

@@ -7,8 +7,7 @@ import (
 
 // Upper bounds of the waits: refusedLimit after a rejected request, faultLimit after a
 // fault of the server (see faulty). refusedLimit also bounds the waits before a status
-// that another client keeps changing is sent again. The bound takes effect only when the
-// object's backoff starts: see wait.Backoff.Max.
+// that another client keeps changing is sent again.
 const (
 	refusedLimit = 5 * time.Minute
 	faultLimit   = 30 * time.Second
@@ -34,7 +33,7 @@ func (l *loop) handleResult(res *result, now time.Time) {
 	o.until = time.Time{}
 	if res.verb != removing { // a deletion may have to wait for a finalizer
 		o.said = ""
-		o.wait.Reset()
+		o.resetWaits()
 	}
 	switch {
 	case res.verb == patching && res.pod != nil:
@@ -80,11 +79,11 @@ func (l *loop) fail(o *object, res *result, now time.Time) {
 	} else if l.outage.fail(res.began, now, res.err) {
 		return
 	}
-	o.wait.Max = refusedLimit
+	backoff := &o.refusals
 	if faulty(res.err) {
-		o.wait.Max = faultLimit
+		backoff = &o.faults
 	}
-	o.until = now.Add(o.wait.Next())
+	o.until = now.Add(backoff.Next())
 	l.say(o, res.err)
 }
 
