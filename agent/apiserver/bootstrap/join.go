@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,6 +119,9 @@ type cluster struct {
 	server    string // the URL in cluster-info
 	ca        []byte // PEM
 	authority *x509.Certificate
+	// listed are all certificates in cluster-info, also those that are not pinned.
+	// While the CA is rotated there are several.
+	listed []*x509.Certificate
 }
 
 // discover reads cluster-info twice: first without trust in the server, then with
@@ -135,6 +139,7 @@ func discover(ctx context.Context, o *Options, token Token, pins []pin) (*cluste
 	if err != nil {
 		return nil, fmt.Errorf("read CA in ConfigMap %s/%s: %w", infoNamespace, infoName, err)
 	}
+	info.listed = all
 	if len(pins) > 0 {
 		if info.ca, err = pinned(all, pins); err != nil {
 			return nil, err
@@ -238,8 +243,7 @@ func parseInfo(data []byte) (*cluster, error) {
 }
 
 // checkExisting reports whether the node has a kubeconfig of the cluster with a client
-// certificate that has not expired. Only the first certificate of each CA is compared.
-// It returns an error if the node's kubeconfig is of another cluster or unusable. With
+// certificate that has not expired: both CAs have a certificate of the same key. It returns an error if the node's kubeconfig is of another cluster or unusable. With
 // Force it returns false.
 func checkExisting(o *Options, info *cluster) (already bool, err error) {
 	have, err := identity.Load(o.Kubeconfig)
@@ -251,8 +255,14 @@ func checkExisting(o *Options, info *cluster) (already bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("read this node's kubeconfig (--force replaces it): %w", err)
 	}
+	if len(have.CA) == 0 {
+		return false, fmt.Errorf("this node has a kubeconfig without a CA (%s, at %s), so its cluster cannot be compared:"+
+			" use --force to replace it", o.Kubeconfig, have.Server)
+	}
 	certs, err := authorities(have.CA)
-	if err != nil || pinOf(certs[0]) != pinOf(info.authority) {
+	if err != nil || !slices.ContainsFunc(certs, func(c *x509.Certificate) bool {
+		return slices.ContainsFunc(info.listed, func(l *x509.Certificate) bool { return pinOf(l) == pinOf(c) })
+	}) {
 		return false, fmt.Errorf("this node belongs to another cluster (%s, at %s): use --force to join this one instead",
 			o.Kubeconfig, have.Server)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type lab struct {
 	asked  int
 	// info answers cluster-info at the nth request; nil is not found.
 	info func(n int) map[string]string
+	// listed is the CA in cluster-info.
+	listed []byte
 	// by signs the server's certificate, and leaf changes it before that.
 	by      *apiservertest.Authority
 	leaf    func(*x509.Certificate)
@@ -52,7 +55,7 @@ type lab struct {
 func newLab(t *testing.T, change func(l *lab)) *lab {
 	t.Helper()
 	l := &lab{dir: t.TempDir(), ca: apiservertest.NewAuthority(t, "kubernetes"), leaf: func(*x509.Certificate) {}}
-	l.by = l.ca
+	l.by, l.listed = l.ca, l.ca.PEM()
 	l.info = func(int) map[string]string { return l.good() }
 	if change != nil {
 		change(l)
@@ -80,7 +83,7 @@ func newLab(t *testing.T, change func(l *lab)) *lab {
 
 func (l *lab) kubeconfig() string {
 	return "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    server: https://advertised:6443\n" +
-		"    certificate-authority-data: " + base64.StdEncoding.EncodeToString(l.ca.PEM()) + "\n"
+		"    certificate-authority-data: " + base64.StdEncoding.EncodeToString(l.listed) + "\n"
 }
 
 func (l *lab) good() map[string]string {
@@ -196,29 +199,40 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 // TestNodeOfACluster joins with a kubeconfig that is there already.
 func TestNodeOfACluster(t *testing.T) {
 	other := apiservertest.NewAuthority(t, "kubernetes")
+	ours := func(l *lab) []byte { return l.ca.PEM() }
+	theirs := func(*lab) []byte { return other.PEM() }
+	both := func(l *lab) []byte { return slices.Concat(other.PEM(), l.ca.PEM()) }
 	for _, row := range []struct {
 		name    string
-		ca      func(l *lab) *apiservertest.Authority
+		ca      func(l *lab) []byte // of the kubeconfig
+		info    func(l *lab) []byte // the CA in cluster-info, ours if nil
 		life    time.Duration
 		force   bool
 		already bool
 		want    string // of the error
 		removed bool
 	}{
-		{name: "of this one", ca: func(l *lab) *apiservertest.Authority { return l.ca }, life: time.Hour, already: true},
-		{name: "of this one, expired", ca: func(l *lab) *apiservertest.Authority { return l.ca }, life: -time.Minute},
-		{name: "of another", ca: func(*lab) *apiservertest.Authority { return other }, life: time.Hour, want: "belongs to another cluster"},
-		{name: "of another, by force", ca: func(*lab) *apiservertest.Authority { return other }, life: time.Hour, force: true, removed: true},
+		{name: "of this one", ca: ours, life: time.Hour, already: true},
+		{name: "of this one, expired", ca: ours, life: -time.Minute},
+		{name: "of this one, with an older CA too", ca: both, life: time.Hour, already: true},
+		{name: "of this one, before its CA changed", ca: theirs, info: both, life: time.Hour, already: true},
+		{name: "of this one, after its CA changed", ca: ours, info: both, life: time.Hour, already: true},
+		{name: "of another", ca: theirs, life: time.Hour, want: "belongs to another cluster"},
+		{name: "of another, by force", ca: theirs, life: time.Hour, force: true, removed: true},
+		{name: "of the system's CAs", ca: func(*lab) []byte { return nil }, life: time.Hour, want: "without a CA"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newLab(t, nil)
+			if row.info != nil {
+				l.listed = row.info(l)
+			}
 			pair := l.ca.Client("system:node:a", nil, func(leaf *x509.Certificate) { leaf.NotAfter = time.Now().Add(row.life) })
 			der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 			if err != nil {
 				t.Fatal(err)
 			}
 			k := &identity.Kubeconfig{
-				Server: "https://x:6443", CA: row.ca(l).PEM(),
+				Server: "https://x:6443", CA: row.ca(l),
 				Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Leaf.Raw}),
 				Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 			}
