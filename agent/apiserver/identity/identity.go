@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,10 +102,11 @@ type Identity struct {
 	mu        sync.Mutex
 	problem   string // of the files; see step.problem
 	trouble   string // of the last attempt, if an operator can fix it; cleared by a success
+	changed   string // what of the kubeconfig differs from in
 	main      server
 	given     *apiclient.Client
 	enrolling *apiclient.Client // of the last request for the first credentials, nil once there are some
-	in        *Kubeconfig       // of main, or the last one reported as changed
+	in        *Kubeconfig       // of main
 	extra     []string          // files that the kubeconfigs refer to
 }
 
@@ -154,7 +156,7 @@ func New(c Config) (*Identity, error) {
 // Client returns the client of the API server. It blocks until there is a usable
 // kubeconfig, or ctx ends. It always returns the same client, which presents the current
 // certificate. A later change of the kubeconfig's server, CA, proxy or token has no
-// effect on it.
+// effect on it; Problem reports it.
 func (id *Identity) Client(ctx context.Context) (*apiclient.Client, error) {
 	select {
 	case <-id.ready:
@@ -226,10 +228,16 @@ func (id *Identity) server() server {
 func (id *Identity) Problem() string {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.problem != "" && id.trouble != "" {
-		return id.problem + "; " + id.trouble
+	var all []string
+	if id.changed != "" {
+		all = append(all, fmt.Sprintf("kubeconfig %s changed its %s: restart tinylet to use it", id.config.Kubeconfig, id.changed))
 	}
-	return id.problem + id.trouble
+	for _, text := range []string{id.problem, id.trouble} {
+		if text != "" {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // Stats holds the values for metrics.

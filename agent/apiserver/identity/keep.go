@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
@@ -49,6 +50,7 @@ func (id *Identity) syncLoop(ctx context.Context) {
 			id.pair.Store(f.pair)
 			err = id.enrol(ctx, s.with)
 		case idle:
+			id.setTrouble("") // there are no attempts
 			id.pair.Store(f.pair)
 			sleepUntil(ctx, id.now, time.Time{}, jumped, id.again)
 			continue
@@ -97,6 +99,19 @@ func (id *Identity) setTrouble(trouble string) {
 	id.trouble = trouble
 }
 
+// setChanged stores what of the kubeconfig has changed since the client was created, and
+// logs it if it is new; "" means nothing.
+func (id *Identity) setChanged(what string) {
+	id.mu.Lock()
+	before := id.changed
+	id.changed = what
+	id.mu.Unlock()
+	if what != "" && what != before {
+		id.config.Log.Warn("kubeconfig changed, restart needed",
+			"kubeconfig", id.config.Kubeconfig, "changed", what, "remedy", "restart tinylet to use it")
+	}
+}
+
 // recordRefusal records an event for a refused request. tries logs all other errors.
 func (id *Identity) recordRefusal(reason, kind string, err error) {
 	var refused *csrRefusedError
@@ -106,20 +121,14 @@ func (id *Identity) recordRefusal(reason, kind string, err error) {
 }
 
 // useCredentials switches to the credentials in f. The first call creates the client.
-// Later calls only log a change of the server, CA, proxy or token.
+// Later calls only report a change of the server, CA, proxy or token.
 func (id *Identity) useCredentials(f *credentialFiles) error {
 	id.mu.Lock()
 	main, in := id.main, id.in
 	id.mu.Unlock()
 	before := id.pair.Swap(f.pair)
 	if main != nil {
-		if !in.sameServer(f.kubeconfig) || in.Token != f.kubeconfig.Token || in.TokenFile != f.kubeconfig.TokenFile {
-			id.config.Log.Warn("kubeconfig changed its server or token",
-				"kubeconfig", id.config.Kubeconfig, "remedy", "restart tinylet to use it")
-			id.mu.Lock()
-			id.in = f.kubeconfig
-			id.mu.Unlock()
-		}
+		id.setChanged(strings.Join(in.differences(f.kubeconfig), ", "))
 		// A connection that was opened while there was no pair is anonymous.
 		if f.pair != nil && (before == nil || !bytes.Equal(before.Certificate[0], f.pair.Certificate[0])) {
 			main.Reconnect()

@@ -58,11 +58,26 @@ func (k *Kubeconfig) certified(pem string) *Kubeconfig {
 	}
 }
 
-// sameServer reports whether both have the same server, server name, CA, verification and
-// proxy.
-func (k *Kubeconfig) sameServer(other *Kubeconfig) bool {
-	return k.Server == other.Server && k.ServerName == other.ServerName && k.Insecure == other.Insecure &&
-		bytes.Equal(k.CA, other.CA) && k.proxyURL() == other.proxyURL()
+// differences returns what differs between the connections of both kubeconfigs, without
+// their certificates.
+func (k *Kubeconfig) differences(other *Kubeconfig) []string {
+	var what []string
+	for _, part := range []struct {
+		name   string
+		differ bool
+	}{
+		{"server", k.Server != other.Server},
+		{"server name", k.ServerName != other.ServerName},
+		{"CA", !bytes.Equal(k.CA, other.CA)},
+		{"verification", k.Insecure != other.Insecure},
+		{"proxy", k.proxyURL() != other.proxyURL()},
+		{"token", k.Token != other.Token || k.TokenFile != other.TokenFile},
+	} {
+		if part.differ {
+			what = append(what, part.name)
+		}
+	}
+	return what
 }
 
 // proxyURL returns the URL of the proxy; "" means the proxy of the environment.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -169,6 +170,67 @@ func TestCertificateIsAwayForAWhile(t *testing.T) {
 		}
 		if n := b.cluster.reconnects(); n != 1 || id.Problem() != "" {
 			t.Errorf("%d reconnects with the file back, problem %q", n, id.Problem())
+		}
+	})
+}
+
+// TestKubeconfigChanges changes what the running client cannot change.
+func TestKubeconfigChanges(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.kubeconfig("kubelet.conf", withToken)
+		id, _ := b.start()
+		for _, row := range []struct {
+			changed string
+			change  func(*Kubeconfig)
+		}{
+			{"", func(*Kubeconfig) {}},
+			{"server", func(k *Kubeconfig) { k.Server = "https://other:6443" }},
+			{"server name", func(k *Kubeconfig) { k.ServerName = "other" }},
+			{"CA", func(k *Kubeconfig) { k.CA = []byte("other") }},
+			{"CA, verification", func(k *Kubeconfig) { k.CA, k.Insecure = nil, true }},
+			{"proxy", func(k *Kubeconfig) { k.Proxy = &url.URL{Scheme: "http", Host: "other"} }},
+			{"token", func(k *Kubeconfig) { k.Token = "other" }},
+			{"", func(*Kubeconfig) {}},
+		} {
+			b.kubeconfig("kubelet.conf", func(k *Kubeconfig) { withToken(k); row.change(k) })
+			for range 2 {
+				wait.Notify(id.again)
+				synctest.Wait()
+			}
+			want := ""
+			if row.changed != "" {
+				want = "kubeconfig " + b.path("kubelet.conf") + " changed its " + row.changed + ": restart tinylet to use it"
+				if n := strings.Count(b.log.String(), fmt.Sprintf("changed=%q", row.changed)) +
+					strings.Count(b.log.String(), "changed="+row.changed+" "); n != 1 {
+					t.Errorf("the change of %s is logged %d times:\n%s", row.changed, n, b.log.String())
+				}
+			}
+			if got := id.Problem(); got != want {
+				t.Errorf("problem %q, want %q", got, want)
+			}
+		}
+	})
+}
+
+// TestTroubleOfTheLastAttempt removes the bootstrap kubeconfig while its request waits for
+// approval.
+func TestTroubleOfTheLastAttempt(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		b.cluster.policy = ignore
+		id, _ := b.start()
+		time.Sleep(autoApprovalTimeout + time.Second)
+		synctest.Wait()
+		if !strings.Contains(id.Problem(), "approve") {
+			t.Errorf("problem %q", id.Problem())
+		}
+		if err := os.Remove(b.path("bootstrap-kubelet.conf")); err != nil {
+			t.Fatal(err)
+		}
+		wait.Notify(id.again)
+		synctest.Wait()
+		if strings.Contains(id.Problem(), "approve") {
+			t.Errorf("problem %q without an attempt", id.Problem())
 		}
 	})
 }
