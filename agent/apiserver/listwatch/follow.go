@@ -18,7 +18,8 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// page is the page size of a list, which bounds the whole objects in memory.
+// page is the page size of a list, which bounds the whole objects in memory, except after
+// a continue token has expired.
 const page = 100
 
 // refusedFirst and refusedMax are the upper bounds of the first and of the longest wait
@@ -158,15 +159,22 @@ func (f *Reflector[T]) options() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: f.cfg.Labels, FieldSelector: f.cfg.Fields}
 }
 
-// list reads all objects page by page. If a page fails, also because its continue token
-// has expired (410), the list begins again at the first page.
+// list reads all objects page by page. If the continue token of a page has expired (410),
+// because the pages before took longer than the API server keeps old versions, it reads
+// all objects in one response: pages would take as long again.
 func (f *Reflector[T]) list(ctx context.Context) error {
 	objects := make(map[Key]T)
 	options := f.options()
 	options.Limit = page
 	for {
 		list := f.cfg.List()
-		if err := f.cfg.API.List(ctx, f.cfg.Resource, metav1.NamespaceAll, options, list); err != nil {
+		err := f.cfg.API.List(ctx, f.cfg.Resource, metav1.NamespaceAll, options, list)
+		if Expired(err) && options.Continue != "" {
+			clear(objects)
+			options.Continue, options.Limit = "", 0
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		head, err := meta.ListAccessor(list)

@@ -166,6 +166,31 @@ func TestPages(t *testing.T) {
 	})
 }
 
+// TestPagesThatExpire has an API server that has dropped the version of the list before
+// its second page.
+func TestPagesThatExpire(t *testing.T) {
+	inLab(t, func(s *apiservertest.Server) {
+		for i := range 2*page + 1 {
+			s.Put(node(fmt.Sprintf("n%04d", i), "1"))
+		}
+		s.SetFaults(apiservertest.Faults{Before: func(_ context.Context, c apiservertest.Call) error {
+			if c.List.Continue != "" {
+				s.Remove(apiclient.Nodes, "", "n0000") // of the first page
+				return apierrors.NewResourceExpired("the continue parameter is too old")
+			}
+			return nil
+		}})
+	}, func(l *lab) {
+		time.Sleep(time.Minute)
+		n := 0
+		l.View(func(all map[Key]string) { n = len(all) })
+		if n != 2*page || l.changed != 1 || l.log.Len() > 0 {
+			t.Errorf("%d objects, told %d times, log %s", n, l.changed, l.log.String())
+		}
+		l.made("list nodes", "list nodes", "list nodes", "watch nodes")
+	})
+}
+
 // TestResume covers how the Follower continues after a watch has ended.
 func TestResume(t *testing.T) {
 	inLab(t, func(s *apiservertest.Server) { s.Put(node("a", "1")) }, func(l *lab) {
