@@ -28,7 +28,8 @@ import (
 const approvalLimit = 15 * time.Minute
 
 // autoApprovalTimeout is how long a cluster with automatic approval may take before the
-// request is reported as waiting for approval. It counts from the start of each watch.
+// request is reported as waiting for approval, and how long a signer may take after that.
+// It counts across watches.
 const autoApprovalTimeout = 10 * time.Second
 
 // csrAPI is the part of the API client that certificate requests need.
@@ -55,12 +56,20 @@ func (r *csrRefusedError) Error() string {
 	return fmt.Sprintf("certificate signing request %s: %s", r.name, r.why)
 }
 
+// pending is what was last waited for: the approval of a request, or its certificate.
+type pending struct {
+	name     string // of the request
+	approved bool
+}
+
 // issuer requests one kind of certificate. It is not safe for concurrent use.
 type issuer struct {
 	store         *store
 	log           *slog.Logger
 	now           func() time.Time
-	pendingLogged string // name of the request whose wait for approval was logged
+	pending       pending
+	since         time.Time // when pending began
+	pendingLogged bool
 	// waits receives what an operator must do for a pending request; nil drops it.
 	waits func(trouble string)
 }
@@ -133,6 +142,7 @@ func (i *issuer) await(ctx context.Context, api csrAPI, request *certificatesv1.
 		if cert, err := issuedCertificate(request, uid); cert != nil || err != nil {
 			return cert, err
 		}
+		i.reportPending(request)
 		cert, err := i.watchRequest(ctx, api, request, limit, interrupt)
 		if cert != nil || (err != nil && !retryWatch(err)) {
 			return cert, err
@@ -160,22 +170,25 @@ func issuedCertificate(request *certificatesv1.CertificateSigningRequest, uid ty
 	if request.UID != uid {
 		return nil, &csrRefusedError{request.Name, "replaced by another object"}
 	}
-	approved := false
-	for _, c := range request.Status.Conditions {
-		if c.Status != v1.ConditionTrue && c.Status != "" {
-			continue
-		}
-		switch c.Type {
-		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		if c := condition(request, kind); c != nil {
 			return nil, &csrRefusedError{request.Name, fmt.Sprintf("%s: %s: %s", c.Type, c.Reason, c.Message)}
-		case certificatesv1.CertificateApproved:
-			approved = true
 		}
 	}
-	if cert := bytes.TrimSpace(request.Status.Certificate); approved && len(cert) > 0 {
+	if cert := bytes.TrimSpace(request.Status.Certificate); condition(request, certificatesv1.CertificateApproved) != nil && len(cert) > 0 {
 		return cert, nil
 	}
 	return nil, nil
+}
+
+// condition returns a true condition of a request, nil if there is none of its type.
+func condition(request *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+	for n := range request.Status.Conditions {
+		if c := &request.Status.Conditions[n]; c.Type == kind && (c.Status == v1.ConditionTrue || c.Status == "") {
+			return c
+		}
+	}
+	return nil
 }
 
 // watchRequest watches one request until it has a certificate, is refused or deleted, or
@@ -189,7 +202,7 @@ func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certific
 		return nil, err
 	}
 	defer w.Stop()
-	approvalTimer := time.NewTimer(autoApprovalTimeout)
+	approvalTimer := time.NewTimer(autoApprovalTimeout - time.Since(i.since))
 	defer approvalTimer.Stop()
 	for {
 		select {
@@ -207,6 +220,9 @@ func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certific
 			if cert, err := issuedCertificate(now, uid); cert != nil || err != nil {
 				return cert, err
 			}
+			request = now
+			i.reportPending(request)
+			approvalTimer.Reset(autoApprovalTimeout - time.Since(i.since))
 		case <-approvalTimer.C:
 			i.reportPending(request)
 		case <-limit:
@@ -219,18 +235,29 @@ func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certific
 	}
 }
 
-// reportPending reports that a request waits for approval. It logs that once per request.
+// reportPending reports what a request without a certificate waits for, once it has done so
+// for autoApprovalTimeout. It logs that once.
 func (i *issuer) reportPending(request *certificatesv1.CertificateSigningRequest) {
-	command := "kubectl certificate approve " + request.Name
-	if i.waits != nil {
-		i.waits("the certificate signing request is waiting for approval: unless the cluster approves it automatically, run `" + command + "`")
+	p := pending{request.Name, condition(request, certificatesv1.CertificateApproved) != nil}
+	if i.pending != p {
+		i.pending, i.since, i.pendingLogged = p, time.Now(), false
 	}
-	if i.pendingLogged == request.Name {
+	if time.Since(i.since) < autoApprovalTimeout {
 		return
 	}
-	i.pendingLogged = request.Name
-	i.log.Info("certificate signing request is waiting for approval",
-		"signer", request.Spec.SignerName, "remedy", command)
+	message, remedy := "certificate signing request is waiting for approval", "kubectl certificate approve "+request.Name
+	trouble := "the " + message + ": unless the cluster approves it automatically, run `" + remedy + "`"
+	if p.approved {
+		message, remedy = "certificate signing request is approved but not signed", "check kube-controller-manager"
+		trouble = "the " + message + ": " + remedy + ", which signs for " + request.Spec.SignerName
+	}
+	if i.waits != nil {
+		i.waits(trouble)
+	}
+	if !i.pendingLogged {
+		i.pendingLogged = true
+		i.log.Info(message, "signer", request.Spec.SignerName, "remedy", remedy)
+	}
 }
 
 // pause waits for d. It returns early with errNotIssued, errInterrupted or the

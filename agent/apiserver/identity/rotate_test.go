@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
@@ -313,6 +316,76 @@ func TestNeverApproved(t *testing.T) {
 			t.Fatalf("%d requests after the first is gone", n)
 		}
 		b.cluster.change(names[0], b.cluster.approve)
+		synctest.Wait()
+		if id.Problem() != "" {
+			t.Errorf("problem %q", id.Problem())
+		}
+	})
+}
+
+// TestWatchesThatEnd checks that a request is reported although no watch of it lasts.
+func TestWatchesThatEnd(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		watch error
+		then  func(b *board, id *Identity)
+	}{
+		{"watches of 5 s", nil, func(b *board, _ *Identity) { b.cluster.Cut() }},
+		{"no watches", errors.New("no watches"), func(*board, *Identity) {}},
+		{"changes of files", nil, func(_ *board, id *Identity) { wait.Notify(id.again) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, b *board) {
+				b.kubeconfig("bootstrap-kubelet.conf", withToken)
+				b.cluster.policy = ignore
+				b.cluster.step = func(step string) error {
+					if step == "ask watch" {
+						return row.watch
+					}
+					return nil
+				}
+				id, _ := b.start()
+				for range 6 {
+					time.Sleep(5 * time.Second)
+					row.then(b, id)
+				}
+				synctest.Wait()
+				if !strings.Contains(id.Problem(), "kubectl certificate approve") {
+					t.Errorf("problem %q", id.Problem())
+				}
+			})
+		})
+	}
+}
+
+// TestApprovedButNotSigned has a cluster whose signer does not work.
+func TestApprovedButNotSigned(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		b.cluster.policy = ignore
+		id, _ := b.start()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		name := b.cluster.names()[0]
+		b.cluster.change(name, func(r *certificatesv1.CertificateSigningRequest) {
+			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue}}
+		})
+		synctest.Wait()
+		if strings.Contains(b.log.String(), "not signed") {
+			t.Errorf("reported at once:\n%s", b.log.String())
+		}
+		for _, after := range []time.Duration{autoApprovalTimeout, approvalLimit} {
+			time.Sleep(after + time.Second)
+			synctest.Wait()
+			if p := id.Problem(); strings.Contains(p, "waiting for approval") || !strings.Contains(p, "not signed") && !strings.Contains(p, "no certificate yet") {
+				t.Errorf("problem %q", id.Problem())
+			}
+		}
+		if n := strings.Count(b.log.String(), "approved but not signed"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, b.log.String())
+		}
+		b.cluster.change(name, b.cluster.approve)
+		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if id.Problem() != "" {
 			t.Errorf("problem %q", id.Problem())

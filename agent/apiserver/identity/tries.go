@@ -64,8 +64,8 @@ func (t *tries) next(err error) (wait time.Duration, trouble string) {
 		return t.refused.Next(), "the credentials may not create certificate signing requests: the user needs the ClusterRole" +
 			" system:node-bootstrapper, or must be the node"
 	case errors.Is(err, errNotIssued):
-		t.warn("certificate signing request is not approved yet", "error", err)
-		return t.outage.Next(), "the certificate signing request is waiting for approval: see `kubectl get csr`"
+		t.warn("certificate signing request has no certificate yet", "error", err)
+		return t.outage.Next(), "the certificate signing request has no certificate yet: see `kubectl get csr`"
 	}
 	t.warn("cannot obtain certificate, will retry", "error", err)
 	return t.outage.Next(), ""
