@@ -51,11 +51,11 @@ const (
 	// checkTimeout is the longest timeout for one run of the checks; see healthy. All
 	// attempts together take less than half of a WatchdogSec of one minute.
 	checkTimeout = 5 * time.Second
-	// statusDelay is how long the status must not change before it is sent.
+	// statusDelay is the time from the first change of the status to the message that has
+	// all changes until then.
 	statusDelay = time.Second
-	// firstRetry and lastRetry bound the backoff before READY=1 is sent again. After a
-	// failure that follows lastRetry, it is not sent again. By default systemd gives a
-	// unit 90 s to start.
+	// firstRetry and lastRetry bound the backoff before READY=1 is sent again. By default
+	// systemd gives a unit 90 s to start.
 	firstRetry = time.Second
 	lastRetry  = 32 * time.Second
 )
@@ -93,7 +93,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	retry.Stop()
 	defer gathered.Stop()
 	defer retry.Stop()
-	stopping, pause, isReady := n.Stopping, firstRetry, false
+	stopping, pause, isReady, gathering := n.Stopping, firstRetry, false, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,20 +102,22 @@ func (n *Notifier) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if !n.sendReady(ctx) {
+			isReady = true
+			if stopping != nil && !n.sendReady(ctx) {
 				retry.Reset(pause)
 			}
-			isReady = true
 		case <-retry.C:
-			if !n.sendReady(ctx) && pause < lastRetry {
-				pause *= 2
+			if stopping != nil && !n.sendReady(ctx) {
+				pause = min(2*pause, lastRetry)
 				retry.Reset(pause)
 			}
 		case <-changed:
-			if isReady && stopping != nil {
+			if isReady && stopping != nil && !gathering {
+				gathering = true
 				gathered.Reset(statusDelay)
 			}
 		case <-gathered.C:
+			gathering = false
 			if text := n.statusLine(); text != n.status && stopping != nil && n.send(ctx, "STATUS="+text) {
 				n.status = text
 			}

@@ -158,6 +158,56 @@ func TestLifeOfAnAgent(t *testing.T) {
 	}
 }
 
+// TestBusyNode has a status that never stays the same for a second.
+func TestBusyNode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	environment(t, path, "", "")
+	m := listen(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent()
+		stop := a.start(t.Context(), sendTimeout)
+		close(a.ready)
+		synctest.Wait()
+		m.wants("READY=1\nSTATUS=No pods")
+		for n := range 21 {
+			a.set(fmt.Sprintf("Pods: %d running", n))
+			time.Sleep(500 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if got := m.received(); len(got) < 6 || len(got) > 11 || got[len(got)-1] != "STATUS=Pods: 20 running" {
+			t.Errorf("%d messages in 10 s: %q", len(got), got)
+		}
+		_ = stop()
+	})
+}
+
+// TestStoppedEarly stops an agent that is not ready yet, or whose READY=1 could not be sent.
+func TestStoppedEarly(t *testing.T) {
+	for _, name := range []string{"before it is ready", "before systemd knows"} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "notify")
+			environment(t, path, "", "")
+			synctest.Test(t, func(t *testing.T) {
+				a := newAgent()
+				stop := a.start(t.Context(), sendTimeout)
+				if name == "before systemd knows" {
+					close(a.ready)
+					synctest.Wait()
+				}
+				m := listen(t, path)
+				close(a.stopping)
+				synctest.Wait()
+				if name == "before it is ready" {
+					close(a.ready)
+				}
+				time.Sleep(time.Hour)
+				m.wants("STOPPING=1\nSTATUS=Stopping")
+				_ = stop()
+			})
+		})
+	}
+}
+
 // TestWatchdog has checks that fail for a while and recover, and then fail for
 // good.
 func TestWatchdog(t *testing.T) {
@@ -242,24 +292,29 @@ func TestNoWatchdog(t *testing.T) {
 // TestSocketComesLate starts without a socket: the agent runs on, logs the failure
 // once, and sends READY=1 as soon as the socket exists.
 func TestSocketComesLate(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "notify")
-	environment(t, path, "", "")
-	synctest.Test(t, func(t *testing.T) {
-		a := newAgent()
-		stop := a.start(t.Context(), sendTimeout)
-		close(a.ready)
-		time.Sleep(4 * time.Second)
-		m := listen(t, path)
-		time.Sleep(4 * time.Second)
-		m.wants("READY=1\nSTATUS=No pods")
-		_ = stop()
-		if got := a.log.String(); strings.Count(got, "cannot notify systemd") != 1 || !strings.Contains(got, "resumed systemd notifications") {
-			t.Errorf("logged %s", got)
-		}
-	})
+	for _, late := range []time.Duration{4 * time.Second, 75 * time.Second, time.Hour} {
+		t.Run(late.String(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "notify")
+			environment(t, path, "", "")
+			synctest.Test(t, func(t *testing.T) {
+				a := newAgent()
+				stop := a.start(t.Context(), sendTimeout)
+				close(a.ready)
+				time.Sleep(late)
+				m := listen(t, path)
+				time.Sleep(min(late, lastRetry))
+				synctest.Wait()
+				m.wants("READY=1\nSTATUS=No pods")
+				_ = stop()
+				if got := a.log.String(); strings.Count(got, "cannot notify systemd") != 1 || !strings.Contains(got, "resumed systemd notifications") {
+					t.Errorf("logged %s", got)
+				}
+			})
+		})
+	}
 }
 
-// TestSocketThatCannotBe never has a socket: the retries end.
+// TestSocketThatCannotBe never has a socket: the failure is logged once.
 func TestSocketThatCannotBe(t *testing.T) {
 	for name, path := range map[string]string{"missing": filepath.Join(t.TempDir(), "none"), "too long": "/" + strings.Repeat("x", 200)} {
 		t.Run(name, func(t *testing.T) {
