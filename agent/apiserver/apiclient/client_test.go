@@ -196,6 +196,55 @@ func TestStalledAnswer(t *testing.T) {
 	}
 }
 
+// TestStalledRefusal has a server that refuses a watch and then sends no body.
+func TestStalledRefusal(t *testing.T) {
+	s := server(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		w.WriteHeader(http.StatusForbidden)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	c := clientOf(t, s, nil)
+	c.transport.stall = 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := c.Watch(ctx, Pods, "", metav1.ListOptions{}); err == nil || ctx.Err() != nil {
+		t.Errorf("error %v, the caller's context: %v", err, ctx.Err())
+	}
+}
+
+// closing records that a body was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
+
+// TestNoToken has a token that cannot be read: no request is sent.
+func TestNoToken(t *testing.T) {
+	none := errors.New("no token")
+	c, err := New(Config{Server: "https://127.0.0.1:1", Token: func() (string, error) { return "", none }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := &closing{Reader: strings.NewReader("x")}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://127.0.0.1:1", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err == nil {
+		resp.Body.Close()
+	}
+	if _, last := c.Contact(); !errors.Is(err, none) || !body.closed || !errors.Is(last, none) {
+		t.Errorf("error %v, body closed: %t, contact %v", err, body.closed, last)
+	}
+}
+
 func TestGarbage(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"text": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hotel login") },

@@ -35,7 +35,7 @@ const (
 	// 16 s.
 	pingLimit   = 5 * time.Minute
 	headerLimit = 60 * time.Second
-	// stallLimit is how long a response other than a watch may stall.
+	// stallLimit is how long a response other than the events of a watch may stall.
 	stallLimit = 60 * time.Second
 	// The receive windows bound the memory that the server can make the client use.
 	connectionWindow = 1 << 20
@@ -164,7 +164,8 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 	return t, nil
 }
 
-// RoundTrip sends one request. Every response but a watch is aborted if it stalls.
+// RoundTrip sends one request. Every response but the events of a watch is aborted if it
+// stalls.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	what, _ := req.Context().Value(purposeKey{}).(purpose)
 	counter, counted := t.meter.of(what)
@@ -185,10 +186,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.token != nil {
 		token, err := t.token()
 		if err != nil {
+			err = fmt.Errorf("get bearer token: %w", err)
+			if req.Body != nil {
+				_ = req.Body.Close() // it was not read
+			}
+			t.note(req.Context(), nil, err)
 			attempt.answered(0)
 			over()
 			cancel(nil)
-			return nil, fmt.Errorf("get bearer token: %w", err)
+			return nil, err
 		}
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)
@@ -205,7 +211,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	attempt.answered(resp.StatusCode)
 	body := &countedBody{ReadCloser: resp.Body, count: counter.received.Add, close: func() { cancel(nil) }}
-	if what.verb != "watch" {
+	if what.verb != "watch" || resp.StatusCode != http.StatusOK {
 		timer := time.AfterFunc(t.stall, func() { cancel(ErrStalled) })
 		body.count = func(n uint64) uint64 {
 			timer.Reset(t.stall)
