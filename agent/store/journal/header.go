@@ -17,6 +17,9 @@ const (
 	// authenticate: all but the two sums.
 	headerSealed = 52
 	version      = 1
+	// maxLength is the longest payload of a batch. The changes of one Write have at most
+	// MaxBatch bytes, and a rewrite may seal a record that was plain.
+	maxLength = MaxBatch + 1<<10
 	// endOfSequence is the exclusive bound of a valid sequence number. It leaves
 	// room to count on from any valid number.
 	endOfSequence = 1 << 63

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -30,6 +31,20 @@ func TestSealed(t *testing.T) {
 		}
 		if got, err := Sealed(dir); err != nil || got != (key != nil) {
 			t.Errorf("%s: sealed %v, %v", name, got, err)
+		}
+	}
+}
+
+// TestHeaderLength checks that a batch cannot be longer than those that are written: the size
+// of a value would not fit into an int of 32 bits.
+func TestHeaderLength(t *testing.T) {
+	for length, want := range map[uint32]bool{0: true, MaxBatch: true, maxLength: true, maxLength + 1: false, 1 << 31: false, 1<<32 - 1: false} {
+		h := header{identity: identity{version: version, file: 1}, records: 1, seq: 1, length: length}
+		var raw [headerSize]byte
+		h.put(raw[:])
+		r := replayer{w: window{f: bytes.NewReader(raw[:]), size: headerSize, buf: make([]byte, headerSize)}}
+		if _, ok, err := r.header(0); ok != want || err != nil {
+			t.Errorf("length %d: a header: %t, %v; want %t", length, ok, err, want)
 		}
 	}
 }

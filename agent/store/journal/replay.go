@@ -146,7 +146,7 @@ func (r *replayer) header(off int64) (h header, ok bool, err error) {
 		return header{}, false, err
 	}
 	h, ok = parseHeader(b)
-	if !ok || h.seq <= r.seq || h.seq >= endOfSequence {
+	if !ok || h.seq <= r.seq || h.seq >= endOfSequence || h.length > maxLength {
 		return header{}, false, nil
 	}
 	if !r.identified {
