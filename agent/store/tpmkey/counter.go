@@ -29,7 +29,8 @@ const (
 
 // Steps, as errors name them.
 const (
-	stepDefine    = "define counter" // also to undefine it
+	stepDefine    = "define counter"
+	stepUndefine  = "undefine counter"
 	stepCounter   = "read counter"
 	stepIncrement = "increment counter"
 )
@@ -52,7 +53,7 @@ type Counter struct {
 func NewCounter(key, device string) *Counter { return &Counter{key: key, device: device} }
 
 // Read returns the counter's id and value, and whether Advance was ever called. The error
-// wraps fs.ErrNotExist if there is no counter, and also if there is no key file or device.
+// wraps fs.ErrNotExist only if there is no counter.
 func (c *Counter) Read() (id [16]byte, generation uint64, bound bool, err error) {
 	err = c.with(func(t transport.TPM, r *storageRootKey) error {
 		index, err := readIndex(t, counterIndex)
@@ -140,6 +141,7 @@ func (c *Counter) Advance(generation uint64) error {
 // errOtherTPM.
 func (c *Counter) with(do func(transport.TPM, *storageRootKey) error) error {
 	s, err := ReadFile(c.key)
+	asked := false // whether there is a counter
 	if err == nil {
 		err = withTPM(c.device, tpmTimeout, func(t transport.TPM) error {
 			r, err := createStorageRootKey(t)
@@ -150,8 +152,13 @@ func (c *Counter) with(do func(transport.TPM, *storageRootKey) error) error {
 			if !bytes.Equal(r.name.Buffer, s.parent) {
 				return errOtherTPM
 			}
+			asked = true
 			return do(t, r)
 		})
+	}
+	if !asked && errors.Is(err, fs.ErrNotExist) {
+		// Without %w: fs.ErrNotExist means that there is no counter.
+		return fmt.Errorf("access journal counter in TPM %s: %v", c.device, err) //nolint:errorlint // see above
 	}
 	if err != nil {
 		return fmt.Errorf("access journal counter in TPM %s: %w", c.device, err)
@@ -266,7 +273,7 @@ func undefine(t transport.TPM, handle tpm2.TPMHandle) error {
 		NVIndex:    tpm2.NamedHandle{Handle: handle, Name: index.name},
 	}.Execute(t)
 	if err != nil {
-		return &stepError{stepDefine, err}
+		return &stepError{stepUndefine, err}
 	}
 	return nil
 }

@@ -68,6 +68,24 @@ func TestCounter(t *testing.T) {
 	check(first, false)
 }
 
+// TestCounterOfNothing checks that a missing key file or device does not mean that there is
+// no counter.
+func TestCounterOfNothing(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	key := filepath.Join(t.TempDir(), "journal.tpm")
+	if err := os.WriteFile(key, made().Encode(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]*Counter{"no key file": NewCounter(none, none), "no device": NewCounter(key, none)} {
+		if _, _, _, err := c.Read(); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), none) {
+			t.Errorf("%s: read: %v", name, err)
+		}
+		if _, _, err := c.Begin(); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: begin: %v", name, err)
+		}
+	}
+}
+
 // TestCounterCutInBegin cuts the power between the creation of the counter and its
 // first increment.
 func TestCounterCutInBegin(t *testing.T) {

@@ -63,7 +63,7 @@ func addRemedy(err error) error {
 		remedy = "the firmware has not started the TPM: enable it in the firmware, or run tpm2_startup --clear"
 	case errors.Is(err, tpm2.TPMRCFailure):
 		remedy = "the TPM's self-test failed: power off the board for some seconds; if that does not help, the TPM is broken"
-	case (step.step == stepRoot || step.step == stepDefine) && (errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)):
+	case (step.step == stepRoot || step.step == stepDefine || step.step == stepUndefine) && (errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)):
 		remedy = "the owner hierarchy has a password: remove it with tpm2_changeauth --object-context=owner"
 	case step.step == stepDefine && errors.Is(err, tpm2.TPMRCNVSpace):
 		remedy = "the TPM's storage has no room for a counter: delete an unused index with tpm2_nvundefine"

@@ -380,6 +380,7 @@ func TestExplain(t *testing.T) {
 		{stepRoot, 0x0a, "TPM 1.2"},
 		{stepRoot, 0x1e, "TPM 1.2"},
 		{stepRoot, session(tpm2.TPMRCBadAuth), "tpm2_changeauth"},
+		{stepUndefine, session(tpm2.TPMRCBadAuth), "tpm2_changeauth"},
 		{stepUnseal, session(tpm2.TPMRCBadAuth), ""},
 		{stepRoot, tpm2.TPMRCLockout, "clear-lockout"},
 		{stepUnseal, tpm2.TPMRCLockout, "clear-lockout"},
