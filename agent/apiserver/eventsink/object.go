@@ -88,7 +88,7 @@ func patchOf(e *event.Event, last time.Time) ([]byte, error) {
 		LastTimestamp metav1.Time `json:"lastTimestamp"`
 		Message       string      `json:"message,omitempty"`
 	}{Count: min(e.Count, 1<<30), LastTimestamp: metav1.Time{Time: last}}
-	if strings.HasPrefix(e.Message, combined) {
+	if strings.HasPrefix(e.Message, event.Combined) {
 		patch.Message = e.Message
 	}
 	data, err := json.Marshal(patch)

@@ -25,10 +25,6 @@ const (
 	maxNames = 3
 )
 
-// combined is the message prefix of an event that stands for several (package
-// event). The rest of the message varies.
-const combined = "(combined from similar events): "
-
 // key identifies an event of the recorder, regardless of its count.
 type key struct {
 	pod          pod.Ref
@@ -39,7 +35,7 @@ type key struct {
 
 func keyOf(e *event.Event) key {
 	k := key{pod: e.Pod, kind: e.Type, reason: e.Reason, message: e.Message, first: e.First.UnixNano()}
-	if strings.HasPrefix(e.Message, combined) {
+	if strings.HasPrefix(e.Message, event.Combined) {
 		k.message = ""
 	}
 	return k

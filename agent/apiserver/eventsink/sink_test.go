@@ -221,7 +221,7 @@ func TestCombinedEventsArePatchedWithTheMessage(t *testing.T) {
 		}
 		time.Sleep(6 * time.Minute)
 		calls := api.made()
-		if len(calls) != 1 || !strings.Contains(calls[0], `"count":10`) || !strings.Contains(calls[0], combined+"container 19") {
+		if len(calls) != 1 || !strings.Contains(calls[0], `"count":10`) || !strings.Contains(calls[0], event.Combined+"container 19") {
 			t.Errorf("calls %q", calls)
 		}
 	})

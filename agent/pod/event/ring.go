@@ -20,8 +20,9 @@ const (
 	similarInterval = 10 * time.Minute
 )
 
-// combined is the prefix of the message of such an event, as in Kubernetes.
-const combined = "(combined from similar events): "
+// Combined is the prefix of the message of an event that stands for several similar ones,
+// as in Kubernetes. The rest of the message varies.
+const Combined = "(combined from similar events): "
 
 // The event that replaces events beyond the rate limit.
 const (
@@ -86,7 +87,7 @@ func (r *ring) combine(e *entry, now time.Time) int {
 		return -1
 	}
 	e.combined = true
-	e.Message = truncate(combined + e.Message)
+	e.Message = truncate(Combined + e.Message)
 	return at
 }
 
