@@ -39,7 +39,7 @@ const (
 )
 
 // errReturnedEarly is the error of a task that returned nil before its context ended.
-var errReturnedEarly = errors.New("it returned before the agent ended")
+var errReturnedEarly = errors.New("no error")
 
 // Supervisor runs tasks, and records which of them returned early. Its methods are safe for
 // concurrent use.

@@ -56,7 +56,11 @@ func TestTaskThatEndsEarlyIsRestarted(t *testing.T) {
 						t.Errorf("after %v the tasks' health is %q, want %q", time.Since(start), got, want)
 					}
 				}
-				health("poller does not run (ended early once): ")
+				cause := "no error"
+				if failure != nil {
+					cause = failure.Error()
+				}
+				health("poller does not run (ended early once): " + cause)
 				time.Sleep(3 * time.Minute)
 				synctest.Wait()
 				want := []time.Duration{0, 1, 3, 7, 15, 31, 63, 123}

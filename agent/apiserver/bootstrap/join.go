@@ -253,7 +253,7 @@ func checkExisting(o *Options, info *cluster) (already bool, err error) {
 	case o.Force:
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("read this node's kubeconfig (--force replaces it): %w", err)
+		return false, fmt.Errorf("%w (--force replaces this node's kubeconfig)", err)
 	}
 	if len(have.CA) == 0 {
 		return false, fmt.Errorf("this node has a kubeconfig without a CA (%s, at %s), so its cluster cannot be compared:"+

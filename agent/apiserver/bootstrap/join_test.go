@@ -196,6 +196,17 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestUnreadableKubeconfig(t *testing.T) {
+	l := newLab(t, nil)
+	if err := os.Mkdir(l.options.Kubeconfig, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Join(t.Context(), l.options)
+	if err == nil || strings.Count(err.Error(), "read kubeconfig") != 1 || strings.Count(err.Error(), "kubeconfig: read ") != 1 || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestNodeOfACluster joins with a kubeconfig that is there already.
 func TestNodeOfACluster(t *testing.T) {
 	other := apiservertest.NewAuthority(t, "kubernetes")

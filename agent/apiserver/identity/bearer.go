@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -34,12 +33,12 @@ func (b *bearer) read() (string, error) {
 	data, err := readFile(b.path)
 	token := strings.TrimSpace(string(data))
 	if err == nil && token == "" {
-		err = errors.New("file is empty")
+		err = fmt.Errorf("%s: file is empty", b.path)
 	}
 	if err == nil {
 		b.token, b.fresh = token, time.Now()
 	} else if b.fresh.IsZero() {
-		return "", fmt.Errorf("read token file %s: %w", b.path, err)
+		return "", fmt.Errorf("read token file: %w", err)
 	}
 	return b.token, nil
 }

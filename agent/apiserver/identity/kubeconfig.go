@@ -267,7 +267,7 @@ func readFile(path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxFile)

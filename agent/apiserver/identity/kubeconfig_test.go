@@ -90,6 +90,9 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what is not there: %v", err)
 	}
+	if _, err := Load(dir); err == nil || strings.Count(err.Error(), dir) != 1 {
+		t.Errorf("a directory: %v", err)
+	}
 	if err := os.WriteFile(path, []byte(document(aServer+", certificate-authority: ca.crt", "tokenFile: t")), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +119,8 @@ func TestLoad(t *testing.T) {
 	if token, err := connection.Token(); err != nil || token != "secret" {
 		t.Errorf("token %q, %v", token, err)
 	}
-	if _, err := k.Connection().Token(); err == nil {
-		t.Error("a token file that is not there gives a token")
+	if _, err := k.Connection().Token(); err == nil || strings.Count(err.Error(), k.TokenFile) != 1 {
+		t.Errorf("a token file that is not there: %v", err)
 	}
 }
 

@@ -86,6 +86,17 @@ func TestCounterOfNothing(t *testing.T) {
 	}
 }
 
+// TestSourceNamesItsStepOnce checks the error of a key that cannot be unsealed.
+func TestSourceNamesItsStepOnce(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "journal.tpm")
+	if err := os.WriteFile(key, made().Encode(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Source(key, key+".none")(); err == nil || strings.Count(err.Error(), "unseal") != 1 {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestCounterCutInBegin cuts the power between the creation of the counter and its
 // first increment.
 func TestCounterCutInBegin(t *testing.T) {

@@ -70,7 +70,7 @@ func (s *Sealed) Unseal(device string) ([]byte, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("unseal with TPM %s: %w", device, err)
+		return nil, fmt.Errorf("TPM %s: %w", device, err)
 	}
 	return key, nil
 }
