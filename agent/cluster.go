@@ -151,11 +151,13 @@ func (c *cluster) uplinkChanged() {
 func (c *cluster) serverAddresses() []netip.Addr { return c.identity.ServerAddresses() }
 
 // onceJoined returns a task that calls do once there is a client of the API server, whose
-// addresses are then known, or when the task's context ends.
+// addresses are then known.
 func (c *cluster) onceJoined(name string, do func()) health.Task {
 	return health.Task{Name: name, Once: true, Run: func(ctx context.Context) error {
 		_, err := c.identity.Client(ctx)
-		do()
+		if err == nil {
+			do()
+		}
 		return err
 	}}
 }

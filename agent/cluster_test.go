@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
@@ -60,5 +62,19 @@ func TestLabelsAreReadAnewBeforeAPodIsRefused(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestOnceJoinedEnds ends a task that waits for a client of the API server.
+func TestOnceJoinedEnds(t *testing.T) {
+	id, err := identity.New(identity.Config{Kubeconfig: "none", PKI: "none", NodeName: "a", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := (&cluster{identity: id}).onceJoined("join", func() { t.Error("it counts as joined") })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := task.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
 	}
 }
