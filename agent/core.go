@@ -65,17 +65,19 @@ type core struct {
 	stopping      chan struct{} // closed when the agent stops
 }
 
-// newCore starts nothing. It changes the reserved CPU of env.cfg if reservedSystemCPUs is set
-// (cpumanager.Reserve).
+// newCore starts nothing. It uses a copy of env.cfg, in which the reserved CPU is replaced if
+// reservedSystemCPUs is set (cpumanager.Reserve).
 func newCore(env environment) (*core, error) {
+	cfg := *env.cfg
+	if err := cpumanager.Reserve(&cfg.Kubelet); err != nil {
+		return nil, err
+	}
+	env.cfg = &cfg
 	c := &core{
 		environment: env, statuses: podstatus.NewStore(), events: event.NewRecorder(env.log), volumes: volume.New(env.cfg.Paths.Root),
 		wakeups: podworker.NewWakeups(), pressure: eviction.NewStatus(), shutdownState: shutdown.NewState(), networkInputs: network.NewInputs(),
 		nodeStatus: wait.NewWakeup(), podStatuses: wait.NewWakeup(), runtimeStatus: wait.NewWakeup(),
 		supervisor: health.NewSupervisor(env.log), stopping: make(chan struct{}),
-	}
-	if err := cpumanager.Reserve(&env.cfg.Kubelet); err != nil {
-		return nil, err
 	}
 	var err error
 	if c.node, err = nodeinfo.New(env.cfg, env.runtime, env.tree); err != nil {

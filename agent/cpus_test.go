@@ -169,3 +169,18 @@ func TestCPUsOfAStartThatTakesLong(t *testing.T) {
 		l.wantCPUs("all run", map[string]string{"slow-board/c0": "0,2-3", "slow-board/c1": "0,2-3", "one-board/c0": "1"})
 	})
 }
+
+// TestReservedCPUsChangeNoConfiguration checks that the caller's configuration stays as the file has it.
+func TestReservedCPUsChangeNoConfiguration(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		l.cfg.Kubelet.ReservedSystemCPUs = "0"
+		l.cfg.Kubelet.KubeReserved = map[string]string{"cpu": "100m"}
+		l.start()
+		if k := &l.cfg.Kubelet; k.KubeReserved["cpu"] != "100m" || len(k.SystemReserved) != 0 {
+			t.Errorf("kubeReserved %v, systemReserved %v", k.KubeReserved, k.SystemReserved)
+		}
+		if k := &l.agent.cfg.Kubelet; k.KubeReserved["cpu"] != "" || k.SystemReserved["cpu"] != "1" {
+			t.Errorf("the agent has kubeReserved %v, systemReserved %v", k.KubeReserved, k.SystemReserved)
+		}
+	})
+}

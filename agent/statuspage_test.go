@@ -134,7 +134,7 @@ func TestWhereThereIsAPage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, l *lab) {
 				l.start()
-				tt.change(l.cfg)
+				tt.change(l.agent.cfg)
 				var log bytes.Buffer
 				got := l.pageOf(nil, slog.New(slog.NewTextHandler(&log, nil)))
 				if (got != nil) != tt.page || !strings.Contains(log.String(), tt.log) || (tt.page && tt.log == "" && tt.name != "for all, with a token" && log.Len() != 0) {
