@@ -145,8 +145,8 @@ type Kill struct {
 	Message  string // of the event, whose reason is ReasonKilling
 	// Grace is the grace period that the pod or the probe requests; the caller
 	// may shorten it. It covers the hook, the earlier stages of a Termination and
-	// the stop signal together. The stop signal gets at least the minimum of
-	// hook.RemainingGracePeriod. With a Grace of 0 the container is killed at once.
+	// the stop signal together. With a Grace of 0 there is no hook. Between the stop
+	// signal and SIGKILL is always at least the minimum of hook.RemainingGracePeriod.
 	Grace time.Duration
 	// PreStop is the hook to run before the stop signal: that of the pod's
 	// spec, or that of the container itself if the spec is not known. nil if

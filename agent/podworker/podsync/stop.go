@@ -110,9 +110,9 @@ func (st *stopper) together(ctx context.Context, containers []plan.Kill, earlier
 }
 
 // stop runs the preStop hook, waits for the earlier stage while the grace
-// period lasts, and stops the container. The stop signal gets at least the minimum of
-// hook.RemainingGracePeriod. With a grace period of 0 the container is killed at once,
-// without a hook and without waiting for the earlier stage.
+// period lasts, and stops the container. With a grace period of 0 it runs no hook and does
+// not wait for the earlier stage. Between the stop signal and SIGKILL is always at least
+// the minimum of hook.RemainingGracePeriod.
 func (st *stopper) stop(ctx context.Context, c plan.Kill, earlier *stage) error {
 	grace := min(c.Grace, st.limit)
 	if grace > 0 {
@@ -120,8 +120,8 @@ func (st *stopper) stop(ctx context.Context, c plan.Kill, earlier *stage) error 
 		if err := st.await(ctx, earlier, grace); err != nil {
 			return err
 		}
-		grace = hook.RemainingGracePeriod(grace, st.now().Sub(st.begun))
 	}
+	grace = hook.RemainingGracePeriod(grace, st.now().Sub(st.begun))
 	if err := st.Runtime.StopContainer(ctx, c.ID, grace); err != nil {
 		return inContainer(c.Name, err)
 	}
