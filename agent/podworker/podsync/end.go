@@ -36,7 +36,9 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 		s.report(ctx, p, o, f)
 	}
 	stopper, end := s.stopper(ref, p, o, f, grace), plan.Terminate(p, o)
-	if err := stopper.containers(ctx, end); err != nil {
+	stopped := make(chan error, 1)
+	go func() { stopped <- stopper.containers(ctx, end) }()
+	if err := s.reportUntil(ctx, stopped, p, o, f); err != nil {
 		return err
 	}
 	if o, err = s.stopSandboxes(ctx, ref, end.Sandboxes); err != nil {
@@ -50,6 +52,22 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	}
 	f.lastObserved = o
 	return nil
+}
+
+// reportUntil receives and returns the result of stopping the pod's containers. Until then
+// it reports the pod's status again after each change of its probe results: a container
+// that no longer serves while it ends becomes unready.
+func (s *Syncer) reportUntil(ctx context.Context, stopped <-chan error, p *v1.Pod, o *container.Observed, f *syncState) error {
+	for {
+		select {
+		case err := <-stopped:
+			return err
+		case <-f.probesChanged:
+			if p != nil {
+				s.report(ctx, p, o, f)
+			}
+		}
+	}
 }
 
 // stopSandboxes stops a pod's sandboxes, whose containers were stopped before, and

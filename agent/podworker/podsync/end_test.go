@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -229,4 +230,39 @@ func TestLeftoversAreRemoved(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A container that no longer serves while it ends is reported as unready before it has
+// ended.
+func TestUnreadyWhileTerminating(t *testing.T) {
+	onBench(t, nil, func(b *bench) {
+		p := podOn(func(p *v1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &v1.Probe{
+				ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"serves"}}},
+				PeriodSeconds: 10, TimeoutSeconds: 1, SuccessThreshold: 1, FailureThreshold: 1,
+			}
+		})
+		ctx, cancel := context.WithCancel(b.t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- b.Probes.Run(ctx) }()
+		b.rt.SetExec("serves", fake.Exec{})
+		b.runs(p)
+		time.Sleep(time.Second)
+		b.syncs(p)
+		if !b.isReady(p) {
+			t.Fatal("the container is not ready before it ends")
+		}
+		b.rt.Inject("StopContainer", fake.Fault{Delay: time.Minute})
+		b.rt.SetExec("serves", fake.Exec{Code: 1})
+		go func() { ended <- b.Terminate(ctx, pod.RefOf(p), p, 10*time.Minute) }()
+		time.Sleep(30 * time.Second)
+		if b.isReady(p) {
+			t.Error("it is ready while it no longer serves")
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-ended
+	})
 }
