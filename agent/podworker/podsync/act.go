@@ -78,7 +78,7 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 		}
 	}
 	if !a.Reset {
-		if err := s.removeLogsOf(ctx, p, o, a.Remove); err != nil {
+		if err := s.removeLogsOf(ctx, p, o, a.Remove, true); err != nil {
 			return err
 		}
 	}
@@ -91,8 +91,10 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 }
 
 // removeLogsOf removes the logs and termination messages of removed containers.
-// Otherwise a crash loop would leave a set of them for each start.
-func (s *Syncer) removeLogsOf(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string) error {
+// Otherwise a crash loop would leave a set of them for each start. leftovers also removes
+// the messages to which no container belongs. Only the pod's worker may set it, since
+// a container that is being created has such a message.
+func (s *Syncer) removeLogsOf(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string, leftovers bool) error {
 	if len(removed) == 0 {
 		return nil
 	}
@@ -117,7 +119,10 @@ func (s *Syncer) removeLogsOf(ctx context.Context, p *v1.Pod, o *container.Obser
 		if err := logs.drop(name, o.Containers[i].ID, count, shared); err != nil {
 			return err
 		}
-		if err := s.Volumes.RemoveTerminationMessages(p.UID, name, keep); err != nil {
+		unused := func(path string) bool {
+			return path == o.Containers[i].TerminationMessagePath || leftovers && !slices.Contains(keep, path)
+		}
+		if err := s.Volumes.RemoveTerminationMessages(p.UID, name, unused); err != nil {
 			return err
 		}
 	}

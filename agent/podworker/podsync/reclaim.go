@@ -57,7 +57,7 @@ func (s *Syncer) removeExitedOf(ctx context.Context, uid types.UID, settled bool
 		}
 		removed = append(removed, id)
 	}
-	return s.removeLogsOf(ctx, p, o, removed)
+	return s.removeLogsOf(ctx, p, o, removed, false)
 }
 
 // removable returns the IDs of the containers that may be removed: of each name the exited

@@ -1,8 +1,13 @@
 package podsync
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
@@ -33,4 +38,28 @@ func TestSpare(t *testing.T) {
 			t.Errorf("%s: of one that is settled %v, want %v", tc.name, got, tc.settled)
 		}
 	}
+}
+
+// The termination message of a container that the worker creates meanwhile stays.
+func TestMessageOfContainerBeingCreated(t *testing.T) {
+	onBench(t, nil, func(b *bench) {
+		p := podOn(nil)
+		id := b.runs(p)
+		o, err := container.Observe(b.t.Context(), b.rt, p.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, created := o.Containers[0].TerminationMessagePath, ""
+		b.rt.removing = func(string) { created, err = b.Volumes.TerminationMessage(p.UID, "app") }
+		b.rt.ExitContainer(id, 0)
+		if err := errors.Join(b.RemoveExited(b.t.Context(), func(types.UID) bool { return true }), err); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(created); err != nil {
+			t.Errorf("message of the new container: %v", err)
+		}
+		if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("message of the removed container: %v", err)
+		}
+	})
 }

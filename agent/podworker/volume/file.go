@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -55,10 +54,9 @@ func (v *Manager) TerminationMessage(uid types.UID, container string) (path stri
 	}
 }
 
-// RemoveTerminationMessages deletes the termination messages of a container, except those at
-// the paths in keep, which belong to containers that the runtime still has.
-// Otherwise a crash loop would leave a file for each start.
-func (v *Manager) RemoveTerminationMessages(uid types.UID, container string, keep []string) error {
+// RemoveTerminationMessages deletes the termination messages of a container for whose paths
+// unused returns true. Otherwise a crash loop would leave a file for each start.
+func (v *Manager) RemoveTerminationMessages(uid types.UID, container string, unused func(path string) bool) error {
 	if err := errors.Join(checkComponent(string(uid)), checkComponent(container)); err != nil {
 		return err
 	}
@@ -70,8 +68,11 @@ func (v *Manager) RemoveTerminationMessages(uid types.UID, container string, kee
 	var errs []error
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if !e.IsDir() && !slices.Contains(keep, path) {
-			errs = append(errs, os.Remove(path))
+		if e.IsDir() || !unused(path) {
+			continue
+		}
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(append(errs, err)...); err != nil {

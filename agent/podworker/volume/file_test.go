@@ -103,14 +103,15 @@ func TestTerminationMessage(t *testing.T) {
 		}
 		seen[path], last = true, path
 	}
-	if err := v.RemoveTerminationMessages("u", "c", []string{last}); err != nil {
+	if err := v.RemoveTerminationMessages("u", "c", func(path string) bool { return path != last }); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(filepath.Dir(last))
 	if err != nil || len(left) != 1 || left[0].Name() != filepath.Base(last) {
 		t.Errorf("left %v, %v", left, err)
 	}
-	if err := v.RemoveTerminationMessages("u", "none", nil); err != nil {
+	all := func(string) bool { return true }
+	if err := v.RemoveTerminationMessages("u", "none", all); err != nil {
 		t.Errorf("nothing to drop: %v", err)
 	}
 	for _, bad := range [][2]string{{"..", "c"}, {"u", "../../x"}, {"", "c"}, {"u", "."}} {
@@ -118,7 +119,7 @@ func TestTerminationMessage(t *testing.T) {
 		if _, err := v.TerminationMessage(uid, container); err == nil {
 			t.Errorf("%q: made", bad)
 		}
-		if err := v.RemoveTerminationMessages(uid, container, nil); err == nil {
+		if err := v.RemoveTerminationMessages(uid, container, all); err == nil {
 			t.Errorf("%q: dropped", bad)
 		}
 	}
