@@ -13,13 +13,13 @@ import (
 )
 
 // ResizeUndecided decides the due resizes of all pods. It reports whether the resize
-// of this pod still has to be decided or persisted. Then the pod's spec is not its
-// allocation. It returns false for a resize that waits for preempted pods to end.
-// It blocks on the disk. It decides nothing before all sources have reported their
+// of this pod still has to be decided or persisted, such as one that waits for preempted
+// pods to end. Then the pod's spec is not its allocation. It blocks on the disk. It decides nothing before all sources have reported their
 // pods, since a resize could use resources that one of those pods needs.
 func (s *Syncer) ResizeUndecided(uid types.UID) bool {
 	s.decideResizes(uid)
-	return s.resizes.state(uid).due
+	e := s.resizes.state(uid)
+	return e.due || e.waiting
 }
 
 // SourcesReady wakes the pods whose resizes waited for all sources. It does not block.
@@ -66,7 +66,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 		s.Evict(victim, podstatus.Reason{Reason: admission.ReasonPreempted, Message: admission.MessagePreempted})
 	}
 	if len(d.Preempt) > 0 {
-		s.resizes.change(p.UID, func(e *resizable) { e.due = e.desired != p })
+		s.resizes.change(p.UID, func(e *resizable) { e.due, e.waiting = e.desired != p, true })
 		return nil // decided again when the last victim has ended
 	}
 	if d.Outcome == resize.Allocate {
@@ -84,6 +84,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 		if d.Outcome == resize.Allocate && st != nil {
 			e.keepMemory(e.allocation.Apply(p), st)
 		}
+		e.waiting = false
 		e.allocation, e.due, e.stale = &given, e.desired != p, e.stale || d.Outcome == resize.Allocate
 		e.conditions, eventDue = e.conditions.AfterDecision(d, p.Generation, s.now())
 	})

@@ -38,9 +38,10 @@ type resizable struct {
 	// fromJournal means that the pod comes from the journal, which does not have its
 	// conditions. Those of the API server are still to come.
 	fromJournal bool
-	// due means that a decision is pending. over means that the pod has ended
+	// due means that a decision is pending. waiting means that it is pending until the
+	// preempted pods have ended. over means that the pod has ended
 	// and that no decisions follow.
-	due, over bool
+	due, waiting, over bool
 	// trigger is what triggered the last decision, for metrics.
 	trigger string
 	// stale means that an agent may have died or failed before it wrote the
@@ -92,7 +93,7 @@ func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	if e.allocation == nil {
 		return p, before
 	}
-	e.due = e.needsDecision()
+	e.due, e.waiting = e.needsDecision(), false
 	return e.allocation.Apply(p), before
 }
 
@@ -232,7 +233,7 @@ func (r *resizes) begin(uid types.UID) {
 }
 
 func (r *resizes) end(uid types.UID) {
-	r.change(uid, func(e *resizable) { e.over, e.due = true, false })
+	r.change(uid, func(e *resizable) { e.over, e.due, e.waiting = true, false, false })
 }
 
 // remove removes a pod that no source has. Its record stays until forget.

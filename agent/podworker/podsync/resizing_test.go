@@ -5,8 +5,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/node/nodeinfo"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -96,4 +99,32 @@ func TestWholePercentsOfSystemdAreSettled(t *testing.T) {
 			t.Errorf("%s, %s with %d us: settled %v, shows %dm: %+v", tt.driver, tt.cpu, tt.quota, plan.IsEmpty(), shows, plan.Steps)
 		}
 	}
+}
+
+// A resize that waits for preempted pods is not decided.
+func TestResizeWaitsForPreemption(t *testing.T) {
+	node := &nodeinfo.Admission{MaxPods: 9, Allocatable: v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"),
+	}}
+	onBench(t, func(c *Config) { c.AdmitNode = func() *nodeinfo.Admission { return node } }, func(b *bench) {
+		requests := func(uid types.UID, cpu string, priority int32) *v1.Pod {
+			p := burstable(uid, cpu, "1Mi")
+			p.Spec.Priority, p.ResourceVersion = &priority, "1"
+			return p
+		}
+		undecided := func(when string, want bool) {
+			t.Helper()
+			if got := b.ResizeUndecided("critical"); got != want {
+				t.Errorf("%s: undecided %t, want %t", when, got, want)
+			}
+		}
+		b.OnPodAdded(requests("critical", "1", 2000001000))
+		b.OnPodAdded(requests("other", "1", 0))
+		undecided("no resize", false)
+		b.OnPodAdded(requests("critical", "2", 2000001000))
+		undecided("the other pod has to end", true)
+		undecided("it has not ended", true)
+		b.OnPodRemoved(pod.Ref{UID: "other"})
+		undecided("it has ended", false)
+	})
 }
