@@ -54,7 +54,9 @@ type savedCheck struct {
 	// is capped at the threshold, beyond which it has no effect.
 	Last bool `json:"last,omitempty"`
 	Run  int  `json:"run,omitempty"`
-	// Off reports whether the probe no longer runs.
+	// Off reports whether the probe no longer runs. It is false for a probe that a
+	// termination of the pod stopped: after an eviction that the restarted agent does not
+	// know of, the pod runs on.
 	Off bool `json:"off,omitempty"`
 	// Due is the time of the next run, or a whole number of periods before it.
 	Due int64 `json:"due"`
@@ -218,7 +220,7 @@ func (t *target) save(now time.Time, uptime time.Duration) savedContainer {
 			continue
 		}
 		out.Checks = append(out.Checks, savedCheck{
-			Kind: kind(k).String(), Last: c.lastOK, Run: min(c.streak, c.threshold(c.lastOK)), Off: c.stopped, Due: since(c.due),
+			Kind: kind(k).String(), Last: c.lastOK, Run: min(c.streak, c.threshold(c.lastOK)), Off: c.stopped && !t.pod.terminating, Due: since(c.due),
 		})
 	}
 	return out

@@ -259,3 +259,22 @@ func FuzzSaved(f *testing.F) {
 		})
 	})
 }
+
+// TestRestartDuringTermination checks that the probes that a termination stopped run again
+// if the pod runs on after a restart of the agent.
+func TestRestartDuringTermination(t *testing.T) {
+	inLab(t, func(l *lab) {
+		p := podOf(func(c *v1.Container) { c.LivenessProbe, c.StartupProbe = execProbe("l"), execProbe("s") })
+		l.exec.answer("l", answer{code: 1})
+		l.start(p, "web", "c1")
+		l.pass(15 * second)
+		l.StopLivenessAndStartup(p.UID)
+		l.pass(time.Minute)
+		l.killed()
+		l.again()
+		l.Observe(p, running(l.begun, "web", "c1"))
+		l.has("c1", true, true, "")
+		l.pass(time.Minute)
+		l.has("c1", true, true, "Liveness")
+	})
+}
