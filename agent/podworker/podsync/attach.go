@@ -47,7 +47,7 @@ func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) e
 		m := &c.VolumeMounts[i]
 		resolved, err := st.Volumes.SubPath(ctx, st.pod, m.Name, st.volumes.Paths[m.Name], path, i, c.Name, m.ReadOnly || st.volumes.ReadOnly[m.Name])
 		if err != nil {
-			return st.failed(ctx, c.Name, reasonConfigError, inContainer(c.Name, err))
+			return st.failed(ctx, c.Name, reasonConfigError, err)
 		}
 		in.SubPaths[i] = resolved
 	}

@@ -29,8 +29,9 @@ import (
 // bench is a Syncer on a runtime in memory, in virtual time.
 type bench struct {
 	*Syncer
-	t  *testing.T
-	rt *hookedRuntime
+	t   *testing.T
+	rt  *hookedRuntime
+	dir string // of the volumes
 }
 
 // hookedRuntime calls functions of the test before the runtime's methods.
@@ -65,7 +66,7 @@ func onBench(t *testing.T, change func(c *Config), test func(b *bench)) {
 		events := event.NewRecorder(log)
 		actions := handler.New(handler.Config{Exec: rt})
 		node := &criconfig.Node{PodLogsDir: dir + "/logs"}
-		b := &bench{t: t, rt: rt}
+		b := &bench{t: t, rt: rt, dir: dir}
 		c := Config{
 			Runtime: rt, Images: image.NewPuller(image.Config{Images: rt, Events: events, Log: log}), Volumes: volume.New(dir),
 			Objects: noObjects{}, Hooks: hook.New(actions, events), Statuses: podstatus.NewStore(), Events: events,

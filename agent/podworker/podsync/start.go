@@ -159,12 +159,15 @@ func sooner(a, b time.Time) time.Time {
 func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.Cgroups != nil {
 		path := criconfig.PodCgroup(st.pod, st.node)
-		if err := st.ensureCgroup(path, st.withoutLowering(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node)))); err != nil {
-			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
-			return fmt.Errorf("create pod cgroup: %w", err)
+		err := st.ensureCgroup(path, st.withoutLowering(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node))))
+		if err != nil {
+			err = fmt.Errorf("create pod cgroup: %w", err)
+		} else {
+			err = st.ensureGroups(st.node, "")
 		}
-		if err := st.ensureGroups(st.node, ""); err != nil {
-			return fmt.Errorf("create pod cgroup: %w", err)
+		if err != nil {
+			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
+			return err
 		}
 	}
 	if st.volumes, err = st.setUp(ctx, st.pod, st.node, st.ips); err != nil {
@@ -314,7 +317,8 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 	}
 	in.TerminationMessage = message
 	defer func() {
-		if err != nil {
+		mayExist := errors.Is(err, container.ErrTimeout) || errors.Is(err, container.ErrUnavailable)
+		if err != nil && !mayExist {
 			_ = os.Remove(message) // a file that stays is removed after the container's next end
 		}
 	}()
