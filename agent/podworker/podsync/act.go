@@ -26,12 +26,6 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 			return nil, time.Time{}, err
 		}
 	}
-	if a.CreateSandbox && !a.KillPod {
-		f.oldSandboxes = f.oldSandboxes[:0]
-		for i := range o.Sandboxes {
-			f.oldSandboxes = append(f.oldSandboxes, o.Sandboxes[i].ID)
-		}
-	}
 	if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).kill(ctx, a.Kill); err != nil {
 		return nil, time.Time{}, err
 	}
@@ -49,21 +43,28 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 	return seen, retry, nil
 }
 
-// stopOldSandboxes stops sandboxes of an earlier boot. The runtime then releases their
-// addresses, which network plugins may keep on the disk. It waits for a start slot,
-// behind the pods that start.
-func (s *Syncer) stopOldSandboxes(ctx context.Context, f *syncState) error {
-	if len(f.oldSandboxes) == 0 {
+// stopOldSandboxes stops sandboxes of an earlier boot, once in the life of the agent. The
+// runtime then releases their addresses, which network plugins may keep on the disk. It
+// waits for a start slot, behind the pods that start.
+func (s *Syncer) stopOldSandboxes(ctx context.Context, o *container.Observed, f *syncState) error {
+	var old []string
+	for i := 1; i < len(o.Sandboxes); i++ { // the first one is the newest
+		b := &o.Sandboxes[i]
+		if b.BootID != "" && s.BootID != "" && b.BootID != s.BootID && !slices.Contains(f.stoppedSandboxes, b.ID) {
+			old = append(old, b.ID)
+		}
+	}
+	if len(old) == 0 {
 		return nil
 	}
 	if err := s.startLimiter.acquire(ctx, &f.slot); err != nil {
 		return err
 	}
 	defer f.slot.release()
-	if err := s.sandboxes(ctx, f.oldSandboxes); err != nil {
+	if err := s.sandboxes(ctx, old); err != nil {
 		return err
 	}
-	f.oldSandboxes = nil
+	f.stoppedSandboxes = append(f.stoppedSandboxes, old...)
 	return nil
 }
 

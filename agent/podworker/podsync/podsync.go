@@ -184,8 +184,8 @@ type syncState struct {
 	// the stopped pod. It is nil while an action of the worker may have changed the
 	// pod.
 	lastObserved *container.Observed
-	// oldSandboxes are sandboxes of an earlier boot that are still to be stopped.
-	oldSandboxes []string
+	// stoppedSandboxes are the sandboxes of an earlier boot that were stopped.
+	stoppedSandboxes []string
 	// handler is the runtime handler of the pod's sandbox.
 	handler string
 	// actual has the actual resources of the containers of a resized pod, by
@@ -385,7 +385,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 // finishSync ends a sync without remaining actions. It stops sandboxes of an earlier
 // boot and refreshes the volumes.
 func (s *Syncer) finishSync(ctx context.Context, p *v1.Pod, o *container.Observed, f *syncState, resized *resizing, next time.Time) (podworker.Result, error) {
-	if err := s.stopOldSandboxes(ctx, f); err != nil {
+	if err := s.stopOldSandboxes(ctx, o, f); err != nil {
 		return podworker.Result{}, err
 	}
 	if resized.err != nil && ctx.Err() != nil { // interrupted
