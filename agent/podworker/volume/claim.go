@@ -35,7 +35,7 @@ func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolum
 		path, err = hostPath(pv.Spec.HostPath)
 	case pv.Spec.Local != nil:
 		s.plugin = pluginLocal
-		path, err = s.local(ctx, pv, source.ReadOnly)
+		path, err = s.local(ctx, pv, source.ReadOnly && s.onlyReads(source.ClaimName))
 	default:
 		return "", &UnsupportedError{Kind: "persistentVolumeClaim bound to " + KindOf(&pv.Spec.PersistentVolumeSource)}
 	}
@@ -46,6 +46,15 @@ func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolum
 		s.result.Groups = append(s.result.Groups, gid)
 	}
 	return path, nil
+}
+
+// onlyReads reports whether all volumes of the pod with this claim are read-only. They
+// share one mount.
+func (s *setup) onlyReads(claim string) bool {
+	return !slices.ContainsFunc(s.pod.Spec.Volumes, func(v v1.Volume) bool {
+		c := v.PersistentVolumeClaim
+		return c != nil && c.ClaimName == claim && !c.ReadOnly
+	})
 }
 
 // bound returns the PersistentVolume of a claim. Claim and volume must refer to each other,

@@ -394,3 +394,24 @@ func TestOwnershipRace(t *testing.T) {
 		}
 	}
 }
+
+// Two volumes of one claim share a mount, which is read-only only if both are.
+func TestClaimInTwoVolumes(t *testing.T) {
+	mountTmpfs(t, 0, "") // skips where mounting is not allowed
+	for _, readOnly := range [][2]bool{{false, true}, {true, false}, {true, true}} {
+		p, o := claimed("u", t.TempDir())
+		second := *p.Spec.Volumes[0].DeepCopy()
+		second.Name = "w"
+		p.Spec.Volumes = append(p.Spec.Volumes, second)
+		for i, r := range readOnly {
+			p.Spec.Volumes[i].PersistentVolumeClaim.ReadOnly = r
+		}
+		r := setUp(t, t.TempDir(), p, Input{Objects: o})
+		if got := [2]bool{r.ReadOnly["v"], r.ReadOnly["w"]}; got != readOnly || r.Paths["v"] != r.Paths["w"] {
+			t.Errorf("volumes %v read-only: %+v", readOnly, r)
+		}
+		if got, want := isReadOnly(r.Paths["v"]), readOnly[0] && readOnly[1]; got != want {
+			t.Errorf("volumes %v read-only: mount read-only %t, want %t", readOnly, got, want)
+		}
+	}
+}
