@@ -29,7 +29,7 @@ func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f 
 	case unsupported != "" && o.Running():
 		s.Events.Warning(pod.RefOf(p), admission.ReasonFeature, "The running pod is kept despite unsupported fields: "+unsupported)
 		s.report(ctx, p, o, f)
-		return podworker.Result{}, true
+		return podworker.Result{Done: s.ended(p, o, f)}, true
 	case plan.TerminalInAPI(p):
 		return podworker.Result{}, false
 	case unsupported != "":
