@@ -36,12 +36,11 @@ func NewStore() *Store {
 }
 
 // Set stores the pod, its observed status and its sandbox. The caller must not change them
-// afterwards. Set reports whether the status differs from the previous one. If it is
-// equal, Set keeps the previous one.
-func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox pod.Sandbox) (changed bool) {
+// afterwards. If the status equals the previous one, Set keeps the previous one.
+func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox pod.Sandbox) {
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
-	changed = !known || !equality.Semantic.DeepEqual(old.Status, &status)
+	changed := !known || !equality.Semantic.DeepEqual(old.Status, &status)
 	e := pod.Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox} // the observation includes all earlier starts
 	if changed {
 		e.Status = &status
@@ -53,7 +52,6 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox pod.Sandbox) (change
 	} else if len(old.Started) > 0 {
 		s.notify()
 	}
-	return changed
 }
 
 // RecordStart records that a container was started, and notifies the readers of

@@ -38,20 +38,20 @@ func TestStore(t *testing.T) {
 	b := named("x", "b")
 	for _, step := range []struct {
 		name string
-		do   func() bool // false where nothing changed
+		do   func()
 		want []string
 	}{
-		{name: "a first pod", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, pod.Sandbox{}) }, want: []string{"x/b Pending"}},
-		{name: "the same again", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, pod.Sandbox{}) }, want: []string{"x/b Pending"}},
-		{name: "another status", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{}) }, want: []string{"x/b Running"}},
-		{name: "another namespace", do: func() bool { return s.Set(named("w", "c"), v1.PodStatus{}, pod.Sandbox{}) }, want: []string{"w/c ", "x/b Running"}},
-		{name: "a name before", do: func() bool { return s.Set(named("x", "a"), v1.PodStatus{}, pod.Sandbox{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
-		{name: "one is forgotten", do: func() bool { s.Delete("w/c"); return true }, want: []string{"x/a ", "x/b Running"}},
-		{name: "and forgotten again", do: func() bool { s.Delete("w/c"); return false }, want: []string{"x/a ", "x/b Running"}},
+		{name: "a first pod", do: func() { s.Set(b, v1.PodStatus{Phase: v1.PodPending}, pod.Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "the same again", do: func() { s.Set(b, v1.PodStatus{Phase: v1.PodPending}, pod.Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "another status", do: func() { s.Set(b, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{}) }, want: []string{"x/b Running"}},
+		{name: "another namespace", do: func() { s.Set(named("w", "c"), v1.PodStatus{}, pod.Sandbox{}) }, want: []string{"w/c ", "x/b Running"}},
+		{name: "a name before", do: func() { s.Set(named("x", "a"), v1.PodStatus{}, pod.Sandbox{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
+		{name: "one is forgotten", do: func() { s.Delete("w/c") }, want: []string{"x/a ", "x/b Running"}},
+		{name: "and forgotten again", do: func() { s.Delete("w/c") }, want: []string{"x/a ", "x/b Running"}},
 	} {
-		changed := step.do()
-		if got := woken(); got != changed || changed == (step.name == "the same again" || step.name == "and forgotten again") {
-			t.Errorf("%s: changed %v, woken %v", step.name, changed, got)
+		step.do()
+		if got, want := woken(), step.name != "the same again" && step.name != "and forgotten again"; got != want {
+			t.Errorf("%s: woken %v, want %v", step.name, got, want)
 		}
 		if d := gocmp.Diff(step.want, names()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, d)
@@ -69,11 +69,15 @@ func TestStoreKeepsNewestPod(t *testing.T) {
 	s := NewStore()
 	older, newer := named("x", "a"), named("x", "a")
 	s.Set(older, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{})
-	if s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{}) {
-		t.Error("an equal status counts as changed")
-	}
-	if p, _, _ := s.Get("x/a"); p != newer {
+	_, status, _ := s.Get("x/a")
+	<-s.Changed()
+	s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}, pod.Sandbox{})
+	p, same, _ := s.Get("x/a")
+	if p != newer {
 		t.Error("the older pod is kept")
+	}
+	if same != status || len(s.Changed()) > 0 {
+		t.Error("an equal status counts as changed")
 	}
 }
 
