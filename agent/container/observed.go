@@ -44,6 +44,10 @@ type Sandbox struct {
 	BootID string
 }
 
+// ReasonOOMKilled is the reason of an OOM-killed container. The runtimes use it, and the
+// kubelet passes it on.
+const ReasonOOMKilled = "OOMKilled"
+
 // Container is one observed container, in any state.
 type Container struct {
 	ID        string
@@ -119,6 +123,16 @@ func (o *Observed) Sandbox() *Sandbox {
 		return nil
 	}
 	return &o.Sandboxes[0]
+}
+
+// UsableSandbox returns the sandbox for a pod's containers: the newest one, if it is ready
+// and has the network that the pod requests, and else nil. o may be nil.
+func (o *Observed) UsableSandbox(hostNetwork bool) *Sandbox {
+	s := o.Sandbox()
+	if s == nil || !s.Ready || s.HostNetwork != hostNetwork {
+		return nil
+	}
+	return s
 }
 
 // Latest returns the newest container of that name, or nil. o may be nil.

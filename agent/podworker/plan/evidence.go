@@ -71,7 +71,7 @@ func mayRun(c *container.Container) bool {
 // OOM-killed did not, whatever its exit code (isInitContainerFailed in
 // pkg/kubelet/kuberuntime/helpers.go).
 func succeeded(c *container.Container) bool {
-	return c.State == container.StateExited && c.ExitCode == 0 && c.Reason != "OOMKilled"
+	return c.State == container.StateExited && c.ExitCode == 0 && c.Reason != container.ReasonOOMKilled
 }
 
 // changed reports whether the container was created from another spec, or has

@@ -34,7 +34,7 @@ func Sync(in Input) Actions {
 	if p.max <= 0 {
 		p.max = defaultMaxBackoff
 	}
-	p.sandbox = usable(p.Pod, p.Observed)
+	p.sandbox = p.Observed.UsableSandbox(p.Pod.Spec.HostNetwork)
 	p.clear()
 	if p.Pod.DeletionTimestamp != nil {
 		return p.out
@@ -62,16 +62,6 @@ func Sync(in Input) Actions {
 // which is final. The status in a manifest is ignored.
 func TerminalInAPI(p *v1.Pod) bool {
 	return !pod.IsStatic(p) && pod.IsTerminal(p.Status.Phase)
-}
-
-// usable returns the sandbox for the pod's containers: the newest one, if it is
-// ready and has the network that the pod requests, and else nil.
-func usable(p *v1.Pod, o *container.Observed) *container.Sandbox {
-	s := o.Sandbox()
-	if s == nil || !s.Ready || s.HostNetwork != p.Spec.HostNetwork {
-		return nil
-	}
-	return s
 }
 
 // finish ends the pod. It replaces all planned actions by KillPod, if something runs.

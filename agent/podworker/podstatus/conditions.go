@@ -50,7 +50,7 @@ func (g *generator) conditions(s *v1.PodStatus) {
 		g.readinessGates(s.Conditions, &ready)
 	}
 	all := []v1.PodCondition{
-		{Type: v1.PodReadyToStartContainers, Status: truth(g.sandboxReady())},
+		{Type: v1.PodReadyToStartContainers, Status: truth(g.Observed.UsableSandbox(g.Pod.Spec.HostNetwork) != nil)},
 		g.podInitialized(s), ready, containersReady,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}
@@ -87,13 +87,6 @@ func truth(b bool) v1.ConditionStatus {
 		return v1.ConditionTrue
 	}
 	return v1.ConditionFalse
-}
-
-// sandboxReady reports whether containers can be started: the newest sandbox is
-// ready and has the network that the pod requests.
-func (g *generator) sandboxReady() bool {
-	s := g.Observed.Sandbox()
-	return s != nil && s.Ready && s.HostNetwork == g.Pod.Spec.HostNetwork
 }
 
 func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {

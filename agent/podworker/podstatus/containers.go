@@ -18,8 +18,6 @@ const (
 	reasonInitializing = "PodInitializing"
 	reasonCompleted    = "Completed"
 	reasonError        = "Error"
-	// reasonOOMKilled is set by the runtime or by package oom.
-	reasonOOMKilled = "OOMKilled"
 	// reasonUnknown is the reason of a container whose exit was not observed.
 	reasonUnknown = "ContainerStatusUnknown"
 )

@@ -49,8 +49,8 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 		}
 	}
 	old := g.oldTermination(t.ContainerID)
-	if old.Reason == reasonOOMKilled {
-		t.Reason = reasonOOMKilled // the kernel's OOM counters are gone by now
+	if old.Reason == container.ReasonOOMKilled {
+		t.Reason = container.ReasonOOMKilled // the kernel's OOM counters are gone by now
 	}
 	m, read := g.Messages[c.ID]
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -61,7 +62,7 @@ func (s *Syncer) livePods(gone types.UID) []*v1.Pod {
 	entries := s.Statuses.List()
 	pods := make([]*v1.Pod, 0, len(entries))
 	for i := range entries {
-		if phase := entries[i].Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed && entries[i].Pod.UID != gone {
+		if !pod.IsTerminal(entries[i].Status.Phase) && entries[i].Pod.UID != gone {
 			pods = append(pods, entries[i].Pod)
 		}
 	}

@@ -21,10 +21,6 @@ const (
 // attempts is the maximum number of attempts in one run while the probe cannot be run.
 const attempts = 3
 
-// maxMessage is the length in bytes at which an event's message, which has the output of a
-// container, is truncated.
-const maxMessage = 1024
-
 // saveAfter is the time for which changes are collected and then saved together. A
 // change that is reported through Config.ResultChanged is saved at once.
 const saveAfter = time.Second
@@ -212,18 +208,13 @@ func (m *Manager) recordEvent(f *checkRun, result handler.Result, err error) {
 	kind := f.check.kind.String()
 	switch {
 	case err != nil:
-		m.Events.Warning(ref, reasonUnhealthy, truncateMessage(kind+" probe errored and resulted in "+result.Status.String()+" state: "+err.Error()))
+		m.Events.Warning(ref, reasonUnhealthy, validText(kind+" probe errored and resulted in "+result.Status.String()+" state: "+err.Error()))
 	case result.Status == handler.Warning:
-		m.Events.Warning(ref, reasonWarning, truncateMessage(kind+" probe warning: "+result.Output))
+		m.Events.Warning(ref, reasonWarning, validText(kind+" probe warning: "+result.Output))
 	case result.Status == handler.Failure:
-		m.Events.Warning(ref, reasonUnhealthy, truncateMessage(kind+" probe failed: "+result.Output))
+		m.Events.Warning(ref, reasonUnhealthy, validText(kind+" probe failed: "+result.Output))
 	}
 }
 
-// truncateMessage truncates text to maxMessage bytes, and then replaces invalid UTF-8.
-func truncateMessage(text string) string {
-	if len(text) > maxMessage {
-		text = text[:maxMessage-3] + "..."
-	}
-	return strings.ToValidUTF8(text, "\uFFFD")
-}
+// validText replaces invalid UTF-8 in text, which has the output of a container.
+func validText(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -10,9 +10,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reason is the reason of an OOM-killed container and of the event. The runtimes use
-// it, and the kubelet passes it on.
-const Reason = "OOMKilled"
+// Reason is the reason of an OOM-killed container and of the event.
+const Reason = container.ReasonOOMKilled
 
 const (
 	// exitKilled is the exit code of a process killed by SIGKILL (128 + 9).
