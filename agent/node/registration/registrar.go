@@ -39,8 +39,8 @@ type Config struct {
 	// created by others.
 	Register bool
 	// BeforeUpdate is called before each comparison of Inputs with the reported status,
-	// and before each attempt to create the node. It is not called before a report that
-	// is due without a change, nor while reports fail. It must not block. It may be nil.
+	// before each report, also while reports fail, and before each attempt to create the
+	// node. It must not block. It may be nil.
 	BeforeUpdate func()
 	// Inputs returns the inputs of the current node status. It is called at least
 	// once in each StatusUpdateInterval unless reports fail, so it must not send requests

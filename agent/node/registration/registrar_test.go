@@ -301,6 +301,23 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// BeforeUpdate was not called while reports failed, so an outage stopped the periodic
+// eviction check.
+func TestBeforeUpdateInAnOutage(t *testing.T) {
+	var n atomic.Int64
+	run(t, func(l *lab) { l.config.BeforeUpdate = func() { n.Add(1) } }, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.set(errLink, false)
+		l.change(func(in *nodestatus.Inputs) { in.Problems = []string{nodestatus.ProblemRuntimeDown} })
+		time.Sleep(time.Minute) // a report has failed
+		before := n.Load()
+		time.Sleep(5 * time.Minute)
+		if calls := n.Load() - before; calls < 5 {
+			t.Errorf("%d calls in 5 min of an outage", calls)
+		}
+	})
+}
+
 // The node controller sets the node to unknown when no lease arrived for 40 s. The
 // local comparison detects no difference then.
 func TestLeaseLateForTheController(t *testing.T) {

@@ -17,6 +17,7 @@ func (r *Registrar) report(ctx context.Context) {
 	failed := false
 	stale := false // the server's node may differ from the stored one
 	for {
+		r.beforeUpdate()
 		next := wait.Around(r.cfg.StatusUpdateInterval, 25)
 		again := r.cfg.Recovered.Next()
 		if now := time.Now(); !due.After(now) || r.statusChanged(ctx) {
@@ -57,7 +58,6 @@ func (r *Registrar) report(ctx context.Context) {
 
 // statusChanged reports whether the node status differs from the server's last response.
 func (r *Registrar) statusChanged(ctx context.Context) bool {
-	r.beforeUpdate()
 	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // send logs the error
 	return changed
 }
