@@ -19,9 +19,21 @@ func Starting() Event {
 	return Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."}
 }
 
-// Events returns the events of the changes from before to after, in the order of
-// the kubelet (pkg/kubelet/nodestatus/setters.go and recordNodeSchedulableEvent in
-// pkg/kubelet/kubelet_node_status.go). before is nil for a node that is being
+// Scheduling returns the event that the node was cordoned or uncordoned
+// (recordNodeSchedulableEvent in pkg/kubelet/kubelet_node_status.go).
+func Scheduling(name string, unschedulable bool) Event {
+	if unschedulable {
+		return statusNow(name, "NodeNotSchedulable")
+	}
+	return statusNow(name, "NodeSchedulable")
+}
+
+func statusNow(name, reason string) Event {
+	return Event{v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", name, reason)}
+}
+
+// Events returns the events of the changes of the status from before to after, in the
+// order of the kubelet (pkg/kubelet/nodestatus/setters.go). before is nil for a node that is being
 // registered: then there is one event for each pressure, and none for readiness.
 //
 // There is a Rebooted event as long as before has another boot ID, which the API
@@ -34,9 +46,7 @@ func Events(before, after *v1.Node) []Event {
 	}
 	name := after.Name
 	var list []Event
-	now := func(reason string) {
-		list = append(list, Event{v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", name, reason)})
-	}
+	now := func(reason string) { list = append(list, statusNow(name, reason)) }
 	if was, is := before.Status.NodeInfo.BootID, after.Status.NodeInfo.BootID; was != "" && is != "" && was != is {
 		list = append(list, Event{
 			v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", name, is),
@@ -57,12 +67,6 @@ func Events(before, after *v1.Node) []Event {
 		now("NodeReady")
 	case is == v1.ConditionFalse:
 		now("NodeNotReady")
-	}
-	switch was, is := before.Spec.Unschedulable, after.Spec.Unschedulable; {
-	case is && !was:
-		now("NodeNotSchedulable")
-	case was && !is:
-		now("NodeSchedulable")
 	}
 	return list
 }

@@ -71,7 +71,9 @@ type Registrar struct {
 	cfg       Config
 	reportNow chan struct{} // one slot: report now, changed or not
 
-	csiNodeDeleted bool // send no further deletion; only for the goroutine of report
+	// Only for the goroutine of report.
+	csiNodeDeleted bool // send no further deletion
+	unschedulable  bool // of the last event NodeNotSchedulable or NodeSchedulable
 }
 
 // New returns a Registrar. It sends no request.

@@ -347,6 +347,21 @@ func TestChangesOfOthers(t *testing.T) {
 	})
 }
 
+// The report never changes the spec, so a comparison of the nodes before and after it
+// recorded no event.
+func TestCordon(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		for _, cordoned := range []bool{true, false} {
+			time.Sleep(time.Minute)
+			apiservertest.Update(l.api.Server, "", name, func(n *v1.Node) { n.Spec.Unschedulable = cordoned })
+			time.Sleep(14 * time.Minute)
+			if l.told("NodeNotSchedulable") != 1 || (l.told("NodeSchedulable") == 1) == cordoned {
+				t.Errorf("cordoned %t: events %v", cordoned, l.events.Recent())
+			}
+		}
+	})
+}
+
 // A node that was deleted and created again with the same name is read and
 // reported.
 func TestNodeReplaced(t *testing.T) {

@@ -87,5 +87,9 @@ func (r *Registrar) send(ctx context.Context, stale bool) error {
 		return err
 	}
 	r.recordEvents(nodestatus.Events(before, after))
+	if is := r.Node().Spec.Unschedulable; is != r.unschedulable {
+		r.unschedulable = is
+		r.recordEvents([]nodestatus.Event{nodestatus.Scheduling(r.cfg.NodeName, is)})
+	}
 	return nil
 }
