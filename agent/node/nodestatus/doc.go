@@ -4,7 +4,7 @@
 // for concurrent use.
 //
 //	register:  Initial ── create ──┬─ created
-//	                               └─ AlreadyExists: Reconcile(existing, initial) ── Patch
+//	                               └─ AlreadyExists, Forbidden: Reconcile(existing, initial) ── Patch
 //	report:    Update(existing) ── changed, or the report is due ── Patch
 //	           Events(before, after)
 //	heartbeat: Lease ── create, then LeasePatch

@@ -48,16 +48,20 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		r.cfg.Log.Warn("cannot determine complete node status", "error", err)
 	}
 	var created v1.Node
-	err = r.cfg.API.Create(ctx, apiclient.Nodes, "", "", "", initial, &created)
+	refused := r.cfg.API.Create(ctx, apiclient.Nodes, "", "", "", initial, &created)
 	switch {
-	case err == nil:
+	case refused == nil:
 		r.store(&created)
 		r.recordEvents(nodestatus.Events(nil, &created))
 		return nil
-	case !apierrors.IsAlreadyExists(err):
-		return err
+	// A node that exists can be registered without the permission to create it.
+	case !apierrors.IsAlreadyExists(refused) && !apierrors.IsForbidden(refused):
+		return refused
 	}
-	if err := r.read(ctx); err != nil {
+	switch err := r.read(ctx); {
+	case apierrors.IsNotFound(err):
+		return refused
+	case err != nil:
 		return err
 	}
 	before := r.Node()

@@ -14,8 +14,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
@@ -37,6 +39,7 @@ type api struct {
 	mu       sync.Mutex
 	fail     error // of every request while set
 	lost     bool  // the request is done, and its answer is lost
+	noCreate error // of requests to create a node
 	noDelete error // of requests to delete
 
 	there, back atomic.Int64 // ns that renewals of the lease take to the server, and their answers
@@ -63,6 +66,8 @@ func (a *api) before(ctx context.Context, c apiservertest.Call) error {
 		return ctx.Err()
 	case a.fail == nil && c.Verb == "delete":
 		return a.noDelete
+	case a.fail == nil && c.Verb == "create" && c.Resource == apiclient.Nodes:
+		return a.noCreate
 	}
 	return a.fail
 }
@@ -243,6 +248,26 @@ func TestRegisteredAlready(t *testing.T) {
 		got := l.api.node()
 		if l.r.UID() != "before" || got.Labels["mine"] != "yes" || got.Labels[v1.LabelHostname] != name || len(got.Spec.Taints) != 1 || l.ready() != v1.ConditionTrue {
 			t.Errorf("node %+v", got)
+		}
+	})
+}
+
+// The node was not registered, although it existed.
+func TestRegisteredAlreadyAndNotAllowedToCreate(t *testing.T) {
+	run(t, func(l *lab) {
+		l.api.noCreate = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, name, errors.New("not allowed"))
+	}, func(l *lab) {
+		time.Sleep(time.Minute)
+		if l.api.node() != nil || l.r.UID() != "" {
+			t.Fatal("the node was created")
+		}
+		if err := l.r.tryRegister(t.Context()); !apierrors.IsForbidden(err) {
+			t.Errorf("without a node: %v", err)
+		}
+		l.api.Put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "theirs"}})
+		time.Sleep(time.Minute)
+		if l.ready() != v1.ConditionTrue || l.r.UID() != "theirs" || l.api.lease() == nil {
+			t.Errorf("ready %s, uid %q, lease %v", l.ready(), l.r.UID(), l.api.lease())
 		}
 	})
 }
