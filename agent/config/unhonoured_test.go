@@ -88,7 +88,7 @@ var honoured = map[string]string{
 	"podCIDR":                                    "agent/config/network.go",
 	"podLogsDir":                                 "agent/config/load.go",
 	"podPidsLimit":                               "agent/node/nodeinfo/nodeinfo.go",
-	"podsPerCore":                                "agent/node/nodestatus/resources.go",
+	"podsPerCore":                                "agent/node/nodeinfo/nodeinfo.go",
 	"port":                                       "agent/server/server.go",
 	"protectKernelDefaults":                      "agent/node/tunables/prepare.go",
 	"providerID":                                 "agent/node/nodestatus/initial.go",

@@ -38,12 +38,17 @@ func (r Roots) sys() string { return cmp.Or(r.Sys, "/sys") }
 func (r Roots) root() string { return cmp.Or(r.Root, "/") }
 
 // Capacity returns the node's capacity: CPUs, memory in bytes, huge pages,
-// ephemeral storage in bytes, and the number of pods. What cannot be read is
-// omitted.
-func Capacity(r Roots, maxPods int32) v1.ResourceList {
+// ephemeral storage in bytes, and the number of pods: the smaller of maxPods and
+// podsPerCore times the number of CPUs, unless podsPerCore is 0. What cannot be read
+// is omitted.
+func Capacity(r Roots, maxPods, podsPerCore int32) v1.ResourceList {
+	cpus, pods := int64(runtime.NumCPU()), int64(maxPods)
+	if podsPerCore > 0 {
+		pods = min(pods, int64(podsPerCore)*cpus)
+	}
 	list := v1.ResourceList{
-		v1.ResourceCPU:  *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
-		v1.ResourcePods: *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+		v1.ResourceCPU:  *resource.NewQuantity(cpus, resource.DecimalSI),
+		v1.ResourcePods: *resource.NewQuantity(pods, resource.DecimalSI),
 	}
 	if bytes := Memory(r); bytes > 0 {
 		list[v1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)

@@ -1,8 +1,10 @@
 package machine
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -43,7 +45,7 @@ func TestCapacity(t *testing.T) {
 		{"no memory told", "MemTotal: much\n", nil, map[v1.ResourceName]string{v1.ResourcePods: "20"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := Capacity(machine(t, row.meminfo, row.pages), 20)
+			got := Capacity(machine(t, row.meminfo, row.pages), 20, 0)
 			if cpu := got[v1.ResourceCPU]; cpu.Value() < 1 {
 				t.Errorf("cpu %s", cpu.String())
 			}
@@ -57,6 +59,24 @@ func TestCapacity(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestPods(t *testing.T) {
+	cpus := int64(runtime.NumCPU())
+	for _, row := range []struct {
+		maxPods, perCore int32
+		want             int64
+	}{
+		{110, 0, 110},
+		{math.MaxInt32, 5, 5 * cpus},
+		{math.MaxInt32, math.MaxInt32, math.MaxInt32},
+		{1, 5, 1},
+	} {
+		list := Capacity(Roots{}, row.maxPods, row.perCore)
+		if got := list.Pods().Value(); got != row.want {
+			t.Errorf("%d pods for maxPods %d and podsPerCore %d, want %d", got, row.maxPods, row.perCore, row.want)
+		}
 	}
 }
 
@@ -107,7 +127,7 @@ func TestEnforced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := EnforcedAllocatable(Capacity(r, 20), Reserved{
+	got, err := EnforcedAllocatable(Capacity(r, 20, 0), Reserved{
 		Kube: map[string]string{"memory": "10Mi", "pid": "100"}, System: map[string]string{"memory": "10Mi"},
 		EvictionHard: map[string]string{"memory.available": "50Mi"}, // is not taken off
 	}, r)

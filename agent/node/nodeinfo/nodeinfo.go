@@ -63,7 +63,7 @@ func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) 
 	k := &cfg.Kubelet
 	roots := machine.Roots{Storage: cfg.Paths.Root}
 	var err error
-	capacity := machine.Capacity(roots, k.MaxPods)
+	capacity := machine.Capacity(roots, k.MaxPods, k.PodsPerCore)
 	reserved := machine.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard}
 	if f.allocatable, err = machine.Allocatable(capacity, reserved); err != nil {
 		return nil, fmt.Errorf("compute the allocatable resources: %w", err)
@@ -88,7 +88,7 @@ func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) 
 		OS:                   goruntime.GOOS,
 		Arch:                 goruntime.GOARCH,
 		Allocatable:          f.allocatable,
-		MaxPods:              int(k.MaxPods),
+		MaxPods:              int(capacity.Pods().Value()),
 		AgentPorts:           cfg.ListenPorts(),
 		Kernel:               readWord("/proc/sys/kernel/osrelease"),
 		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls,

@@ -1,6 +1,7 @@
 package nodeinfo
 
 import (
+	goruntime "runtime"
 	"testing"
 
 	"github.com/tinylet/tinylet/agent/config"
@@ -29,6 +30,20 @@ func TestUnreservedMemory(t *testing.T) {
 		if got, want := n.Allocatable.Memory().Value(), n.MemoryUnreserved-9<<20; got > want {
 			t.Errorf("%v: %d bytes are allocatable, want %d", enforce, got, want)
 		}
+	}
+}
+
+// Admission allowed maxPods, although the Node object listed fewer for podsPerCore.
+func TestPodsPerCore(t *testing.T) {
+	kubelet, tinylet := config.Default()
+	kubelet.MaxPods, kubelet.PodsPerCore = 10000, 1
+	n, err := New(&config.Config{Kubelet: kubelet, Tinylet: tinylet, Paths: config.Paths{Root: t.TempDir()}}, fake.New(fake.Config{}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := n.Admission()
+	if want := goruntime.NumCPU(); a.MaxPods != want || a.Allocatable.Pods().Value() != int64(want) {
+		t.Errorf("maximum %d, allocatable %s, want %d", a.MaxPods, a.Allocatable.Pods(), want)
 	}
 }
 

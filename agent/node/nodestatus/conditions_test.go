@@ -130,7 +130,7 @@ func TestReady(t *testing.T) {
 			},
 			want: v1.NodeCondition{
 				Status: "False", Reason: "KubeletNotReady", LastTransitionTime: now,
-				Message: "[x, missing node capacity for resources: cpu, memory, ephemeral-storage]",
+				Message: "[x, missing node capacity for resources: cpu, memory, pods, ephemeral-storage]",
 			},
 		},
 		{

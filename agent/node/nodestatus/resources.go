@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -24,7 +23,6 @@ func resources(s *v1.NodeStatus, in *Inputs) error {
 		}
 		capacity[name] = q.DeepCopy()
 	}
-	capacity[v1.ResourcePods] = *resource.NewQuantity(maxPods(in, capacity[v1.ResourceCPU]), resource.DecimalSI)
 	s.Capacity = capacity
 
 	computed, err := machine.Allocatable(capacity, machine.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard})
@@ -43,13 +41,4 @@ func resources(s *v1.NodeStatus, in *Inputs) error {
 func isolatesStorage(in *Inputs) bool {
 	isolation := in.Config.Kubelet.LocalStorageCapacityIsolation
 	return isolation == nil || *isolation
-}
-
-// maxPods returns the smaller of maxPods and podsPerCore times the number of cores.
-func maxPods(in *Inputs, cores resource.Quantity) int64 {
-	most := int64(in.Config.Kubelet.MaxPods)
-	if perCore := int64(in.Config.Kubelet.PodsPerCore); perCore > 0 {
-		return min(cores.Value()*perCore, most)
-	}
-	return most
 }

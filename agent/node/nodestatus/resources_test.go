@@ -46,22 +46,12 @@ func TestResources(t *testing.T) {
 			allocatable: list{"cpu": "3500m", "memory": "318468Ki", "pods": "110", "ephemeral-storage": "0", "hugepages-2Mi": "128Mi", "hugepages-1Gi": "0"},
 		},
 		{
-			name: "fewer pods for few cores",
+			name: "storage not counted",
 			change: func(in *nodestatus.Inputs) {
-				in.Config.Kubelet.PodsPerCore = 5
-				in.Config.Kubelet.EvictionHard = nil
-			},
-			capacity:    list{"cpu": "4", "memory": "498692Ki", "pods": "20", "ephemeral-storage": "1000Mi"},
-			allocatable: list{"cpu": "4", "memory": "498692Ki", "pods": "20", "ephemeral-storage": "1000Mi"},
-		},
-		{
-			name: "pods per core beyond all pods, storage not counted",
-			change: func(in *nodestatus.Inputs) {
-				in.Config.Kubelet.PodsPerCore, in.Config.Kubelet.MaxPods = 50, 30
 				in.Config.Kubelet.LocalStorageCapacityIsolation = &off
 			},
-			capacity:    list{"cpu": "4", "memory": "498692Ki", "pods": "30"},
-			allocatable: list{"cpu": "4", "memory": "482308Ki", "pods": "30"},
+			capacity:    list{"cpu": "4", "memory": "498692Ki", "pods": "110"},
+			allocatable: list{"cpu": "4", "memory": "482308Ki", "pods": "110"},
 		},
 		{
 			name:           "of others",

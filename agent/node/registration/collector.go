@@ -90,7 +90,7 @@ func NewCollector(c CollectorConfig) *Collector {
 	return &Collector{
 		CollectorConfig: c,
 		machine:         machine.ReadInfo(machine.Roots{}),
-		capacity:        machine.Capacity(machine.Roots{Storage: c.Config.Paths.Root}, c.Config.Kubelet.MaxPods),
+		capacity:        machine.Capacity(machine.Roots{Storage: c.Config.Paths.Root}, c.Config.Kubelet.MaxPods, c.Config.Kubelet.PodsPerCore),
 	}
 }
 
