@@ -10,6 +10,7 @@ import (
 	"math"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -75,7 +76,7 @@ type Reserved struct {
 // from the memory that they were allocated from (KEP node-allocatable,
 // pkg/kubelet/cm/node_container_manager_linux.go and MachineInfo in
 // pkg/kubelet/nodestatus/setters.go). A result below zero is zero. It fails on a
-// quantity that cannot be parsed.
+// quantity that cannot be parsed, and on a reservation above the capacity.
 func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 	out, err := reserve(capacity, r)
 	if err != nil {
@@ -103,7 +104,8 @@ func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) 
 	return out, nil
 }
 
-// reserve subtracts the reservations from a capacity.
+// reserve subtracts the reservations from a capacity. It fails if they exceed it, as the
+// kubelet (validateNodeAllocatable in pkg/kubelet/cm/node_container_manager_linux.go).
 func reserve(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 	out := capacity.DeepCopy()
 	for _, reserved := range []struct {
@@ -115,7 +117,18 @@ func reserve(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s[%s] %q: %w", reserved.field, name, text, err)
 			}
-			subtract(out, v1.ResourceName(name), q)
+			if left, ok := out[v1.ResourceName(name)]; ok {
+				left.Sub(q)
+				out[v1.ResourceName(name)] = left
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		if left := out[name]; left.Sign() < 0 {
+			has := capacity[name]
+			reserved := has.DeepCopy()
+			reserved.Sub(left)
+			return nil, fmt.Errorf("%s of %s are reserved, but the capacity is %s; lower kubeReserved, systemReserved or reservedSystemCPUs", reserved.String(), name, has.String())
 		}
 	}
 	return out, nil
@@ -173,8 +186,8 @@ const ResourcePIDs v1.ResourceName = "pid"
 // reservations, process IDs included. The eviction thresholds are not subtracted,
 // so that eviction acts before the limit is reached
 // (getNodeAllocatableInternalAbsolute in
-// pkg/kubelet/cm/node_container_manager_linux.go). A result below zero is zero. It
-// fails on a quantity that cannot be parsed.
+// pkg/kubelet/cm/node_container_manager_linux.go). It fails on a quantity that cannot be
+// parsed, and on a reservation above the capacity.
 func EnforcedAllocatable(capacity v1.ResourceList, r Reserved, roots Roots) (v1.ResourceList, error) {
 	all := v1.ResourceList{}
 	maps.Copy(all, capacity)

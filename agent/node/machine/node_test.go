@@ -142,6 +142,9 @@ func TestEnforced(t *testing.T) {
 	if _, err := EnforcedAllocatable(nil, Reserved{Kube: map[string]string{"memory": "much"}}, r); err == nil || !strings.Contains(err.Error(), "kubeReserved[memory]") {
 		t.Errorf("a reserve that is no quantity: %v", err)
 	}
+	if _, err := EnforcedAllocatable(nil, Reserved{Kube: map[string]string{"pid": "2000"}}, r); err == nil || !strings.Contains(err.Error(), "2k of pid are reserved, but the capacity is 1500") {
+		t.Errorf("more process IDs than there are: %v", err)
+	}
 	if got := Swap(r); got != 2<<20 {
 		t.Errorf("%d bytes of swap", got)
 	}
@@ -174,7 +177,11 @@ func TestAllocatable(t *testing.T) {
 			},
 			want: map[v1.ResourceName]string{v1.ResourceCPU: "3", v1.ResourceMemory: "432Mi", v1.ResourceEphemeralStorage: "943718399"},
 		},
-		{name: "more than there is", reserved: Reserved{System: map[string]string{"memory": "1Gi"}}, want: map[v1.ResourceName]string{v1.ResourceMemory: "0"}},
+		{name: "all that there is", reserved: Reserved{System: map[string]string{"memory": "512Mi"}}, want: map[v1.ResourceName]string{v1.ResourceMemory: "0"}},
+		// The result was 0, for which kubepods got no limit.
+		{name: "more than there is", reserved: Reserved{System: map[string]string{"memory": "2Gi"}}, err: "2Gi of memory are reserved, but the capacity is 512Mi; lower kubeReserved"},
+		{name: "together more than there is", reserved: Reserved{Kube: map[string]string{"cpu": "2500m"}, System: map[string]string{"cpu": "2"}}, err: "4500m of cpu are reserved, but the capacity is 4;"},
+		{name: "kept free beyond what there is", reserved: Reserved{EvictionHard: map[string]string{"memory.available": "1Gi"}}, want: map[v1.ResourceName]string{v1.ResourceMemory: "0"}},
 		{
 			name:     "a percentage is reckoned as the kubelet does, to the byte",
 			reserved: Reserved{EvictionHard: map[string]string{"memory.available": "5%", "nodefs.available": "33.3%"}},

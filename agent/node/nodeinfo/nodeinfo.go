@@ -56,8 +56,8 @@ type Info struct {
 }
 
 // New reads the properties that do not change. tree is nil without cgroups. It does not
-// call the runtime. It fails if a resource list of the configuration cannot be parsed. A
-// reservation above the capacity is no error: the resource is then zero.
+// call the runtime. It fails if a resource list of the configuration cannot be parsed, and
+// if more is reserved than the capacity.
 func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) (*Info, error) {
 	f := &Info{cfg: cfg, runtime: runtime, accounting: accountingOf(tree)}
 	k := &cfg.Kubelet

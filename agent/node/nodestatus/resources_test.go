@@ -38,7 +38,7 @@ func TestResources(t *testing.T) {
 			name: "reserved, with huge pages",
 			change: func(in *nodestatus.Inputs) {
 				in.Config.Kubelet.KubeReserved = map[string]string{"cpu": "250m", "memory": "32Mi"}
-				in.Config.Kubelet.SystemReserved = map[string]string{"cpu": "250m", "ephemeral-storage": "2000Mi"}
+				in.Config.Kubelet.SystemReserved = map[string]string{"cpu": "250m", "ephemeral-storage": "1000Mi"}
 				in.Capacity["hugepages-2Mi"] = quantities(list{"x": "128Mi"})["x"]
 				in.Capacity["hugepages-1Gi"] = quantities(list{"x": "0"})["x"]
 			},

@@ -18,6 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/preflight"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 )
 
 // CheckDocument is the output of check -o json.
@@ -93,6 +94,7 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight
 		if err = config.Validate(cfg); err == nil {
 			o.Eviction = memoryEviction(&cfg.Kubelet, s.memory())
 			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodCIDRs()
+			err = s.checkReserved(cfg)
 		}
 	}
 	o.Config.File, _ = set.GetString("config") // the flag exists
@@ -107,6 +109,19 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight
 		o.Config.Err = err.Error()
 	}
 	return o
+}
+
+// checkReserved returns an error if the agent would not start because the configuration
+// reserves more than the machine has.
+func (s *system) checkReserved(cfg *config.Config) error {
+	k := &cfg.Kubelet
+	if err := cpumanager.Reserve(k); err != nil {
+		return err
+	}
+	roots := machine.Roots{Proc: filepath.Join(s.root, "proc"), Sys: filepath.Join(s.root, "sys"), Storage: filepath.Join(s.root, cfg.Paths.Root)}
+	reserved := machine.Reserved{Kube: k.KubeReserved, System: k.SystemReserved}
+	_, err := machine.EnforcedAllocatable(machine.Capacity(roots, k.MaxPods, k.PodsPerCore), reserved, roots)
+	return err
 }
 
 // load loads the configuration of the agent. Without the flag config it uses the first

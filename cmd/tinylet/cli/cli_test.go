@@ -595,6 +595,10 @@ func TestCheckReadsTheConfiguration(t *testing.T) {
 	for _, tt := range []struct{ name, content, want string }{
 		{"valid", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\n", "is valid"},
 		{"invalid", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: -7\n", "maxPods"},
+		{
+			"more reserved than the machine has", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nkubeReserved: {cpu: 100k}\n",
+			"is invalid: 100k of cpu are reserved, but the capacity is ",
+		},
 		{"no YAML", "{", "is invalid"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
