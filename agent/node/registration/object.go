@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
@@ -17,13 +18,16 @@ type Object struct {
 	name    string
 	changed func(*v1.Node)
 
+	storing sync.Mutex // held during changed, so that its calls have the order of the stores
+
 	mu   sync.Mutex
 	node *v1.Node // last version from the server, nil until registered
 	uid  types.UID
 }
 
 // NewObject returns an Object that was not read yet. changed is called with the node each time
-// it was created, read or patched, possibly concurrently. It must not block, and may be nil.
+// it was created, read or patched, unless a newer version was stored during that request. Its
+// calls do not overlap. It must not block, and may be nil.
 func NewObject(api API, name string, changed func(*v1.Node)) *Object {
 	return &Object{api: api, name: name, changed: changed}
 }
@@ -52,20 +56,35 @@ func (o *Object) Refresh(ctx context.Context) error {
 }
 
 func (o *Object) read(ctx context.Context) error {
+	before := o.Node()
 	var n v1.Node
 	if err := o.api.Get(ctx, apiclient.Nodes, "", o.name, &n); err != nil {
 		return err
 	}
-	o.store(&n)
+	o.store(before, &n)
 	return nil
 }
 
-func (o *Object) store(n *v1.Node) {
+// store stores the response to a request. before is what was stored when the request began.
+// A response that is older than the one of another request meanwhile is dropped. Without such
+// a request versions are not compared: they decrease when a server is restored from a backup.
+func (o *Object) store(before, n *v1.Node) {
 	n.ManagedFields = nil
+	o.storing.Lock()
+	defer o.storing.Unlock()
+	if last := o.Node(); last != before && older(n, last) {
+		return
+	}
 	o.mu.Lock()
 	o.node, o.uid = n, n.UID
 	o.mu.Unlock()
 	if o.changed != nil {
 		o.changed(n)
 	}
+}
+
+// older reports whether n is an older version of the same node than last.
+func older(n, last *v1.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(n.ResourceVersion, last.ResourceVersion)
+	return err == nil && order < 0 && n.UID == last.UID
 }

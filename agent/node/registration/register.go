@@ -51,7 +51,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	refused := r.cfg.API.Create(ctx, apiclient.Nodes, "", "", "", initial, &created)
 	switch {
 	case refused == nil:
-		r.store(&created)
+		r.store(r.Node(), &created)
 		r.recordEvents(nodestatus.Events(nil, &created))
 		return nil
 	// A node that exists can be registered without the permission to create it.
@@ -82,6 +82,7 @@ func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 	if err != nil || patch == nil {
 		return err
 	}
+	last := r.Node()
 	var got v1.Node
 	if err := r.cfg.API.Patch(ctx, apiclient.Nodes, "", r.cfg.NodeName, "status", types.StrategicMergePatchType, patch, &got); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 	if got.UID != before.UID {
 		return fmt.Errorf("patch node %q: it was deleted and created again", r.cfg.NodeName)
 	}
-	r.store(&got)
+	r.store(last, &got)
 	return nil
 }
 

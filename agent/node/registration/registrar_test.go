@@ -42,6 +42,7 @@ type api struct {
 	noCreate error // of requests to create a node
 	noDelete error // of requests to delete
 
+	get         atomic.Int64 // ns that the answer to a read of the node takes
 	there, back atomic.Int64 // ns that renewals of the lease take to the server, and their answers
 }
 
@@ -74,6 +75,9 @@ func (a *api) before(ctx context.Context, c apiservertest.Call) error {
 
 func (a *api) after(_ context.Context, c apiservertest.Call) error {
 	onItsWay(c, &a.back)
+	if c.Resource == apiclient.Nodes && c.Verb == "get" {
+		time.Sleep(time.Duration(a.get.Load()))
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lost {
@@ -500,6 +504,30 @@ func TestNodeDeletedStaysDeleted(t *testing.T) {
 		l.api.Remove(apiclient.Nodes, "", name)
 		if n := l.calls(time.Hour); n["create nodes"] != 0 || n["get nodes"] > 250 {
 			t.Errorf("requests after the node was deleted: %v", n)
+		}
+	})
+}
+
+// The answer to a read replaced the newer one to a report that overtook it.
+func TestReadIsOvertaken(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.api.get.Store(int64(15 * time.Second))
+		read := make(chan error, 1)
+		go func() { read <- l.r.Refresh(l.Context()) }()
+		time.Sleep(time.Second)
+		apiservertest.Update(l.api.Server, "", name, func(n *v1.Node) { n.Spec.Unschedulable = true })
+		l.change(func(in *nodestatus.Inputs) { in.Problems = []string{nodestatus.ProblemRuntimeDown} })
+		l.r.cfg.Trigger.Set()
+		if err := <-read; err != nil || !l.r.Node().Spec.Unschedulable {
+			t.Errorf("error %v, unschedulable %t", err, l.r.Node().Spec.Unschedulable)
+		}
+		// A server that was restored from a backup has older versions.
+		before := l.r.Node().DeepCopy()
+		before.ResourceVersion, before.Spec.Unschedulable = "1", false
+		l.r.store(l.r.Node(), before)
+		if l.r.Node().Spec.Unschedulable {
+			t.Error("an answer that none overtook was dropped")
 		}
 	})
 }
