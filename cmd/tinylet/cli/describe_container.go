@@ -21,7 +21,11 @@ func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
 	t.nested("Finished", moment(c.FinishedAt, now, up))
 	if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
 		last := status.LastTerminationState.Terminated
-		t.nested("Last state", fmt.Sprintf("%s (exit %d), finished %s", pod.TerminationReason(last), last.ExitCode, moment(&last.FinishedAt.Time, now, up)))
+		text := fmt.Sprintf("%s (exit %d)", pod.TerminationReason(last), last.ExitCode)
+		if at := moment(timePointer(last.FinishedAt.Time), now, up); at != "" {
+			text += ", finished " + at
+		}
+		t.nested("Last state", text)
 		t.nested("", last.Message)
 	}
 	t.nested("Ready", yesNo(c.Ready))

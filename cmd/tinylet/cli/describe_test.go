@@ -12,6 +12,20 @@ import (
 	"github.com/tinylet/tinylet/agent/server/local"
 )
 
+// A container whose record the runtime has lost has a last state without a time.
+func TestDescribeLastStateWithoutATime(t *testing.T) {
+	pods := samplePods()
+	for i := range pods {
+		for j := range pods[i].Pod.Status.ContainerStatuses {
+			pods[i].Pod.Status.ContainerStatuses[j].LastTerminationState.Terminated = &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}
+		}
+	}
+	out, _, err := newNode(t, pods, nil).run(t, "describe", "crash")
+	if err != nil || strings.Contains(out, "0001") || !strings.Contains(out, "ContainerStatusUnknown (exit 137)\n") {
+		t.Errorf("error %v, output:\n%s", err, out)
+	}
+}
+
 // fullPod has all fields that describe prints.
 func fullPod() *v1.Pod {
 	always, grpc := v1.ContainerRestartPolicyAlways, "live"
