@@ -100,12 +100,12 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 		server += ", now fails: " + clean(c.Failure)
 	}
 	t.add("API SERVER", server)
-	traffic := fmt.Sprintf("%s sent, %s received today; %s and %s since the start",
-		memory(c.SentToday), memory(c.ReceivedToday), memory(c.Sent), memory(c.Received))
+	bytes := fmt.Sprintf("%s sent, %s received today; %s and %s since the start",
+		traffic(c.SentToday), traffic(c.ReceivedToday), traffic(c.Sent), traffic(c.Received))
 	if c.Metered {
-		traffic += " (metered)"
+		bytes += " (metered)"
 	}
-	t.add("BYTES", traffic)
+	t.add("BYTES", bytes)
 	if c.Expires != nil {
 		t.add("CERTIFICATE", "expires "+c.Expires.UTC().Format(time.RFC3339))
 	}
@@ -118,6 +118,14 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 	if c.Problem != "" {
 		t.add("TO DO", clean(c.Problem))
 	}
+}
+
+// traffic formats a number of bytes of which 0 is known.
+func traffic(bytes uint64) string {
+	if bytes == 0 {
+		return "0Ki"
+	}
+	return memory(bytes)
 }
 
 // journalRows adds the state of the journal on disk.

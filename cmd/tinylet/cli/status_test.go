@@ -73,7 +73,7 @@ HEALTH         ok
 `},
 		{"not joined yet", new, head + `NODE           not registered yet
 API SERVER     has never answered
-BYTES          - sent, - received today; - and - since the start
+BYTES          0Ki sent, 0Ki received today; 0Ki and 0Ki since the start
 HEALTH         runtime: silent
 `},
 	} {
