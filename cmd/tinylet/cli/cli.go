@@ -96,7 +96,8 @@ func addSocket(cmd *cobra.Command) *string {
 	return cmd.Flags().String("socket", config.DefaultSocketPath, "`path` of the agent's socket")
 }
 
-// command sets the common properties of all commands.
+// command sets the common properties of all commands. An error of a command whose context
+// has ended is not printed.
 func command(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors, cmd.DisableFlagsInUseLine = true, true, true
 	cmd.Flags().SortFlags = true
@@ -104,7 +105,13 @@ func command(cmd *cobra.Command) *cobra.Command {
 		return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
 	})
 	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return withExitCode(run(cmd, args)) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if err != nil && cmd.Context().Err() != nil {
+			return &ExitError{Code: codeInterrupted}
+		}
+		return withExitCode(err)
+	}
 	return cmd
 }
 

@@ -562,6 +562,30 @@ func TestEventsWatch(t *testing.T) {
 	}
 }
 
+// Only the commands that watch had the exit code of an interrupted command.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	n := newNode(t, samplePods(), nil)
+	for _, args := range [][]string{
+		{"ps"}, {"describe", "crash"}, {"status"}, {"metrics"}, {"top", "--once"}, {"events"}, {"events", "-w"},
+		{"logs", "crash"}, {"drain-local"}, {"drain-local", "--cancel"}, {"exec", "--socket", n.socket, "crash", "--", "ls"},
+	} {
+		root := &cobra.Command{Use: "tinylet", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(n.system.commands()...)
+		if args[0] != "exec" {
+			args = append(args, "--socket", n.socket)
+		}
+		root.SetArgs(args)
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		var e *ExitError
+		if err := root.ExecuteContext(ctx); !errors.As(err, &e) || e.Code != codeInterrupted || err.Error() != "" {
+			t.Errorf("%v: error %v", args, err)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	n := newNode(t, nil, nil)
 	out, errs, err := n.run(t, "check")

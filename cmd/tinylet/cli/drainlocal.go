@@ -49,8 +49,6 @@ func (s *system) drainLocal() *cobra.Command {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "terminating the node's pods, %d remaining\n", remaining)
 		})
 		switch {
-		case cmd.Context().Err() != nil:
-			return &ExitError{Code: codeInterrupted}
 		case err != nil:
 			return err
 		case *form == outputJSON:

@@ -110,7 +110,7 @@ func (s *system) listEvents(cmd *cobra.Command, all []event.Event, match func(*e
 func watchEvents(cmd *cobra.Command, client *local.Client, match func(*event.Event) bool, form output) error {
 	w, lines := cmd.OutOrStdout(), newEncoder(cmd.OutOrStdout())
 	header := form != outputJSON
-	err := client.WatchEvents(cmd.Context(), func(e event.Event) error {
+	return client.WatchEvents(cmd.Context(), func(e event.Event) error {
 		if !match(&e) {
 			return nil
 		}
@@ -130,10 +130,6 @@ func watchEvents(cmd *cobra.Command, client *local.Client, match func(*event.Eve
 		}
 		return printWatched(w, doc.Last.Format(time.DateTime), doc.Type, doc.Reason, eventPod(&doc), message)
 	})
-	if cmd.Context().Err() != nil {
-		return &ExitError{Code: codeInterrupted}
-	}
-	return err
 }
 
 // printWatched prints a row with fixed column widths, because later rows are

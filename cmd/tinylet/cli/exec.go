@@ -114,12 +114,12 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		}
 	}
 	code, err := remotecommand.Run(ctx, session)
-	return execError(cmd.Context(), code, err, fmt.Sprintf("exec in container %q of %s", c.Name, pod.RefOf(p.Pod)))
+	return execError(code, err, fmt.Sprintf("exec in container %q of %s", c.Name, pod.RefOf(p.Pod)))
 }
 
 // execError returns the error of the command for the result of a session, with the
 // command's exit code if there is one. what describes the attempt.
-func execError(ctx context.Context, code int, err error, what string) error {
+func execError(code int, err error, what string) error {
 	var refused *remotecommand.ResponseError
 	var failed *remotecommand.CommandError
 	switch {
@@ -127,8 +127,6 @@ func execError(ctx context.Context, code int, err error, what string) error {
 		return nil
 	case err == nil:
 		return &ExitError{Code: code}
-	case ctx.Err() != nil:
-		return &ExitError{Code: codeInterrupted}
 	case errors.Is(err, remotecommand.ErrNoAnswer):
 		return fmt.Errorf("%s: %w", what, local.ErrNoResponse)
 	case errors.As(err, &refused):

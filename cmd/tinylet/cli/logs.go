@@ -80,10 +80,7 @@ func (s *system) printLogs(cmd *cobra.Command, arg string, f *logFlags) error {
 	if damaged > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "skipped damaged lines, which a power cut can cause: %d\n", damaged)
 	}
-	switch {
-	case cmd.Context().Err() != nil:
-		return &ExitError{Code: codeInterrupted}
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return &ExitError{Code: codeNotFound, Err: fmt.Errorf("read the container's log: it was removed: %w", err)}
 	}
 	return err

@@ -114,9 +114,6 @@ func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *sc
 	wait := minInterval // until the CPU usage is known
 	for {
 		u, err := client.Usage(ctx)
-		if ctx.Err() != nil {
-			return &ExitError{Code: codeInterrupted}
-		}
 		if err != nil {
 			return err
 		}
@@ -126,9 +123,6 @@ func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *sc
 				return err
 			}
 			key, err := screen.readKey(ctx, time.Until(due))
-			if ctx.Err() != nil {
-				return &ExitError{Code: codeInterrupted}
-			}
 			if err != nil {
 				return err
 			}
