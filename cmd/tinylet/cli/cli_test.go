@@ -9,6 +9,7 @@ import (
 	"flag"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -582,6 +583,14 @@ func TestInterrupted(t *testing.T) {
 		var e *ExitError
 		if err := root.ExecuteContext(ctx); !errors.As(err, &e) || e.Code != codeInterrupted || err.Error() != "" {
 			t.Errorf("%v: error %v", args, err)
+		}
+	}
+}
+
+func TestPollTimeout(t *testing.T) {
+	for d, want := range map[time.Duration]int{-time.Second: 0, time.Second: 1000, 600 * time.Hour: math.MaxInt32} {
+		if got := pollTimeout(d); got != want {
+			t.Errorf("%v: %d ms, want %d", d, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"sync"
@@ -141,13 +142,21 @@ func (in *stdinReader) Read(b []byte) (int, error) {
 	return in.readUntil(b, time.Time{})
 }
 
+// maxPollTimeout is the longest timeout of poll(2), which has a C int of milliseconds.
+const maxPollTimeout = math.MaxInt32
+
+// pollTimeout returns d in milliseconds, from 0 to maxPollTimeout.
+func pollTimeout(d time.Duration) int {
+	return int(min(max(d/time.Millisecond, 0), maxPollTimeout))
+}
+
 // readUntil is Read, which returns 0 bytes and no error if there are none until due.
 // The zero time never comes.
 func (in *stdinReader) readUntil(b []byte, due time.Time) (int, error) {
 	for {
 		timeout := -1
 		if !due.IsZero() {
-			timeout = int(max(time.Until(due), 0) / time.Millisecond)
+			timeout = pollTimeout(time.Until(due))
 		}
 		fds := []unix.PollFd{{Fd: int32(in.closed.Fd()), Events: unix.POLLIN}, {Fd: int32(in.fd), Events: unix.POLLIN}}
 		ready, err := unix.Poll(fds, timeout)
@@ -158,6 +167,8 @@ func (in *stdinReader) readUntil(b []byte, due time.Time) (int, error) {
 			return 0, err
 		case fds[0].Revents != 0:
 			return 0, os.ErrClosed
+		case ready == 0 && timeout == maxPollTimeout:
+			continue // due may be later
 		case ready == 0:
 			return 0, nil
 		}
