@@ -37,6 +37,7 @@ const (
 	defaultPeriod = 100000  // microseconds, by cgroup-v2.rst
 	second        = 1000000 // microseconds
 	percent       = second / 100
+	maxQuota      = 1<<44 - 1 // microseconds (max_bw_quota_period_us in kernel/sched of Linux)
 )
 
 // properties returns r as properties for systemd of that version. 0 is an unknown one.
@@ -77,10 +78,14 @@ func propertyNumber(text string) (uint64, bool) {
 func (m CPUMax) properties() []units.Property {
 	perSecond := infinity
 	if m.Quota > 0 {
-		perSecond = uint64(m.Quota) * second / m.period()
+		perSecond = m.perSecond()
 	}
 	return []units.Property{newProperty("CPUQuotaPeriodUSec", m.period()), newProperty("CPUQuotaPerSecUSec", perSecond)}
 }
+
+// perSecond returns the quota in microseconds a second. The kernel rejects a quota above
+// maxQuota.
+func (m CPUMax) perSecond() uint64 { return uint64(min(m.Quota, maxQuota)) * second / m.period() }
 
 func (m CPUMax) period() uint64 {
 	if m.Period == 0 {
@@ -91,12 +96,13 @@ func (m CPUMax) period() uint64 {
 
 // Whole returns m with its quota rounded up to a whole percent of a CPU. systemd keeps no
 // more of it, and a cgroup below could get more than the slice otherwise (addCPUQuota in
-// systemd/common.go of opencontainers/cgroups).
+// systemd/common.go of opencontainers/cgroups). A quota that the kernel rejects is returned
+// as it is.
 func (m CPUMax) Whole() CPUMax {
-	if m.Quota <= 0 {
+	if m.Quota <= 0 || m.Quota > maxQuota {
 		return m
 	}
-	perSecond := uint64(m.Quota) * second / m.period()
+	perSecond := m.perSecond()
 	if over := perSecond % percent; over != 0 {
 		m.Quota = int64((perSecond - over + percent) * m.period() / second)
 	}

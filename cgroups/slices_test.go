@@ -106,10 +106,20 @@ func TestWholePercent(t *testing.T) {
 		{CPUMax{Quota: 12500, Period: 100000}, CPUMax{Quota: 13000, Period: 100000}},
 		{CPUMax{Quota: 1001, Period: 100000}, CPUMax{Quota: 2000, Period: 100000}},
 		{CPUMax{Quota: 2500, Period: 20000}, CPUMax{Quota: 2600, Period: 20000}},
+		// The product with a second was too large for 64 bits.
+		{CPUMax{Quota: 1e14, Period: 100000}, CPUMax{Quota: 1e14, Period: 100000}},
+		{CPUMax{Quota: maxQuota - 4415, Period: 100000}, CPUMax{Quota: maxQuota - 4415, Period: 100000}},
 	} {
 		if got := row.in.Whole(); got != row.want {
 			t.Errorf("%+v: %+v, want %+v", row.in, got, row.want)
 		}
+	}
+}
+
+func TestPropertyOfAHugeQuota(t *testing.T) {
+	got := CPUMax{Quota: 1e14, Period: 100000}.properties()[1]
+	if perSecond := got.Value.Value().(uint64); perSecond < 1e14 {
+		t.Errorf("%s is %d", got.Name, perSecond)
 	}
 }
 
