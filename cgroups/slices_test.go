@@ -318,6 +318,17 @@ func TestBadBus(t *testing.T) {
 	}
 }
 
+// The text said twice that systemd does not answer.
+func TestTextOfABrokenConnection(t *testing.T) {
+	m := newManager(t, all)
+	m.listen(privateSocket)
+	m.fails("Get", slices.Repeat([]fault{cuts}, 99)...)
+	err := newSlices(t, m).Ensure("/a.slice", Resources{})
+	if !errors.Is(err, ErrUnanswered) || !errors.Is(err, errBroken) || strings.Count(err.Error(), ErrUnanswered.Error()) != 1 {
+		t.Error(err)
+	}
+}
+
 // A restart of systemd or of the bus is not noticed.
 func TestRestart(t *testing.T) {
 	m := newManager(t, all)

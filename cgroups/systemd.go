@@ -25,10 +25,17 @@ var (
 	// harm.
 	ErrUnanswered = errors.New("systemd does not answer")
 	// errBroken is the ErrUnanswered of a connection that was closed by the peer.
-	errBroken = fmt.Errorf("%w: the connection broke", ErrUnanswered)
+	errBroken error = brokenError{}
 	// errClosed means that the caller has closed the connection.
 	errClosed = errors.New("the connection to systemd is closed")
 )
+
+// brokenError is an ErrUnanswered with a text of its own.
+type brokenError struct{}
+
+func (brokenError) Error() string { return "the connection to systemd broke" }
+
+func (brokenError) Is(target error) bool { return target == ErrUnanswered }
 
 // The directory that exists if systemd is the init system (sd_booted(3)), the system bus
 // (D-Bus specification, well-known message bus instances), and systemd's own socket, which
