@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -481,6 +482,12 @@ func TestTriggerString(t *testing.T) {
 		if got := trigger.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+func TestUnexpectedNamesTheGroup(t *testing.T) {
+	if err := unexpected("/kubepods/pod1", fileEvents, []byte("x")); !strings.Contains(err.Error(), "cgroup.events of cgroup /kubepods/pod1: ") {
+		t.Error(err)
 	}
 }
 

@@ -26,7 +26,7 @@ func (p *Poller) WatchMemory(path string, pause time.Duration, notify func(Memor
 	return p.watchFile(path, fileMemoryEvents, pause, func(data []byte, err error) {
 		var e MemoryEvents
 		if err == nil && !parseEvents(data, &e) {
-			err = unexpected(fileMemoryEvents, data)
+			err = unexpected(path, fileMemoryEvents, data)
 		}
 		notify(e, err)
 	})
@@ -38,7 +38,7 @@ func (p *Poller) WatchState(path string, notify func(State, error)) (*Watch, err
 	return p.watchFile(path, fileEvents, 0, func(data []byte, err error) {
 		var s State
 		if err == nil && !parseState(data, &s) {
-			err = unexpected(fileEvents, data)
+			err = unexpected(path, fileEvents, data)
 		}
 		notify(s, err)
 	})
@@ -50,7 +50,7 @@ func (p *Poller) WatchPids(path string, pause time.Duration, notify func(rejecte
 	return p.watchFile(path, filePidsEvents, pause, func(data []byte, err error) {
 		n, ok := lookup(data, "max")
 		if err == nil && !ok {
-			err = unexpected(filePidsEvents, data)
+			err = unexpected(path, filePidsEvents, data)
 		}
 		notify(n, err)
 	})
@@ -91,6 +91,6 @@ func parseState(data []byte, into *State) bool {
 	return true
 }
 
-func unexpected(name string, data []byte) error {
-	return fmt.Errorf("read %s: unexpected text %.80q", name, data)
+func unexpected(path, name string, data []byte) error {
+	return fmt.Errorf("read %s of cgroup %s: unexpected text %.80q", name, path, data)
 }
