@@ -167,26 +167,6 @@ func (t *Tree) SetCPUs(path, cpus string) error {
 	return nil
 }
 
-// Freeze stops all processes of the cgroup and of those below it, or lets them continue.
-// It does not wait for that: WatchState reports when all of them are stopped. Frozen
-// processes can be killed. It returns ErrNotFound without the cgroup. The root cannot be
-// frozen.
-func (t *Tree) Freeze(path string, frozen bool) error {
-	dir, m, err := t.below(path, "freeze")
-	if err != nil {
-		return err
-	}
-	if frozen {
-		err = m.Freeze()
-	} else {
-		err = m.Thaw()
-	}
-	if err != nil {
-		return fmt.Errorf("freeze cgroup %s: %w", dir, writeError(dir, err))
-	}
-	return nil
-}
-
 // Kill sends SIGKILL to all processes of the cgroup and of those below it at once. It
 // does not wait for their end: a Delete right after it may return ErrBusy. A cgroup that
 // does not exist is no error. It needs cgroup.kill, so Linux 5.14: without that file the

@@ -495,7 +495,7 @@ func TestParseState(t *testing.T) {
 	for in, want := range map[string]State{
 		"populated 0\nfrozen 0\n": {},
 		"populated 1\nfrozen 0\n": {Populated: true},
-		"frozen 1\npopulated 1\n": {Populated: true, Frozen: true},
+		"frozen 1\npopulated 1\n": {Populated: true},
 		"populated 1\n":           {Populated: true},
 	} {
 		var got State

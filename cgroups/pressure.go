@@ -15,12 +15,8 @@ var ErrPressure = errors.New("the kernel has no PSI (CONFIG_PSI=y and psi=1 on i
 // Resource is a resource that tasks may have to wait for.
 type Resource string
 
-// The resources with PSI.
-const (
-	ResourceCPU    Resource = "cpu"
-	ResourceMemory Resource = "memory"
-	ResourceIO     Resource = "io"
-)
+// ResourceMemory is memory, for which the kernel has PSI.
+const ResourceMemory Resource = "memory"
 
 // Trigger is the threshold of a PSI event: some tasks, or all at once (Full), waited for
 // Stall within any Window. A Window is 500 ms to 10 s (Documentation/accounting/psi.rst).

@@ -83,13 +83,15 @@ func writeGroup(t testing.TB, tree *Tree, path string, files map[string]string) 
 	return dir
 }
 
+const allParts = PartCPU | PartMemory | PartMemoryMax | PartSwap | PartEvents | PartPids | PartIO | PartPressure
+
 func TestReader(t *testing.T) {
 	tree := &Tree{root: t.TempDir()}
 	writeGroup(t, tree, "kubepods/pod1/c1", groupFiles(t))
 	r := tree.NewReader()
 	var got Stats
 	for _, path := range []string{"kubepods/pod1/c1", "/kubepods/pod1/c1"} {
-		if err := r.Read(path, AllParts, &got); err != nil {
+		if err := r.Read(path, allParts, &got); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(groupStats(), got); diff != "" {
@@ -117,7 +119,7 @@ func TestReaderWithoutControllers(t *testing.T) {
 		"cpu.pressure":  "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n", // before Linux 5.13
 	})
 	var got Stats
-	if err := tree.NewReader().Read("/", AllParts, &got); err != nil {
+	if err := tree.NewReader().Read("/", allParts, &got); err != nil {
 		t.Fatal(err)
 	}
 	var want Stats
@@ -143,13 +145,13 @@ func TestReaderOfNoGroup(t *testing.T) {
 	r := tree.NewReader()
 	var f Stats
 	for _, path := range []string{"nowhere", "removed"} {
-		err := r.Read(path, AllParts, &f)
+		err := r.Read(path, allParts, &f)
 		if !errors.Is(err, ErrNotFound) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), tree.root+"/"+path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	for _, path := range []string{"..", "a/../..", "a\x00b"} {
-		if err := r.Read(path, AllParts, &f); err == nil || errors.Is(err, ErrNotFound) {
+		if err := r.Read(path, allParts, &f); err == nil || errors.Is(err, ErrNotFound) {
 			t.Errorf("Read(%q): %v", path, err)
 		}
 	}
@@ -178,7 +180,7 @@ func TestReaderRefusesNonsense(t *testing.T) {
 			files[name] = bad[name]
 			writeGroup(t, tree, "a", files)
 			var f Stats
-			err := tree.NewReader().Read("a", AllParts, &f)
+			err := tree.NewReader().Read("a", allParts, &f)
 			if err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/a: "+name+": ") {
 				t.Errorf("error %v", err)
 			}
@@ -217,7 +219,7 @@ func TestReaderAllocatesNothing(t *testing.T) {
 	r := tree.NewReader()
 	f := new(Stats)
 	if n := testing.AllocsPerRun(10, func() {
-		if err := r.Read("/kubepods/pod1/c1", AllParts, f); err != nil {
+		if err := r.Read("/kubepods/pod1/c1", allParts, f); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {
@@ -234,7 +236,7 @@ func TestReaderOfTheKernel(t *testing.T) {
 	}
 	r := tree.NewReader()
 	var f Stats
-	if err := r.Read("/", AllParts, &f); err != nil {
+	if err := r.Read("/", allParts, &f); err != nil {
 		t.Fatal(err)
 	}
 	if !f.CPU.Usage.Known || f.CPU.Usage.Value == 0 {
@@ -246,7 +248,7 @@ func TestReaderOfTheKernel(t *testing.T) {
 		t.Skipf("the rest makes a cgroup: %v", err)
 	}
 	defer func() { _ = unix.Rmdir(dir) }()
-	if err := r.Read(filepath.Base(dir), AllParts, &f); err != nil {
+	if err := r.Read(filepath.Base(dir), allParts, &f); err != nil {
 		t.Error(err)
 	}
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -263,7 +265,7 @@ func TestReaderOfTheKernel(t *testing.T) {
 			t.Errorf("open %s of a removed group: %v", name, err)
 		}
 	}
-	if err := r.Read(filepath.Base(dir), AllParts, &f); !errors.Is(err, fs.ErrNotExist) {
+	if err := r.Read(filepath.Base(dir), allParts, &f); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a removed group: %v", err)
 	}
 }
@@ -310,7 +312,7 @@ func BenchmarkReader(b *testing.B) {
 	for _, parts := range []struct {
 		name string
 		of   Parts
-	}{{"all", AllParts}, {"cpu+memory", PartCPU | PartMemory}} {
+	}{{"all", allParts}, {"cpu+memory", PartCPU | PartMemory}} {
 		b.Run(parts.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -26,8 +26,6 @@ const (
 	PartPids                        // pids.current
 	PartIO                          // io.stat
 	PartPressure                    // cpu.pressure, memory.pressure, io.pressure
-
-	AllParts = PartCPU | PartMemory | PartMemoryMax | PartSwap | PartEvents | PartPids | PartIO | PartPressure
 )
 
 // Stats are the stats of one cgroup with all below it, from cgroup-v2.rst of the

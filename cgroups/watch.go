@@ -10,8 +10,8 @@ import (
 
 // State is the content of cgroup.events, of a cgroup with all below it.
 type State struct {
-	// Populated means that there are processes, Frozen that all of them are stopped.
-	Populated, Frozen bool
+	// Populated means that there are processes.
+	Populated bool
 }
 
 // WatchMemory calls notify with the counters of memory.events, first soon after it
@@ -86,8 +86,7 @@ func parseState(data []byte, into *State) bool {
 	if !ok {
 		return false
 	}
-	frozen, _ := lookup(data, "frozen") // since Linux 5.2
-	*into = State{Populated: populated != 0, Frozen: frozen != 0}
+	*into = State{Populated: populated != 0}
 	return true
 }
 
