@@ -28,7 +28,7 @@ func addresses(old []v1.NodeAddress, in *Inputs) ([]v1.NodeAddress, error) {
 	if !firstSpecified(asked) {
 		ip, ok := choose(in)
 		if !ok {
-			return old, fmt.Errorf("choose an address of node %q: its name does not resolve to one, and there is no default route", name)
+			return old, fmt.Errorf("choose an address of node %q: there is no default route", name)
 		}
 		ips = []netip.Addr{ip}
 	}
@@ -59,26 +59,22 @@ func firstSpecified(asked []netip.Addr) bool {
 }
 
 // choose returns the node's address if none is configured: the name itself if it is
-// an address, or else what the name resolves to, or else the source address of the
-// default route. IPv4 is preferred unless --node-ip is ::.
+// an address, or else the source address of the default route. IPv4 is preferred unless
+// --node-ip is ::.
 func choose(in *Inputs) (netip.Addr, bool) {
 	if ip, err := netip.ParseAddr(in.Config.NodeName); err == nil {
 		return ip.Unmap(), true
 	}
 	wantV4 := len(in.Config.NodeIPs) == 0 || in.Config.NodeIPs[0].Unmap().Is4()
-	usable := func(ip netip.Addr) bool { return checkNodeIP(ip.Unmap(), in.HostIPs) == nil }
-	if ip, ok := preferred(in.NameIPs, wantV4, usable); ok {
-		return ip, true
-	}
-	return preferred(in.DefaultIPs, wantV4, netip.Addr.IsValid)
+	return preferred(in.DefaultIPs, wantV4)
 }
 
-// preferred returns the first usable address of the preferred family, or else the
-// first usable one.
-func preferred(ips []netip.Addr, wantV4 bool, usable func(netip.Addr) bool) (netip.Addr, bool) {
+// preferred returns the first valid address of the preferred family, or else the
+// first valid one.
+func preferred(ips []netip.Addr, wantV4 bool) (netip.Addr, bool) {
 	var best netip.Addr
 	for _, ip := range ips {
-		if ip = ip.Unmap(); !usable(ip) {
+		if ip = ip.Unmap(); !ip.IsValid() {
 			continue
 		}
 		if ip.Is4() == wantV4 {

@@ -22,7 +22,6 @@ func TestAddresses(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		nodeIPs  []string
-		names    []string // what the node's name resolves to
 		routes   []string // nil is those of the board
 		external bool
 		old      []v1.NodeAddress
@@ -39,13 +38,6 @@ func TestAddresses(t *testing.T) {
 		{name: "any IPv6", nodeIPs: []string{"::"}, want: internal("2001:db8::20")},
 		{name: "any IPv6, and none is there", nodeIPs: []string{"::"}, routes: []string{"192.168.1.20"}, want: internal("192.168.1.20")},
 		{name: "any IPv4, and none is there", nodeIPs: []string{"0.0.0.0"}, routes: []string{"2001:db8::20"}, want: internal("2001:db8::20")},
-		{name: "by its name, which wins over the route", names: []string{"192.168.1.20"}, routes: []string{"10.0.0.1"}, want: internal("192.168.1.20")},
-		{
-			name: "by its name, of what it resolves to only what others reach", names: []string{"0.0.0.0", "127.0.1.1", "fe80::1", "224.0.0.1", "10.9.9.9", "2001:db8::20"},
-			want: internal("2001:db8::20"),
-		},
-		{name: "by its name, the preferred family", names: []string{"2001:db8::20", "192.168.1.20"}, want: internal("192.168.1.20")},
-		{name: "by its name, any IPv6", nodeIPs: []string{"::"}, names: []string{"192.168.1.20", "2001:db8::20"}, want: internal("2001:db8::20")},
 		{name: "a first one of any family wins over the second", nodeIPs: []string{"0.0.0.0", "2001:db8::20"}, want: internal("192.168.1.20")},
 
 		{name: "not the host's", nodeIPs: []string{"10.9.9.9"}, old: internal("1.2.3.4"), want: internal("1.2.3.4"), err: "10.9.9.9"},
@@ -63,7 +55,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			in := board(t, func(in *nodestatus.Inputs) {
-				in.Config.NodeIPs, in.NameIPs = ips(row.nodeIPs...), ips(row.names...)
+				in.Config.NodeIPs = ips(row.nodeIPs...)
 				if row.routes != nil {
 					in.DefaultIPs = ips(row.routes...)
 				}

@@ -25,9 +25,6 @@ type Inputs struct {
 	// HostIPs are the addresses of the host's interfaces. A --node-ip that is not
 	// among them is rejected.
 	HostIPs []netip.Addr
-	// NameIPs are the addresses that the node's name resolves to, the best first;
-	// nil if the name was not resolved.
-	NameIPs []netip.Addr
 	// DefaultIPs are the source addresses of the default routes, at most one of
 	// each family.
 	DefaultIPs []netip.Addr
