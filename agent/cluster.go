@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -111,7 +110,7 @@ func newCluster(core *core) (_ *cluster, err error) {
 func (c *cluster) openJournal() (*offline.Journal, error) {
 	cfg := c.core.cfg
 	setup := offline.SetupConfig{
-		Dir: filepath.Join(cfg.Paths.State, "journal"), Tinylet: &cfg.Tinylet, Contacted: c.identity.Contacted, MayRead: c.assigned.Load,
+		Dir: cfg.Paths.Journal(), Tinylet: &cfg.Tinylet, Contacted: c.identity.Contacted, MayRead: c.assigned.Load,
 		Started: func(uid types.UID) *metav1.Time {
 			if _, s, ok := c.core.statuses.Get(uid); ok {
 				return s.StartTime

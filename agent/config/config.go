@@ -91,6 +91,9 @@ type Paths struct {
 	ContainerLogs string // symlinks into PodLogs, for log collectors
 }
 
+// Journal returns the directory of the journal of the API server's pods.
+func (p *Paths) Journal() string { return filepath.Join(p.State, "journal") }
+
 // The kubelet's default paths (pkg/kubelet/config/defaults.go and
 // cmd/kubelet/app/options/options.go).
 const (

@@ -88,7 +88,7 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight
 		o.RunDir = filepath.Dir(cfg.Tinylet.SocketPath)
 		o.NodeName, o.FailSwapOn = cfg.NodeName, *cfg.Kubelet.FailSwapOn
 		o.Journal = preflight.Journal{
-			Dir: filepath.Join(cfg.Paths.State, "journal"), Joined: cfg.Kubeconfig != "",
+			Dir: cfg.Paths.Journal(), Joined: cfg.Kubeconfig != "",
 			Setting: cfg.Tinylet.Journal, Key: cfg.Tinylet.HasJournalKey(),
 		}
 		if err = config.Validate(cfg); err == nil {

@@ -194,7 +194,7 @@ func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form outpu
 	}
 	key, anchor := offline.Sources(&cfg.Tinylet, s.tpm)
 	log := slog.New(slog.NewTextHandler(warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	done, err := offline.Migrate(offline.Config{Dir: filepath.Join(cfg.Paths.State, "journal"), Key: key, Anchor: anchor, Log: log})
+	done, err := offline.Migrate(offline.Config{Dir: cfg.Paths.Journal(), Key: key, Anchor: anchor, Log: log})
 	if err != nil {
 		return err
 	}
