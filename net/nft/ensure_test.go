@@ -347,6 +347,18 @@ func TestUnsupported(t *testing.T) {
 			t.Errorf("message %v, %v: %q, want %q", last.Header, c.errno, got, c.want)
 		}
 	}
+	for kind, add := range map[string]func(b *batch){
+		"nft_numgen":      func(b *batch) { b.newRule("", when("").encoded(encode(text(unix.NFTA_EXPR_NAME, "numgen")))) },
+		"nft_reject_inet": func(b *batch) { b.newRule("", when("").encoded(encode(text(unix.NFTA_EXPR_NAME, "reject")))) },
+		"":                func(b *batch) { b.newSets(serviceSets()) },
+	} {
+		b := table.begin(0)
+		add(b)
+		err := table.noTable(explain(&messageError{b.messages[1], unix.ENOENT}))
+		if errors.As(err, &lacks) != (kind != "") || errors.Is(err, ErrNoTable) != (kind == "") || kind != "" && lacks.What != kind {
+			t.Errorf("a kernel without %q: %v", kind, err)
+		}
+	}
 	if err := unanswered(unix.EINVAL); !errors.As(err, &lacks) || lacks.What != "nf_tables" {
 		t.Errorf("nobody to ask: %v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -164,14 +163,13 @@ func (s *Senders) Sync(all func() ([]Sender, error)) error {
 }
 
 // Verify compares the table, but not its elements, with what Sync writes. The error is
-// *Edited after a difference and ErrNoTable without the table. While another process
-// creates the table again, Verify may find a difference (unlike Table.Verify).
+// *Edited after a difference and ErrNoTable without the table.
 func (s *Senders) Verify() error {
-	err := s.verify()
+	err := s.table.consistent(s.verify)
 	if err == nil || Differs(err) {
 		return err
 	}
-	return s.failed("compare nftables table bridge "+tableName, err)
+	return s.failed("compare nftables table "+s.table.name(), err)
 }
 
 func (s *Senders) verify() error { return s.table.verify(senderChains(), senderSets()) }
@@ -188,19 +186,6 @@ func (s *Senders) Has(sender Sender) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// Ports returns the interfaces of all senders, none if there is no table.
-func (s *Senders) Ports() ([]string, error) {
-	entries, err := s.table.entriesIn(senderSets()[0])
-	if err = ignoreAbsent(err); err != nil {
-		return nil, s.failed("list interfaces of pods", err)
-	}
-	names := make([]string, 0, len(entries))
-	for _, e := range entries {
-		names = append(names, strings.TrimRight(e.key, "\x00"))
-	}
-	return names, nil
 }
 
 // Delete deletes the table. It returns nil if there is none.

@@ -101,12 +101,16 @@ func TestSendersSync(t *testing.T) {
 		"insert rule bridge tinylet from-pods accept",
 		"add chain bridge tinylet from-pods { policy drop; }",
 		"add table bridge tinylet { flags dormant; }",
+		"add chain bridge tinylet service-spy",
 		"add chain bridge tinylet spy { type filter hook input priority 0; policy drop; }",
 		"delete table bridge tinylet; add table bridge tinylet; add set bridge tinylet addresses4 { type ipv4_addr; }",
 	} {
 		t.Run(edit, func(t *testing.T) {
 			if edit != "" {
 				run(t, ns, "nft", edit)
+			}
+			if err := s.Verify(); err != nil && !strings.Contains(err.Error(), "nftables table bridge tinylet ") {
+				t.Errorf("the error does not name the table: %v", err)
 			}
 			if err := s.Sync(these(senderA, senderB)); err != nil {
 				t.Fatal(err)
@@ -183,6 +187,41 @@ func TestSendersAddRemove(t *testing.T) {
 	}
 	// One that makes no sense keeps no other from being restricted.
 	if err := s.Sync(these(Sender{}, senderB)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSendersVerifyConcurrently has another process create the table again and again.
+func TestSendersVerifyConcurrently(t *testing.T) {
+	ns := nstest.New(t)
+	s, other := openSenders(t, ns), openSenders(t, ns)
+	if err := s.Sync(these(senderA)); err != nil {
+		t.Fatal(err)
+	}
+	stop, ended := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			if err := other.remake(0, these(senderA)); err != nil {
+				<-stop
+				ended <- err
+				return
+			}
+		}
+	}()
+	for range 100 {
+		if err := s.Verify(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }

@@ -71,10 +71,7 @@ func (t *Table) replaceServices(want *services, apart Apart) error {
 	if errors.Is(err, unix.EEXIST) {
 		err = t.replaceExcept(nil, want, apart)
 	}
-	if errors.Is(err, unix.ENOENT) {
-		return ErrNoTable
-	}
-	return err
+	return t.noTable(err)
 }
 
 // replaceExcept is replaceServices, and keeps the sets with the names in keep.

@@ -43,8 +43,8 @@ const tableComment = "networks of pods: tinylet writes this table and mends what
 const tableUserdata = 6
 
 // ErrNoTable means that the table does not exist. Table.Ensure creates it. It is also the
-// error for the table of Senders.
-var ErrNoTable = errors.New("nftables table inet " + tableName + " does not exist")
+// error for the table of Senders. Errors that wrap it name the table.
+var ErrNoTable = errors.New("does not exist")
 
 // Table is the table inet tinylet of a network namespace. The table need not
 // exist: Ensure creates it. The methods block on the kernel only, and must be
@@ -71,6 +71,22 @@ func opened(c *conn, err error) (*Table, error) {
 	return &Table{conn: c, family: nftables.TableFamilyINet}, nil
 }
 
+// name returns the family and the name of the table.
+func (t *Table) name() string {
+	if t.family == nftables.TableFamilyBridge {
+		return "bridge " + tableName
+	}
+	return "inet " + tableName
+}
+
+// noTable returns ErrNoTable for an ENOENT, unless the kernel lacks a module.
+func (t *Table) noTable(err error) error {
+	if errors.Is(err, unix.ENOENT) && !errors.As(err, new(*Unsupported)) {
+		return fmt.Errorf("nftables table %s %w", t.name(), ErrNoTable)
+	}
+	return err
+}
+
 // Close closes the socket. The table stays as it is.
 func (t *Table) Close() error { return t.conn.socket.Close() }
 
@@ -85,7 +101,7 @@ func (t *Table) Delete() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("delete nftables table inet %s: %w", tableName, err)
+		return fmt.Errorf("delete nftables table %s: %w", t.name(), err)
 	}
 	return nil
 }

@@ -13,14 +13,18 @@ import (
 // Edited means that another process has changed the table: it is not that of Table.Ensure
 // for a Base, or of Senders.Sync. Table.Repair or Senders.Sync restores it.
 type Edited struct {
+	// Table is the family and the name of the table, such as "inet tinylet".
+	Table string
 	// What is different, such as "chain guard".
 	What string
 }
 
 // Error returns what is different.
 func (e *Edited) Error() string {
-	return fmt.Sprintf("nftables table inet %s was changed by somebody else: %s", tableName, e.What)
+	return fmt.Sprintf("nftables table %s was changed by somebody else: %s", e.Table, e.What)
 }
+
+func (t *Table) edited(what string) *Edited { return &Edited{Table: t.name(), What: what} }
 
 // Differs reports whether an error is *Edited or ErrNoTable, which Repair or Sync restores.
 func Differs(err error) bool { return errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) }
@@ -39,7 +43,7 @@ func (t *Table) Verify(b Base) error {
 	if err == nil || Differs(err) {
 		return err
 	}
-	return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
+	return fmt.Errorf("compare nftables table %s: %w", t.name(), err)
 }
 
 // consistent calls compare again if it finds a difference and the rules have changed
@@ -64,8 +68,8 @@ func (t *Table) verify(chains []chain, sets []nftables.Set) error {
 		others, err = t.verifyChains(chains)
 	}
 	for name := range others {
-		if err == nil && !ofServices(name) {
-			err = &Edited{What: fmt.Sprintf("unexpected chain %.40q", name)}
+		if services := t.family == nftables.TableFamilyINet && ofServices(name); err == nil && !services {
+			err = t.edited(fmt.Sprintf("unexpected chain %.40q", name))
 		}
 	}
 	if err == nil {
@@ -77,14 +81,11 @@ func (t *Table) verify(chains []chain, sets []nftables.Set) error {
 // verifyAwake checks that the table exists and is not dormant.
 func (t *Table) verifyAwake() error {
 	tables, err := t.list(unix.NFT_MSG_GETTABLE, 0, text(unix.NFTA_TABLE_NAME, tableName))
-	if errors.Is(err, unix.ENOENT) {
-		return ErrNoTable
-	}
 	dormant := func(a attributes) bool { return a.number(unix.NFTA_TABLE_FLAGS) != 0 }
 	if err == nil && slices.ContainsFunc(tables, dormant) {
-		err = &Edited{What: "flags of the table"}
+		err = t.edited("flags of the table")
 	}
-	return err
+	return t.noTable(err)
 }
 
 func (t *Table) verifySets(sets []nftables.Set) error {
@@ -95,7 +96,7 @@ func (t *Table) verifySets(sets []nftables.Set) error {
 	for _, want := range sets {
 		is := func(a attributes) bool { return a.text(unix.NFTA_SET_NAME) == want.Name && isSet(want, a) }
 		if !slices.ContainsFunc(listed, is) {
-			return &Edited{What: objectOf(want)}
+			return t.edited(objectOf(want))
 		}
 	}
 	return nil
@@ -118,7 +119,7 @@ func (t *Table) verifyChains(chains []chain) (others map[string]attributes, err 
 	}
 	for _, c := range chains {
 		if listed, ok := others[c.Name]; err == nil && (!ok || !c.is(listed)) {
-			err = &Edited{What: "chain " + c.Name}
+			err = t.edited("chain " + c.Name)
 		}
 		delete(others, c.Name)
 	}
@@ -137,7 +138,7 @@ func (t *Table) verifyRules(chains []chain) error {
 	}
 	for _, c := range chains {
 		if !slices.EqualFunc(c.rules, have[c.Name], (*rule).is) {
-			return &Edited{What: "rules of chain " + c.Name}
+			return t.edited("rules of chain " + c.Name)
 		}
 	}
 	return nil
@@ -170,7 +171,7 @@ func (t *Table) verifyGuard() error {
 			return nil
 		}
 	}
-	return cmp.Or(err, error(&Edited{What: "rules of chain " + chainGuard}))
+	return cmp.Or(err, error(t.edited("rules of chain "+chainGuard)))
 }
 
 // Shared reports whether a notification of nftables (group NFNLGRP_NFTABLES) is

@@ -80,7 +80,7 @@ func TestNetTable(t *testing.T) {
 	damaged.Mode, damaged.Direct, damaged.MTU, damaged.Pods = "bridge", nil, 0, nil
 	damaged.Networks = damaged.Networks[:1]
 	damaged.Bridge = &BridgeDocument{Name: "tinylet0"}
-	damaged.RulesProblem = (&nft.Edited{What: "rules of chain guard"}).Error()
+	damaged.RulesProblem = (&nft.Edited{Table: "inet tinylet", What: "rules of chain guard"}).Error()
 	damaged.SpoofingProblem = nft.ErrNoBridgeFamily.Error()
 	behind := sampleNet()
 	behind.RulesProblem, behind.Pods = damaged.RulesProblem, nil
