@@ -148,6 +148,11 @@ func TestForget(t *testing.T) {
 		if got := tracked(t, table, protocol); !slices.Equal(got, want[1:]) {
 			t.Errorf("%s, added: %q", protocol, got)
 		}
+		plain(protocol, "192.0.2.1:53")
+		add(t, table, port(t, "192.0.2.1", protocol, 53, "10.244.1.2:5353", "a"))
+		if got := tracked(t, table, protocol); !slices.Equal(got, want) {
+			t.Errorf("%s, existing port added again: %q", protocol, got)
+		}
 	}
 	if got := tracked(t, table, TCP); len(got) != 6 {
 		t.Errorf("TCP: %q", got)

@@ -213,11 +213,11 @@ func (t *Table) port(p Port) (*Port, error) {
 // differs. *PortTaken means that another owner has a port: as for the Kubernetes
 // scheduler, a port on all addresses collides with the same port on any one
 // address, of the same protocol and family. Stale connections of UDP and SCTP to
-// the ports are deleted, also to those that existed.
+// the ports that did not exist are deleted.
 //
 // The cost depends on the number of existing ports on one address only, because a port on
-// all addresses is compared with each of them, and for UDP and SCTP on the number of
-// tracked connections.
+// all addresses is compared with each of them, and for added ports of UDP and SCTP on the
+// number of tracked connections.
 func (t *Table) AddPorts(ports []Port) error {
 	ports, err := checkedAll(ports)
 	if err != nil {
@@ -226,37 +226,34 @@ func (t *Table) AddPorts(ports []Port) error {
 	if len(ports) == 0 {
 		return nil
 	}
-	replaced, err := t.addChecked(ports)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		err = ErrNoTable
-	case errors.Is(err, unix.ENFILE):
+	added, replaced, err := t.addChecked(ports)
+	if errors.Is(err, unix.ENFILE) {
 		err = fmt.Errorf("limit of %d ports on all addresses and %d on one address, for each family: %w", portsSize, portsAtSize, err)
 	}
 	if err != nil {
-		return fmt.Errorf("add host ports: %w", err)
+		return fmt.Errorf("add host ports: %w", t.noTable(err))
 	}
-	return t.deleteStaleConnections(replaced, ports)
+	return t.deleteStaleConnections(replaced, added)
 }
 
-// addChecked adds ports, and returns those of the same owners that they replace.
-func (t *Table) addChecked(ports []Port) (replaced []Port, err error) {
+// addChecked adds those ports that do not exist. It returns them, and those of the same
+// owners that they replace.
+func (t *Table) addChecked(ports []Port) (added, replaced []Port, err error) {
 	some := false // some of the ports exist
 	err = t.retry(func(generation uint32) error {
 		if err := t.collisions(ports); err != nil {
 			return err
 		}
-		add := ports
-		replaced = nil
+		added, replaced = ports, nil
 		if some {
 			var err error
-			if add, replaced, err = t.lacking(ports); err != nil || len(add) == 0 {
+			if added, replaced, err = t.lacking(ports); err != nil || len(added) == 0 {
 				return err
 			}
 		}
 		b := t.begin(generation)
 		b.deletePorts(replaced)
-		b.addPorts(add)
+		b.addPorts(added)
 		err := t.commit(b)
 		if errors.Is(err, unix.EEXIST) && !some {
 			// Mostly none exists, and no port is looked up then.
@@ -265,7 +262,7 @@ func (t *Table) addChecked(ports []Port) (replaced []Port, err error) {
 		}
 		return err
 	})
-	return replaced, err
+	return added, replaced, err
 }
 
 // checkedAll returns ports in the form that the kernel stores, each once.
