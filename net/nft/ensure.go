@@ -118,16 +118,16 @@ func misshapen(err error) bool {
 }
 
 // rebuild creates the contents of the table again, and keeps its host ports and
-// services. Services are lost after any error of the first attempt, for example if the
-// kernel refuses to delete the rest, and if the table is dormant: the kernel cannot wake
-// a table whose chains change in the same transaction.
+// services. Services are lost if the kernel refuses to delete the rest, and if the table is
+// dormant: the kernel cannot wake a table whose chains change in the same transaction. After
+// another error, such as one of ports, nothing has changed.
 func (t *Table) rebuild(chains []chain, ports func() ([]Port, error)) error {
 	var lost []Port
 	err := t.verifyAwake()
 	if err == nil {
 		lost, err = t.remake(chains, ports, t.dropOthers)
 	}
-	if err != nil {
+	if Differs(err) || errors.As(err, new(*messageError)) {
 		t.services = nil
 		lost, err = t.remake(chains, ports, func(b *batch) error {
 			b.deleteTable()

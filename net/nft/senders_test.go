@@ -214,7 +214,7 @@ func TestSendersVerifyConcurrently(t *testing.T) {
 			}
 		}
 	}()
-	for range 100 {
+	for range 3000 {
 		if err := s.Verify(); err != nil {
 			t.Error(err)
 			break

@@ -127,6 +127,28 @@ func TestMendBesideServices(t *testing.T) {
 	}
 }
 
+// TestServicesStayAfterError has the host ports be unknown at first.
+func TestServicesStayAfterError(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	ensure(t, table, both, true)
+	syncs(t, table, someServices()...)
+	before := sorted(list(t, ns))
+	unknown, calls := errors.New("unknown"), 0
+	err := open(t, ns).Repair(both, func() ([]Port, error) {
+		if calls++; calls == 1 {
+			return nil, unknown
+		}
+		return nil, nil
+	})
+	if !errors.Is(err, unknown) {
+		t.Errorf("error %v", err)
+	}
+	if d := cmp.Diff(before, sorted(list(t, ns))); d != "" {
+		t.Errorf("services (-before +after):\n%s", d)
+	}
+}
+
 // TestServicesEdited has somebody change what stands before all services.
 func TestServicesEdited(t *testing.T) {
 	ns := nstest.New(t)
