@@ -189,6 +189,8 @@ func TestMendedBesideDead(t *testing.T) {
 	l.run("nft", "delete", "table", "inet", "tinylet")
 	l.start(nil)
 	l.must(func() error { return l.net.Check(lives.Pod) })
+	l.must(l.net.Ensure)
+	l.must(func() error { return l.net.Check(lives.Pod) })
 }
 
 // TestRefused is what must fail, and leave nothing.

@@ -72,7 +72,9 @@ func (n *Network) withPorts(table *nft.Table, write func(ports func() ([]nft.Por
 }
 
 // restorePorts adds missing ports of all leases and removes reserved ones. It
-// continues after an error.
+// continues after an error. It ignores *nft.PortTaken: the ADD that gets this error reports
+// it, and its lease may remain if the call was killed. One port must not prevent the network
+// of all pods, nor Collect, which removes such a lease.
 func (n *Network) restorePorts(table *nft.Table) error {
 	holders, err := n.holders()
 	if err != nil {
@@ -80,7 +82,11 @@ func (n *Network) restorePorts(table *nft.Table) error {
 	}
 	var errs []error
 	for _, h := range holders {
-		errs = append(errs, n.restore(table, h), table.RemovePorts(h.not))
+		err := n.restore(table, h)
+		if errors.As(err, new(*nft.PortTaken)) {
+			err = nil
+		}
+		errs = append(errs, err, table.RemovePorts(h.not))
 	}
 	return errors.Join(errs...)
 }
