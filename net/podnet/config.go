@@ -61,11 +61,19 @@ func (c *config) base() nft.Base {
 	return b
 }
 
-// bridge returns the desired state of the bridge.
+// bridge returns the desired state of the bridge. The kernel has an IPv6 address only once:
+// if a former range has the same gateway, the shorter prefix contains both ranges.
 func (c *config) bridge() link.Bridge {
 	b := link.Bridge{Name: c.Bridge, MTU: c.MTU, Promiscuous: c.Promiscuous}
 	for _, r := range c.allRanges() {
-		b.Addresses = append(b.Addresses, netip.PrefixFrom(r.Gateway, r.Prefix.Bits()))
+		a := netip.PrefixFrom(r.Gateway, r.Prefix.Bits())
+		i := slices.IndexFunc(b.Addresses, func(other netip.Prefix) bool { return a.Addr().Is6() && other.Addr() == a.Addr() })
+		switch {
+		case i < 0:
+			b.Addresses = append(b.Addresses, a)
+		case a.Bits() < b.Addresses[i].Bits():
+			b.Addresses[i] = a
+		}
 	}
 	return b
 }

@@ -2,6 +2,7 @@ package podnet
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -29,6 +30,24 @@ func TestConfigRefused(t *testing.T) {
 				t.Errorf("%+v, %v", n, err)
 			}
 		})
+	}
+}
+
+// TestBridgeAddresses has IPv6 networks with the same gateway.
+func TestBridgeAddresses(t *testing.T) {
+	for _, row := range []struct{ now, kept, want string }{
+		{"fd00:1::/56", "fd00:1::/64", "[fd00:1::1/56]"},
+		{"fd00:1::/64", "fd00:1::/56", "[fd00:1::1/56]"},
+		{"fd00:1::/64", "fd00:2::/64", "[fd00:1::1/64 fd00:2::1/64]"},
+		{"10.1.0.0/16", "10.1.0.0/24", "[10.1.0.1/16 10.1.0.1/24]"},
+	} {
+		c, err := config{cni.Config{Bridge: "pods0", StateDir: "/x", Ranges: []ipam.Range{{Prefix: prefix(row.now)}}, Kept: []ipam.Range{{Prefix: prefix(row.kept)}}}}.complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(c.bridge().Addresses); got != row.want {
+			t.Errorf("%s and %s: %s, want %s", row.now, row.kept, got, row.want)
+		}
 	}
 }
 
