@@ -239,6 +239,19 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestFailedTeardown has Setup fail, and its Teardown too. The error is one line of the
+// runtime's log.
+func TestFailedTeardown(t *testing.T) {
+	l := newLab(t, nil)
+	lacks := errors.New("no bridge family")
+	l.net.openSenders = func() (*nft.Senders, error) { return nil, lacks }
+	p := l.newPod()
+	err := l.on(func() error { _, err := l.net.Setup(p.Pod); return err })
+	if text := fmt.Sprint(err); strings.Count(text, lacks.Error()) != 2 || strings.Contains(text, "\n") || !errors.Is(err, lacks) {
+		t.Errorf("error %q", text)
+	}
+}
+
 // TestExhausted is a network with room for two pods.
 func TestExhausted(t *testing.T) {
 	l := newLab(t, func(c *cni.Config) {

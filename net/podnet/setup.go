@@ -26,7 +26,10 @@ const defaultMTU = 1500
 func (n *Network) Setup(p Pod) (Result, error) {
 	r, err := n.setup(p)
 	if err != nil {
-		return Result{}, fmt.Errorf("set up network of %s: %w", p.name(), errors.Join(err, n.Teardown(p.ID)))
+		if failed := n.Teardown(p.ID); failed != nil {
+			err = fmt.Errorf("%w; clean up: %w", err, failed)
+		}
+		return Result{}, fmt.Errorf("set up network of %s: %w", p.name(), err)
 	}
 	return r, nil
 }
