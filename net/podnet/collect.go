@@ -28,12 +28,15 @@ func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
 		return false
 	})
 	errs = append(errs, err)
-	return len(leases), errors.Join(append(errs, n.sweep())...)
+	restricted := n.restricted.Swap(false) && len(leases) == 0
+	return len(leases), errors.Join(append(errs, n.sweep(restricted))...)
 }
 
-// sweep removes ports of the bridge, host ports and source addresses without a lease, and
-// restores the source addresses of leases. Without a bridge it does nothing.
-func (n *Network) sweep() error {
+// sweep removes interfaces, host ports and source addresses without a lease, and restores
+// the source addresses of leases unless they are restricted already. Interfaces of a deleted
+// bridge are ports of no bridge. Without a bridge and leases, sweep creates no table of source
+// addresses.
+func (n *Network) sweep(restricted bool) error {
 	// Links are listed before leases: each of them is created after its lease.
 	host, err := link.Open()
 	if err != nil {
@@ -41,13 +44,10 @@ func (n *Network) sweep() error {
 	}
 	defer host.Close()
 	bridge, err := host.Link(n.cfg.Bridge)
-	if errors.Is(err, link.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, link.ErrNotFound) {
 		return err
 	}
-	links, err := host.Ports(bridge.Index)
+	links, err := host.Links()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,8 @@ func (n *Network) sweep() error {
 	}
 	var errs []error
 	for _, l := range links {
-		if strings.HasPrefix(l.Alias, alias) && !names[l.Name] {
+		ours := l.Kind == "veth" && strings.HasPrefix(l.Alias, alias) && (l.Master == 0 || l.Master == bridge.Index)
+		if ours && !names[l.Name] {
 			errs = append(errs, host.DeleteLink(l.Name))
 		}
 	}
@@ -78,5 +79,8 @@ func (n *Network) sweep() error {
 	if len(left) > 0 {
 		errs = append(errs, table.RemovePorts(left))
 	}
-	return errors.Join(append(errs, absent(n.restrictAll()))...)
+	if !restricted && (bridge.Index != 0 || len(leases) > 0) {
+		errs = append(errs, absent(n.restrictAll()))
+	}
+	return errors.Join(errs...)
 }

@@ -103,6 +103,55 @@ func TestCollectWithoutLease(t *testing.T) {
 	}
 }
 
+// TestCollectWithoutBridge has the bridge deleted, and a pod whose lease is lost.
+func TestCollectWithoutBridge(t *testing.T) {
+	l := newLab(t, nil)
+	collect := func() {
+		l.must(func() error {
+			_, err := l.net.Collect(func(Entry) bool { return true })
+			return err
+		})
+	}
+	collect()
+	if left := l.run("nft", "list", "ruleset"); left != "" {
+		t.Errorf("without pods it created\n%s", left)
+	}
+	p := l.start(func(p *Pod) { p.Ports = []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}} })
+	kept := l.start(nil)
+	if _, _, err := l.net.leases.Release(p.Owner()); err != nil {
+		t.Fatal(err)
+	}
+	l.run("ip", "link", "del", "pods0")
+	collect()
+	if left := l.state(); strings.Count(left, "\n") != 2 || !strings.Contains(left, "link "+kept.result.Host.Name) {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
+// TestCollectAfterEnsure counts how often the source addresses of all pods are compared.
+func TestCollectAfterEnsure(t *testing.T) {
+	l := newLab(t, nil)
+	gone := l.start(nil)
+	opened := 0
+	l.net.openSenders = func() (*nft.Senders, error) {
+		opened++
+		return nft.OpenSenders()
+	}
+	for i, want := range []int{1, 2, 5} { // the last one also removes the source addresses of a pod
+		all := i < 2
+		if i != 1 {
+			l.must(l.net.Ensure)
+		}
+		l.must(func() error {
+			_, err := l.net.Collect(func(e Entry) bool { return all || e.ID != gone.ID })
+			return err
+		})
+		if opened != want {
+			t.Errorf("collection %d: opened %d times, want %d", i, opened, want)
+		}
+	}
+}
+
 // TestMended has everything that pods share broken by somebody else.
 func TestMended(t *testing.T) {
 	for _, row := range []struct {

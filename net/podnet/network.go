@@ -2,6 +2,7 @@ package podnet
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
@@ -16,6 +17,7 @@ type Network struct {
 	cfg         config
 	leases      *ipam.Store
 	openSenders func() (*nft.Senders, error)
+	restricted  atomic.Bool // Ensure has called restrictAll, and Collect has not run since then
 
 	// step is called after each step. Tests end the process in it.
 	step func(name string)

@@ -20,7 +20,9 @@ func (n *Network) Ensure() error {
 	}
 	defer host.Close()
 	return n.ensureHost(host, func(table *nft.Table) error {
-		return errors.Join(n.ensureTable(table), n.restrictAll())
+		err := n.restrictAll()
+		n.restricted.Store(err == nil)
+		return errors.Join(n.ensureTable(table), err)
 	})
 }
 
