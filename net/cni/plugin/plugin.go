@@ -101,7 +101,7 @@ var protocols = map[string]nft.Protocol{"tcp": nft.TCP, "udp": nft.UDP, "sctp": 
 func withCode(err error) error {
 	var exhausted ipam.ErrExhausted
 	if errors.As(err, &exhausted) {
-		return &cni.Error{Code: cni.CodeTryAgainLater, Msg: "no free address", Err: err}
+		return &cni.Error{Code: cni.CodeTryAgainLater, Msg: "the range of pod addresses is exhausted", Err: err}
 	}
 	return err
 }

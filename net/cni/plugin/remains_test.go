@@ -135,7 +135,7 @@ func TestRefused(t *testing.T) {
 		code    cni.Code
 		message string // in either text
 	}{
-		"exhausted":           {n.config("1.0.0", third), cni.CodeTryAgainLater, "no free address in 10.88.0.0/30"},
+		"exhausted":           {n.config("1.0.0", third), cni.CodeTryAgainLater, "no free address"},
 		"a port of a pod's":   {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":81}]}`), cni.CodeInternal, "host port *:8080/TCP is taken by " + first.id},
 		"a port of the host":  {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":7070,"containerPort":81}]}`), cni.CodeInternal, "port 7070/TCP of the host is in use by a process"},
 		"a port of no family": {n.config("1.0.0", wide, `"runtimeConfig":{"portMappings":[{"hostPort":9090,"containerPort":81,"hostIP":"::1"}]}`), cni.CodeInternal, "no address of that family"},
@@ -143,12 +143,12 @@ func TestRefused(t *testing.T) {
 		"no range and no why": {n.config("1.0.0", `"ranges":[]`), cni.CodeInvalidConfig, "ranges: is missing"},
 		"two of a family":     {n.config("1.0.0", `"ranges":[{"subnet":"10.88.0.0/24"},{"subnet":"10.89.0.0/24"}]`), cni.CodeInternal, "of the same family"},
 		"out of range":        {n.config("1.0.0", wide, `"runtimeConfig":{"ips":["10.99.0.1"]}`), cni.CodeInternal, "10.99.0.1"},
-		"another plugin's":    {n.config("1.0.0", wide, `"ipam":{"type":"host-local"}`), cni.CodeUnsupportedField, "ipam"},
+		"another plugin's":    {n.config("1.0.0", wide, `"ipam":{"type":"host-local"}`), cni.CodeUnsupportedField, "ipam.type: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n.TB = t
 			a := n.call("ADD", n.newContainer(), row.config)
-			if a.Code != row.code || !strings.Contains(a.Msg+": "+a.Details, row.message) {
+			if a.Code != row.code || strings.Count(a.Msg+": "+a.Details, row.message) != 1 {
 				t.Errorf("got %s", a.text)
 			}
 			if left := n.left(); left != before {
