@@ -109,7 +109,7 @@ func TestKubernetes(t *testing.T) {
 func TestClaimsAreToldOnce(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.cfg.Server = func() []netip.Addr { return ips("192.168.1.10") }
-		l.cfg.Host = func() (own, routers []netip.Addr) { return ips("192.168.1.20"), nil }
+		l.cfg.Host = func() (own, routers []netip.Addr, err error) { return ips("192.168.1.20"), nil, nil }
 		l.cfg.Ports = []uint16{10250}
 		l.Put(web(func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.168.1.10"} }))
 		l.Put(ends("a", "10.1.0.2 ready"))

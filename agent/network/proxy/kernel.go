@@ -21,23 +21,28 @@ func Clear() error {
 }
 
 // HostAddresses returns this machine's addresses, and those of the routers of its uplink,
-// without link-local ones. After an error of the kernel, what could not be read is left
-// out, and the error is not returned.
-func HostAddresses() (own, routers []netip.Addr) {
+// without link-local ones.
+func HostAddresses() (own, routers []netip.Addr, err error) {
 	h, err := link.Open()
 	if err != nil {
-		return nil, nil
+		return nil, nil, err
 	}
 	defer h.Close()
-	addresses, _ := h.Addresses(0)
+	addresses, err := h.Addresses(0)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, a := range addresses {
 		own = append(own, a.Prefix.Addr())
 	}
-	up, _ := h.Uplink()
+	up, err := h.Uplink()
+	if err != nil && !errors.Is(err, link.ErrNoRoute) {
+		return nil, nil, err
+	}
 	for _, a := range []netip.Addr{up.Gateway4, up.Gateway6} {
 		if a.IsValid() && !a.IsLinkLocalUnicast() {
 			routers = append(routers, a)
 		}
 	}
-	return own, routers
+	return own, routers, nil
 }

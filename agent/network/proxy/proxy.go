@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -57,9 +58,10 @@ type Config struct {
 	// addresses of this machine and those of its routers. No Service gets the API
 	// server's or a router's address, nor one of Ports (the TCP ports that the
 	// agent listens on) on an address of this machine. Server and Host may block
-	// only on the kernel, and may be nil.
+	// only on the kernel, and may be nil. After an error of Host, the table does not
+	// change until a retry.
 	Server func() []netip.Addr
-	Host   func() (own, routers []netip.Addr)
+	Host   func() (own, routers []netip.Addr, err error)
 	Ports  []uint16
 	// Open opens the table, which the Proxy closes.
 	Open      func() (Table, error)
@@ -199,8 +201,11 @@ func (p *Proxy) sync() error {
 		claims []rejection
 		none   nft.Apart
 		known  = false
-		apart  = p.apart()
 	)
+	apart, err := p.apart()
+	if err != nil {
+		return fmt.Errorf("read addresses of this machine: %w", err)
+	}
 	p.services.View(func(services map[listwatch.Key]service) {
 		none = apart.table(services)
 		known = p.slices.View(func(ends map[listwatch.Key]slice) { all, claims = convert(services, ends, p.cfg.Bridge, apart) })
@@ -216,7 +221,7 @@ func (p *Proxy) sync() error {
 		}
 		p.table = table
 	}
-	err := p.table.SyncServices(all, none)
+	err = p.table.SyncServices(all, none)
 	switch {
 	case err == nil && p.count != len(all):
 		p.count = len(all)
@@ -228,15 +233,15 @@ func (p *Proxy) sync() error {
 }
 
 // apart returns what no Service may have at present.
-func (p *Proxy) apart() apart {
-	a := apart{ports: p.cfg.Ports}
+func (p *Proxy) apart() (a apart, err error) {
+	a.ports = p.cfg.Ports
 	if p.cfg.Server != nil {
 		a.servers = p.cfg.Server()
 	}
 	if p.cfg.Host != nil {
-		a.own, a.routers = p.cfg.Host()
+		a.own, a.routers, err = p.cfg.Host()
 	}
-	return a
+	return a, err
 }
 
 // reportRejections logs each of the first maxRejections and records an event for it, once

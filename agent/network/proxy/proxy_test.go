@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -216,6 +217,36 @@ func TestFailure(t *testing.T) {
 		l.expect(0, without)
 		if l.Problem() != "" {
 			t.Errorf("problem %q", l.Problem())
+		}
+	})
+}
+
+// TestHostFails has the addresses of this machine be unknown for a while.
+func TestHostFails(t *testing.T) {
+	router := ips("192.0.2.1")
+	fails := false
+	inLab(t, func(l *lab) {
+		l.cfg.Host = func() (own, routers []netip.Addr, err error) {
+			if fails {
+				return nil, nil, errors.New("no memory")
+			}
+			return nil, router, nil
+		}
+		l.Put(web(nil))
+		l.TableCreated()
+	}, func(l *lab) {
+		l.expect(1, without)
+		fails = true
+		l.Put(ends("a", "10.1.0.2 ready"))
+		l.expect(0, without)
+		if p := l.Problem(); !strings.Contains(p, "no memory") {
+			t.Errorf("problem %q", p)
+		}
+		fails = false
+		time.Sleep(time.Minute)
+		l.expect(1, with)
+		if l.Problem() != "" || !slices.Equal(l.shelf.apart.Hosts, router) {
+			t.Errorf("problem %q, apart %+v", l.Problem(), l.shelf.apart)
 		}
 	})
 }
