@@ -19,9 +19,9 @@ var errUnassigned = errors.New("the node has no podCIDR: start kube-controller-m
 // errUnanswered means that a request for the Node failed.
 var errUnanswered = errors.New("read the node's podCIDRs from the API server")
 
-// invalidNetworks is any error of networks. Most of these end with an event, a call of
-// Assigned or a change of the links, so that the backoff may become long (wait). The
-// error of Config.UplinkAddresses is among them.
+// invalidNetworks is any error of networks, except for that of Config.UplinkAddresses. Most
+// of these end with an event, a call of Assigned or a change of the links, so that the
+// backoff may become long (wait).
 type invalidNetworks struct{ error }
 
 func (d invalidNetworks) Unwrap() error { return d.error }
@@ -60,7 +60,11 @@ func parsePodCIDRs(texts []string) (networks []netip.Prefix, err error) {
 func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	networks, err := n.chosenNetworks(ctx, was)
 	if len(networks) > 0 {
-		if overlap := n.checkUplinkOverlap(networks); overlap != nil {
+		overlap, failed := n.checkUplinkOverlap(networks)
+		if failed != nil {
+			return subnets(was.Ranges), failed
+		}
+		if overlap != nil {
 			networks, err = nil, errors.Join(err, overlap)
 		}
 	}
@@ -117,16 +121,16 @@ func (n *Network) isFallback(c cni.Config) bool {
 	return len(n.cfg.Fallback) > 0 && slices.Equal(subnets(c.Ranges), n.cfg.Fallback)
 }
 
-// checkUplinkOverlap returns an error if a pod network contains an address of the node on its
-// uplink, of its routers or of the API server. With such a network on the bridge, the node
-// would lose its connection to them. It also returns the error of UplinkAddresses.
-func (n *Network) checkUplinkOverlap(networks []netip.Prefix) error {
+// checkUplinkOverlap returns an overlap if a pod network contains an address of the node on
+// its uplink, of its routers or of the API server. With such a network on the bridge, the node
+// would lose its connection to them. failed is the error of UplinkAddresses.
+func (n *Network) checkUplinkOverlap(networks []netip.Prefix) (overlap, failed error) {
 	if n.cfg.UplinkAddresses == nil {
-		return nil
+		return nil, nil
 	}
 	world, err := n.cfg.UplinkAddresses()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(world) > 0 { // without any, the link may be back soon
 		n.uplinkAddresses = world
@@ -137,8 +141,8 @@ func (n *Network) checkUplinkOverlap(networks []netip.Prefix) error {
 	}
 	for _, p := range networks {
 		if i := slices.IndexFunc(reached, p.Contains); i >= 0 {
-			return fmt.Errorf("pod network %v contains %v, an address of the node, of its router or of the API server: choose another pod network (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, reached[i])
+			return fmt.Errorf("pod network %v contains %v, an address of the node, of its router or of the API server: choose another pod network (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, reached[i]), nil
 		}
 	}
-	return nil
+	return nil, nil
 }

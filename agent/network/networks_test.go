@@ -156,6 +156,35 @@ func TestWorld(t *testing.T) {
 	})
 }
 
+// TestUplinkUnknown: the kernel does not list the addresses of the uplink for a while, whose
+// end no event reports.
+func TestUplinkUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const outage = 5 * time.Minute
+		began := time.Now()
+		l := newLab(t, func(c *Config) {
+			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			c.UplinkAddresses = func() ([]netip.Addr, error) {
+				if time.Since(began) < outage {
+					return nil, errors.New("no memory")
+				}
+				return nil, nil
+			}
+		})
+		l.run(t, func() {
+			time.Sleep(outage - time.Second)
+			if l.written(t) != "" || l.Problem() != "no memory" {
+				t.Errorf("configuration %q, problem %q", l.written(t), l.Problem())
+			}
+			time.Sleep(retryLimit + 2*time.Second)
+			synctest.Wait()
+			if got := l.written(t); got != "pods0 10.1.0.0/24" {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+		})
+	})
+}
+
 // TestOthersChangeAllTheTime: others undo every change.
 func TestOthersChangeAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
