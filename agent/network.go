@@ -39,14 +39,13 @@ func newNetworkStage(core *core, cl *cluster) (*networkStage, error) {
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Inputs: core.networkInputs, Networks: cfg.PodCIDRs(), UplinkAddresses: network.UplinkAddresses,
 		Binary: binary, Ports: cfg.ListenPorts(),
-		Info:       rt.Info,
-		Pods:       func(c cni.Config) (network.Pods, error) { return podnet.New(c) },
-		Containers: func(ctx context.Context) ([]string, bool) { return network.Sandboxes(ctx, rt) },
-		Teardown:   network.Dismantle,
-		Watches: []func(ctx context.Context, notify func()) error{
-			network.WatchLinks(cfg.Tinylet.Network.Bridge), network.WatchRules(cfg.Tinylet.Network.Bridge),
-		},
-		Events: core.events, Log: core.log,
+		Info:        rt.Info,
+		Pods:        func(c cni.Config) (network.Pods, error) { return podnet.New(c) },
+		Containers:  func(ctx context.Context) ([]string, bool) { return network.Sandboxes(ctx, rt) },
+		Teardown:    network.Dismantle,
+		Watches:     []func(ctx context.Context, notify func()) error{network.WatchLinks(cfg.Tinylet.Network.Bridge)},
+		RuleWatches: []func(ctx context.Context, notify func()) error{network.WatchRules(cfg.Tinylet.Network.Bridge)},
+		Events:      core.events, Log: core.log,
 	}
 	if cl != nil {
 		c.Refresh, c.OnAddressesChanged = cl.object.Refresh, []func(){cl.uplinkChanged}

@@ -13,7 +13,7 @@ import (
 // first write is immediate.
 //
 // The rules get Direct at once in any case. Until the file has it too, ADD of the
-// plugin resets the rules to those of the file. The agent observes that (Watches)
+// plugin resets the rules to those of the file. The agent observes that (RuleWatches)
 // and repairs it within a second. In that second, a pod may open connections with
 // this node's address that should have the pod's own.
 const directWriteInterval = time.Minute

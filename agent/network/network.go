@@ -79,11 +79,13 @@ type Config struct {
 	// Refresh reads the Node from the API server again, and its podCIDRs are passed
 	// to Assigned. It is nil on a standalone node.
 	Refresh func(ctx context.Context) error
-	// Watches call notify when a part of the host's network may have changed, until
-	// their context ends. OnAddressesChanged are called at each of these changes, because
-	// the node's addresses may have changed. They must not block.
+	// Watches call notify when a link, an address or a route of the host may have changed,
+	// until their context ends. OnAddressesChanged are called at each of these changes,
+	// because the node's addresses may have changed. They must not block.
 	Watches            []func(ctx context.Context, notify func()) error
 	OnAddressesChanged []func()
+	// RuleWatches are like Watches, for the shared rules.
+	RuleWatches []func(ctx context.Context, notify func()) error
 	// OnReady are called after each reconcile that has created or verified the
 	// shared network, in modes that have one. They must not block.
 	OnReady []func()
@@ -159,6 +161,9 @@ func (n *Network) Run(ctx context.Context) error {
 	defer beside.Wait()
 	for _, watch := range n.cfg.Watches {
 		beside.Go(func() { n.watch(ctx, watch, n.hostChanged) })
+	}
+	for _, watch := range n.cfg.RuleWatches {
+		beside.Go(func() { n.watch(ctx, watch, n.Trigger) })
 	}
 	if n.files != nil {
 		defer n.files.Close()

@@ -70,6 +70,31 @@ func TestWatchBreaksOff(t *testing.T) {
 	}
 }
 
+// TestRulesChange: a change of the rules changes no address.
+func TestRulesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var moved atomic.Int32
+		var changed func()
+		l := newLab(t, func(c *Config) {
+			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			c.OnAddressesChanged = []func(){func() { moved.Add(1) }}
+			c.RuleWatches = append(c.RuleWatches, func(ctx context.Context, notify func()) error {
+				changed = notify
+				<-ctx.Done()
+				return nil
+			})
+		})
+		l.run(t, func() {
+			changed()
+			time.Sleep(minSyncInterval)
+			synctest.Wait()
+			if l.shelf.looks() != 2 || moved.Load() != 0 {
+				t.Errorf("looked %d times, addresses changed %d times", l.shelf.looks(), moved.Load())
+			}
+		})
+	})
+}
+
 // TestWatchOfNoProtocol: the kernel lacks the protocol.
 func TestWatchOfNoProtocol(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
