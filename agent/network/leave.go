@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -8,24 +9,28 @@ import (
 )
 
 // removeFormerMode removes the shared network of an earlier mode once no pod uses it. The
-// node would route packets to the bridge that are for addresses of other networks. After
-// an error it is not tried again until the mode has changed.
+// node would route packets to the bridge that are for addresses of other networks. The
+// bridge's name is that of the settings or of the file when the mode was left, because both
+// may change afterwards. An error is logged when it changes.
 func (n *Network) removeFormerMode(ctx context.Context, was cni.Config) {
 	if n.formerModeRemoved || n.cfg.Teardown == nil {
 		return
 	}
+	n.formerBridge = cmp.Or(n.formerBridge, was.Bridge, n.cfg.Settings.Bridge)
 	c := baseConfig(n.cfg.Settings)
-	if was.Bridge != "" {
-		c.Bridge = was.Bridge
-	}
+	c.Bridge = n.formerBridge
 	empty, err := n.emptied(ctx, c)
 	if err == nil && empty {
 		err = n.cfg.Teardown(c.Bridge)
 	}
-	if err != nil {
+	if err == nil {
+		n.formerModeRemoved, n.unremoved = empty, ""
+		return
+	}
+	if n.unremoved != err.Error() {
 		n.cfg.Log.Warn("cannot remove network of earlier mode", "bridge", c.Bridge, "error", err)
 	}
-	n.formerModeRemoved = empty || err != nil
+	n.unremoved = err.Error()
 }
 
 // emptied removes the networks of deleted pods, and reports whether no others are

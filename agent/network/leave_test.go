@@ -119,6 +119,57 @@ func TestLeaveNotYet(t *testing.T) {
 	})
 }
 
+// TestLeaveAfterError has the removal fail once.
+func TestLeaveAfterError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		newLab(t, nil).after(t, func(c *Config) {
+			c.Settings.Mode = config.NetworkHost
+			c.Teardown = func(string) error {
+				if calls++; calls == 1 {
+					return errors.New("busy")
+				}
+				return nil
+			}
+		}, func(l *lab, _ func() []string) {
+			l.resync()
+			l.resync()
+			if calls != 2 {
+				t.Errorf("called %d times", calls)
+			}
+		})
+	})
+}
+
+// TestLeaveRenamed changes the mode and the name of the bridge. In mode host the agent is
+// also started again before the pod has ended.
+func TestLeaveRenamed(t *testing.T) {
+	for _, to := range []string{config.NetworkHost, config.NetworkCNI} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, nil)
+			l.after(t, func(c *Config) { c.Settings.Bridge = "old" }, func(*lab, func() []string) {})
+			l.shelf.hold(entry("alive", "10.1.0.9", time.Hour))
+			change := func(c *Config) { c.Settings.Mode, c.Settings.Bridge = to, "new" }
+			refuses := func(bridge string) string { return map[string]string{config.NetworkHost: bridge + " refuses"}[to] }
+			if to == config.NetworkHost {
+				l.after(t, change, func(*lab, func() []string) {})
+			}
+			l.after(t, change, func(l *lab, dismantled func() []string) {
+				l.resync()
+				if l.written(t) != refuses("old") || dismantled() != nil {
+					t.Errorf("mode %s: configuration %q, dismantled %q", to, l.written(t), dismantled())
+				}
+				l.shelf.hold()
+				l.resync()
+				l.resync()
+				if l.written(t) != refuses("new") || !slices.Equal(dismantled(), []string{"old"}) {
+					t.Errorf("mode %s: configuration %q, dismantled %q", to, l.written(t), dismantled())
+				}
+			})
+		})
+	}
+}
+
 // TestRename changes the name of the bridge while pods are on the old one.
 func TestRename(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

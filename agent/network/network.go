@@ -121,7 +121,10 @@ type Network struct {
 	waitingSince      time.Time // since when podCIDRs or the runtime are missing
 	unansweredSince   time.Time // since when Refresh has failed
 	uplinkAddresses   []netip.Addr
-	formerModeRemoved bool // removeFormerMode has removed the network, or has failed
+	formerModeRemoved bool                 // removeFormerMode has removed the network
+	formerBridge      string               // the bridge that removeFormerMode removes
+	unremoved         string               // the logged error of removeFormerMode
+	unlisted          map[cni.ID]time.Time // since when the runtime has not listed a pod with a network
 	backoff           wait.Backoff
 	pending           []byte    // pending content of the file
 	directWritten     time.Time // last write for Direct alone
@@ -272,11 +275,15 @@ func (n *Network) reconcile(ctx context.Context) error {
 		n.removeFormerMode(ctx, was)
 		return err
 	case config.NetworkHost:
-		err := n.configure(hostOnlyConfig(n.cfg.Settings), was, data)
+		desired := hostOnlyConfig(n.cfg.Settings)
+		if !n.formerModeRemoved && was.Bridge != "" {
+			desired.Bridge = was.Bridge // so that a later agent removes it
+		}
+		err := n.configure(desired, was, data)
 		n.removeFormerMode(ctx, was)
 		return err
 	}
-	n.formerModeRemoved = false
+	n.formerModeRemoved, n.formerBridge = false, ""
 	own, doubt := n.networks(ctx, was)
 	if len(own) == 0 {
 		return doubt
