@@ -314,11 +314,10 @@ func (n *Network) directly(was cni.Config) []netip.Prefix {
 
 // announce logs the mode when it changes, and a configuration of others that the
 // runtime uses instead of tinylet's because its name sorts first. That includes
-// configurations with only the loopback. In modes cni and host there is no
-// conflict.
+// configurations with only the loopback. In mode cni there is no conflict.
 func (n *Network) announce(mode string, others, networks []string) {
 	first := shadowing(others)
-	if mode == config.NetworkCNI || mode == config.NetworkHost {
+	if mode == config.NetworkCNI {
 		first = ""
 	}
 	say := mode + " " + first
