@@ -46,6 +46,8 @@ func TestLeave(t *testing.T) {
 				l.shelf.hold(entry("alive", "10.1.0.9", time.Hour), entry("dead", "10.1.0.3", time.Hour))
 				want := map[string]string{config.NetworkHost: "pods0 refuses"}[to]
 				l.after(t, mode(to), func(l *lab, dismantled func() []string) {
+					time.Sleep(minCollectAge)
+					l.resync()
 					if l.written(t) != want || dismantled() != nil || len(l.shelf.has) != 1 {
 						t.Errorf("configuration %q, dismantled %q, pods %+v", l.written(t), dismantled(), l.shelf.has)
 					}

@@ -23,9 +23,10 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// minCollectAge is the age below which a pod's network is not garbage collected. The
-// runtime lists a container only after its network is set up, which takes a while
-// on a slow board.
+// minCollectAge is the age below which a pod's network is not garbage collected, by the wall
+// clock and by the time for which the runtime has not listed the pod: the wall clock of a
+// board may be set while a pod starts. The runtime lists a container only after its network
+// is set up, which takes a while on a slow board.
 const minCollectAge = 10 * time.Minute
 
 // Pods is the network that all pods of the node share. *podnet.Network implements
@@ -397,11 +398,21 @@ func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 		return false, nil
 	}
 	empty = true
+	unlisted := map[cni.ID]time.Time{}
 	gone, err := n.pods.Collect(func(e podnet.Entry) bool {
-		lives := slices.Contains(containers, e.ID.ContainerID) || time.Since(e.Since).Abs() < minCollectAge
+		lives := slices.Contains(containers, e.ID.ContainerID)
+		if !lives {
+			since, known := n.unlisted[e.ID]
+			if !known {
+				since = time.Now()
+			}
+			unlisted[e.ID] = since
+			lives = time.Since(since) < minCollectAge || time.Since(e.Since).Abs() < minCollectAge
+		}
 		empty = empty && !lives
 		return lives
 	})
+	n.unlisted = unlisted
 	if gone > 0 {
 		n.cfg.Log.Info("removed networks of deleted pods", "count", gone)
 	}

@@ -156,22 +156,25 @@ func (l *lab) run(t *testing.T, do func()) {
 func TestConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
-		l.shelf.hold(entry("alive", "10.1.0.2", time.Hour), entry("dead", "10.1.0.3", time.Hour), entry("new", "10.1.0.4", time.Minute))
+		// The clock was set after one of them was created.
+		starting := entry("starting", "10.1.0.5", 0)
+		starting.Since = time.Unix(0, 0)
+		l.shelf.hold(entry("alive", "10.1.0.2", time.Hour), entry("dead", "10.1.0.3", time.Hour), entry("new", "10.1.0.4", time.Minute), starting)
 		l.run(t, func() {
 			if got := l.written(t); got != "pods0 10.1.0.0/24" || l.Problem() != "" {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}
-			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || len(l.shelf.has) != 2 {
+			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || len(l.shelf.has) != 4 {
 				t.Errorf("%+v", l.shelf)
 			}
 			l.resync()
-			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 {
+			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 || len(l.shelf.has) != 4 {
 				t.Errorf("a look that finds the same: %+v", l.shelf)
 			}
 			time.Sleep(resyncInterval + time.Second)
 			synctest.Wait()
-			if l.shelf.looks() != 3 {
-				t.Errorf("looked %d times after the slow look", l.shelf.looks())
+			if l.shelf.looks() != 3 || len(l.shelf.has) != 1 {
+				t.Errorf("looked %d times after the slow look, pods %+v", l.shelf.looks(), l.shelf.has)
 			}
 		})
 	})
