@@ -62,9 +62,8 @@ func newPodStage(core *core, cl *cluster, rt *runtimeStage, reg *registrationSta
 	}
 	saved, save := probe.OpenState(filepath.Dir(cfg.Tinylet.SocketPath), core.log)
 	s.probes = probe.New(probe.Config{
-		Actions: handler.New(handler.Config{Exec: core.runtime}), HostIPs: core.node.HostIPs,
-		ResultChanged: func(uid types.UID) { s.syncer.OnProbesChanged(uid) },
-		Events:        core.events, Log: core.log, SavedState: saved, SaveState: save, BootID: nodeinfo.BootID(),
+		Actions: handler.New(handler.Config{Exec: core.runtime}), ResultChanged: core.wakeups.Wake, HostIPs: core.node.HostIPs,
+		Events: core.events, Log: core.log, SavedState: saved, SaveState: save, BootID: nodeinfo.BootID(),
 	})
 	s.cpus, err = cpumanager.New(cpumanager.Config{
 		Kubelet: &cfg.Kubelet, File: filepath.Join(cfg.Paths.State, "cpus.json"), Runtime: core.runtime, Tree: core.tree, Node: core.node.Peek,

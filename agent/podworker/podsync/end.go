@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -38,7 +39,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	stopper, end := s.stopper(ref, p, o, f, grace), plan.Terminate(p, o)
 	stopped := make(chan error, 1)
 	go func() { stopped <- stopper.containers(ctx, end) }()
-	if err := s.reportUntil(ctx, stopped, p, o, f); err != nil {
+	if err := s.reportUntil(ctx, stopped, ref.UID, p, o, f); err != nil {
 		return err
 	}
 	if o, err = s.stopSandboxes(ctx, ref, end.Sandboxes); err != nil {
@@ -57,12 +58,13 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 // reportUntil receives and returns the result of stopping the pod's containers. Until then
 // it reports the pod's status again after each change of its probe results: a container
 // that no longer serves while it ends becomes unready.
-func (s *Syncer) reportUntil(ctx context.Context, stopped <-chan error, p *v1.Pod, o *container.Observed, f *syncState) error {
+func (s *Syncer) reportUntil(ctx context.Context, stopped <-chan error, uid types.UID, p *v1.Pod, o *container.Observed, f *syncState) error {
+	changes := s.Probes.Changes(uid)
 	for {
 		select {
 		case err := <-stopped:
 			return err
-		case <-f.probesChanged:
+		case <-changes:
 			if p != nil {
 				s.report(ctx, p, o, f)
 			}

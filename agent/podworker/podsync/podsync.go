@@ -40,7 +40,6 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/source/objects"
-	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Config is the configuration of a Syncer. All fields are required unless their
@@ -146,7 +145,7 @@ type Syncer struct {
 }
 
 // syncState is the state of one pod in addition to its spec and the runtime's state.
-// Once it is created, only the pod's worker accesses it, except for the last three
+// Once it is created, only the pod's worker accesses it, except for the last two
 // fields.
 type syncState struct {
 	// waiting has by container name the reason why the container could not be
@@ -203,8 +202,6 @@ type syncState struct {
 	messages map[string]string
 
 	evicted atomic.Pointer[Eviction]
-	// probesChanged is set when the results of the pod's probes have changed.
-	probesChanged wait.Wakeup
 	// preStopRun has the IDs of the containers whose preStop hook has begun and was not
 	// interrupted.
 	preStopRun sync.Map
@@ -227,7 +224,7 @@ func (s *Syncer) stateOf(uid types.UID) *syncState {
 	defer s.mu.Unlock()
 	f := s.states[uid]
 	if f == nil {
-		f = &syncState{probesChanged: wait.NewWakeup()}
+		f = new(syncState)
 		s.states[uid] = f
 	}
 	if f.startedAt.IsZero() {
@@ -252,7 +249,7 @@ func (s *Syncer) submit(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.states[uid] == nil {
-		s.states[uid] = &syncState{submitted: s.now(), probesChanged: wait.NewWakeup()}
+		s.states[uid] = &syncState{submitted: s.now()}
 	}
 }
 
@@ -296,17 +293,6 @@ func (s *Syncer) OnPodRemoved(ref pod.Ref) {
 
 // OnPodsDiscovered implements podworker.Syncer. It admits the running pods.
 func (s *Syncer) OnPodsDiscovered(running []pod.Ref) { s.admission.adopt(running, s.AdmitNode()) }
-
-// OnProbesChanged processes a change of the results of a pod's probes. It does not block.
-func (s *Syncer) OnProbesChanged(uid types.UID) {
-	s.mu.Lock()
-	f := s.states[uid]
-	s.mu.Unlock()
-	if f != nil {
-		f.probesChanged.Set() // the worker may be in Terminate
-	}
-	s.Wake(uid)
-}
 
 // maxRounds is the maximum number of plans in one sync. A pod that needs more
 // continues in its next sync, after a second.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // podState is the state of one pod with probes. The manager's lock guards it.
@@ -22,6 +23,8 @@ type podState struct {
 	containers  []probedContainer
 	// results is the map that snapshot returned last; nil if it is stale.
 	results map[string]pod.ProbeResult
+	// changes receives after each change of results; nil until Changes is called.
+	changes wait.Wakeup
 }
 
 // probedContainer is a container that has probes.

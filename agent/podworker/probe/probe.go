@@ -158,6 +158,18 @@ func (m *Manager) StopLivenessAndStartup(uid types.UID) {
 	m.stopRestartProbes(m.stateOf(uid))
 }
 
+// Changes returns a channel that receives after the Results of a pod have changed, once for
+// changes in a short time. It is for the one worker of the pod.
+func (m *Manager) Changes(uid types.UID) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.stateOf(uid)
+	if st.changes == nil {
+		st.changes = wait.NewWakeup()
+	}
+	return st.changes
+}
+
 // RemovePod stops all probes of a pod and drops their results.
 func (m *Manager) RemovePod(uid types.UID) {
 	m.mu.Lock()

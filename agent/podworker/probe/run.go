@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/handler"
@@ -128,7 +129,17 @@ func (m *Manager) runCheck(ctx context.Context, f *checkRun) {
 		ref := pod.RefOf(f.pod)
 		m.Log.Debug("container probe result changed", "pod", ref.String(), "podUID", ref.UID,
 			"container", f.target.Container.Name, "probe", f.check.kind.String(), "result", result.Status.String())
+		m.notifyChange(f.pod.UID)
 		m.ResultChanged(f.pod.UID)
+	}
+}
+
+// notifyChange sends to the channel that Changes has returned, if any.
+func (m *Manager) notifyChange(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if st := m.pods[uid]; st != nil && st.changes != nil {
+		st.changes.Set()
 	}
 }
 
