@@ -265,7 +265,7 @@ func TestLogThatIsCutOff(t *testing.T) {
 		return LogFile{Path: path}, nil
 	}
 	defer func() {
-		if p := recover(); p != http.ErrAbortHandler {
+		if p, _ := recover().(error); !errors.Is(p, http.ErrAbortHandler) {
 			t.Errorf("panic %v, want %v", p, http.ErrAbortHandler)
 		}
 	}()

@@ -2,6 +2,7 @@ package statusmanager_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -125,7 +126,7 @@ func TestOneThatFails(t *testing.T) {
 					}
 				}
 				least, most := 3600/30, 3600/15+10
-				if left[0] != internal {
+				if !errors.Is(left[0], internal) {
 					least, most = 3600/300, 2*(3600/150+10)
 				}
 				if n := l.count() - 6; n < least || n > most {
