@@ -92,10 +92,10 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 }
 
 // removeLogsOf removes the logs and termination messages of removed containers.
-// Otherwise a crash loop would leave a set of them for each start. leftovers also removes
+// Otherwise a crash loop would leave a set of them for each start. orphans also removes
 // the messages to which no container belongs. Only the pod's worker may set it, since
 // a container that is being created has such a message.
-func (s *Syncer) removeLogsOf(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string, leftovers bool) error {
+func (s *Syncer) removeLogsOf(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string, orphans bool) error {
 	if len(removed) == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (s *Syncer) removeLogsOf(ctx context.Context, p *v1.Pod, o *container.Obser
 			return err
 		}
 		unused := func(path string) bool {
-			return path == o.Containers[i].TerminationMessagePath || leftovers && !slices.Contains(keep, path)
+			return path == o.Containers[i].TerminationMessagePath || orphans && !slices.Contains(keep, path)
 		}
 		if err := s.Volumes.RemoveTerminationMessages(p.UID, name, unused); err != nil {
 			return err
