@@ -170,7 +170,8 @@ func TestCPUsOfAStartThatTakesLong(t *testing.T) {
 	})
 }
 
-// TestReservedCPUsChangeNoConfiguration checks that the caller's configuration stays as the file has it.
+// TestReservedCPUsChangeNoConfiguration checks that the caller's configuration stays as the
+// file has it.
 func TestReservedCPUsChangeNoConfiguration(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		l.cfg.Kubelet.ReservedSystemCPUs = "0"

@@ -61,9 +61,10 @@ func UplinkAddresses() ([]netip.Addr, error) {
 	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() }), nil
 }
 
-// WatchLinks returns a function that calls notify when the host's links, addresses or default routes
-// change, until its context ends. Links with the prefix veth, such as those of pods, are ignored, and
-// what their ports change on the bridge: a reconcile would delay each pod that starts alone.
+// WatchLinks returns a function that calls notify when the host's links, addresses or
+// default routes change, until its context ends. Links with the prefix veth, such as those
+// of pods, are ignored, and what their ports change on the bridge: a reconcile would delay
+// each pod that starts alone.
 func WatchLinks(bridge string) func(ctx context.Context, notify func()) error {
 	return func(ctx context.Context, notify func()) error {
 		m, err := link.Listen()

@@ -22,8 +22,8 @@ import (
 //	Set --> send on Updates --> the consumer acts on it --> Seen --> Ready
 //
 // If such a set causes no update of its source other than REMOVE, an ADD without pods is sent.
-// The consumer must not call Seen for a partial update or a REMOVE. Cleanup may begin when Ready returns
-// true.
+// The consumer must not call Seen for a partial update or a REMOVE. Cleanup may begin when
+// Ready returns true.
 type Mux struct {
 	expected []string
 	events   *event.Recorder

@@ -243,7 +243,8 @@ func parseInfo(data []byte) (*cluster, error) {
 }
 
 // checkExisting reports whether the node has a kubeconfig of the cluster with a client
-// certificate that has not expired: both CAs have a certificate of the same key. It returns an error if the node's kubeconfig is of another cluster or unusable. With
+// certificate that has not expired: both CAs have a certificate of the same key. It
+// returns an error if the node's kubeconfig is of another cluster or unusable. With
 // Force it returns false.
 func checkExisting(o *Options, info *cluster) (already bool, err error) {
 	have, err := identity.Load(o.Kubeconfig)

@@ -53,9 +53,9 @@ func (p *planner) resetTrigger(c *v1.Container) *container.Container {
 
 // reset plans the restart of all containers (RestartAllContainers in
 // pkg/kubelet/kuberuntime). First the running ones are stopped, with a grace period of 0
-// (see Kill) and without a hook. Then all init and main containers are removed, those that triggered
-// the restart last. If the agent dies before that, it finds one of those and continues.
-// Without any, the pod starts from the beginning.
+// (see Kill) and without a hook. Then all init and main containers are removed, those
+// that triggered the restart last. If the agent dies before that, it finds one of those
+// and continues. Without any, the pod starts from the beginning.
 func (p *planner) reset() {
 	if p.resetWaits() {
 		return

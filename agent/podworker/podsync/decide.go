@@ -12,10 +12,11 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// ResizeUndecided decides the due resizes of all pods. It reports whether the resize
-// of this pod still has to be decided or persisted, such as one that waits for preempted
-// pods to end. Then the pod's spec is not its allocation. It blocks on the disk. It decides nothing before all sources have reported their
-// pods, since a resize could use resources that one of those pods needs.
+// ResizeUndecided decides the due resizes of all pods. It reports whether the resize of
+// this pod still has to be decided or persisted, such as one that waits for preempted
+// pods to end. Then the pod's spec is not its allocation. It blocks on the disk. It
+// decides nothing before all sources have reported their pods, since a resize could use
+// resources that one of those pods needs.
 func (s *Syncer) ResizeUndecided(uid types.UID) bool {
 	s.decideResizes(uid)
 	e := s.resizes.state(uid)

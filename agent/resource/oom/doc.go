@@ -57,9 +57,9 @@
 // the next kill. If no limit was hit, the system ran out of memory, which is an event
 // of the node, as with a kubelet. /proc/vmstat counts every kill of both kinds. A
 // kill that no pod counted is a system OOM too, unless another top-level cgroup hit a
-// limit within the 10 s before. Only the kernel log names the process. No file notifies of a kill outside of
-// the pods, so it is detected at memory pressure notifications and at kills in pods.
-// A kill in a system that stalls for less than the PSI trigger is reported at the
-// next notification. In a container with a cgroup namespace, the counter of its own
-// cgroup replaces that of vmstat.
+// limit within the 10 s before. Only the kernel log names the process. No file
+// notifies of a kill outside of the pods, so it is detected at memory pressure
+// notifications and at kills in pods. A kill in a system that stalls for less than
+// the PSI trigger is reported at the next notification. In a container with a cgroup
+// namespace, the counter of its own cgroup replaces that of vmstat.
 package oom

@@ -28,7 +28,8 @@ import (
 // meanwhile are locked as well.
 //
 // If it cannot find the used pages, LockRehearsed locks all pages of the program that
-// have been or will be read, and returns an error. It locks none if it cannot read the mappings of the program.
+// have been or will be read, and returns an error. It locks none if it cannot read
+// the mappings of the program.
 func LockRehearsed(rehearse func()) (locked uint64, err error) {
 	parts, err := programParts()
 	if err != nil {

@@ -108,8 +108,9 @@ func (a *Authenticator) Run(ctx context.Context) {
 
 // Authenticate returns the user of a request. It blocks while a token is reviewed, for at
 // most 10 s. If r's context ends, it returns only if it waits for the review of another
-// request (see cache.Cache.Get and cache.WithBase). On an error the request is unauthenticated: the error is
-// ErrNoCredentials, ErrReview, or describes the invalid credentials.
+// request (see cache.Cache.Get and cache.WithBase). On an error the request is
+// unauthenticated: the error is ErrNoCredentials, ErrReview, or describes the invalid
+// credentials.
 func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 	var wrong []error
 	if a.bundle != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {

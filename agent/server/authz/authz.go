@@ -101,13 +101,13 @@ func (e *ReviewError) Error() string {
 // Unwrap returns the cause.
 func (e *ReviewError) Unwrap() error { return e.Err }
 
-// Allowed reports whether a user has access with a verb (see Verb) to one of the
-// node's subresources (see Subresources). It first checks the cache for an allowed
-// subresource, and then gets a decision for each in order, cached or by a review: so a
-// cached permission is used even if a finer subresource cannot be reviewed. It blocks
-// during reviews, for at most 10 s each. If ctx ends, it returns only if it waits for the
-// review of another request (see cache.Cache.Get and cache.WithBase). Every error is a *ReviewError, and
-// means that the request is not allowed.
+// Allowed reports whether a user has access with a verb (see Verb) to one of the node's
+// subresources (see Subresources). It first checks the cache for an allowed subresource,
+// and then gets a decision for each in order, cached or by a review: so a cached
+// permission is used even if a finer subresource cannot be reviewed. It blocks during
+// reviews, for at most 10 s each. If ctx ends, it returns only if it waits for the review
+// of another request (see cache.Cache.Get and cache.WithBase). Every error is a
+// *ReviewError, and means that the request is not allowed.
 func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, subresources []string) (bool, error) {
 	if a.decisions == nil {
 		return true, nil

@@ -2,8 +2,8 @@
 // the new one.
 //
 // github.com/google/renameio and github.com/moby/sys/atomicwriter do not sync the directory after
-// the rename, so a power cut can undo a replacement that was reported as done. Their temporary files
-// have random names, so each crash can leave another one.
+// the rename, so a power cut can undo a replacement that was reported as done. Their temporary
+// files have random names, so each crash can leave another one.
 package atomicfile
 
 import (
