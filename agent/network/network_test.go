@@ -64,6 +64,13 @@ func (s *shelf) looks() int {
 	return s.ensured
 }
 
+// count returns the number of pods.
+func (s *shelf) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.has)
+}
+
 func (s *shelf) Collect(lives func(podnet.Entry) bool) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,17 +171,17 @@ func TestConfigured(t *testing.T) {
 			if got := l.written(t); got != "pods0 10.1.0.0/24" || l.Problem() != "" {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}
-			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || len(l.shelf.has) != 4 {
+			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || l.shelf.count() != 4 {
 				t.Errorf("%+v", l.shelf)
 			}
 			l.resync()
-			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 || len(l.shelf.has) != 4 {
+			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 || l.shelf.count() != 4 {
 				t.Errorf("a look that finds the same: %+v", l.shelf)
 			}
 			time.Sleep(resyncInterval + time.Second)
 			synctest.Wait()
-			if l.shelf.looks() != 3 || len(l.shelf.has) != 1 {
-				t.Errorf("looked %d times after the slow look, pods %+v", l.shelf.looks(), l.shelf.has)
+			if l.shelf.looks() != 3 || l.shelf.count() != 1 {
+				t.Errorf("looked %d times after the slow look, %d pods", l.shelf.looks(), l.shelf.count())
 			}
 		})
 	})

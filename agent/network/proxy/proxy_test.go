@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -224,10 +225,10 @@ func TestFailure(t *testing.T) {
 // TestHostFails has the addresses of this machine be unknown for a while.
 func TestHostFails(t *testing.T) {
 	router := ips("192.0.2.1")
-	fails := false
+	var fails atomic.Bool
 	inLab(t, func(l *lab) {
 		l.cfg.Host = func() (own, routers []netip.Addr, err error) {
-			if fails {
+			if fails.Load() {
 				return nil, nil, errors.New("no memory")
 			}
 			return nil, router, nil
@@ -236,13 +237,13 @@ func TestHostFails(t *testing.T) {
 		l.TableCreated()
 	}, func(l *lab) {
 		l.expect(1, without)
-		fails = true
+		fails.Store(true)
 		l.Put(ends("a", "10.1.0.2 ready"))
 		l.expect(0, without)
 		if p := l.Problem(); !strings.Contains(p, "no memory") {
 			t.Errorf("problem %q", p)
 		}
-		fails = false
+		fails.Store(false)
 		time.Sleep(time.Minute)
 		l.expect(1, with)
 		if l.Problem() != "" || !slices.Equal(l.shelf.apart.Hosts, router) {
