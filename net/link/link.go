@@ -101,15 +101,22 @@ func (h *Handle) Hairpin(port int) (bool, error) {
 	return info.Hairpin, nil
 }
 
+// SetDown sets the link of a name down: the kernel neither sends nor receives by it. It
+// returns nil if there is none.
+func (h *Handle) SetDown(name string) error { return h.change("set down", name, h.rt.LinkSetDown) }
+
 // DeleteLink removes the link of a name. It returns nil if there is none. The other
 // end of a veth goes with it.
-func (h *Handle) DeleteLink(name string) error {
+func (h *Handle) DeleteLink(name string) error { return h.change("delete", name, h.rt.LinkDel) }
+
+// change calls a function of the library for the link of a name.
+func (h *Handle) change(what, name string, call func(netlink.Link) error) error {
 	l, err := h.Link(name)
 	if err == nil {
-		err = translate(h.rt.LinkDel(withIndex(l.Index)))
+		err = translate(call(withIndex(l.Index)))
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("delete link %s: %w", name, err)
+		return fmt.Errorf("%s link %s: %w", what, name, err)
 	}
 	return nil
 }

@@ -155,6 +155,30 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+func TestSetDown(t *testing.T) {
+	h, _ := opened(t)
+	if err := h.CreateVeth(Veth{Name: "one", Peer: Peer{Name: "eth0", NS: nstest.New(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	if l := must(h.Link("one"))(t); !l.Up {
+		t.Fatal("a new veth is down")
+	}
+	for range 2 {
+		if err := h.SetDown("one"); err != nil {
+			t.Fatal(err)
+		}
+		if l := must(h.Link("one"))(t); l.Up {
+			t.Error("the link is up")
+		}
+	}
+	if err := h.DeleteLink("one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.SetDown("one"); err != nil {
+		t.Errorf("a link that is gone: %v", err)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 func TestVethErrors(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -56,19 +57,32 @@ func (n *Network) restrict(s nft.Sender) error {
 	return n.withSenders(func(t *nft.Senders) error { return t.Add(s, n.senders) })
 }
 
-// forget removes what restrict has added. The interface must be removed before.
-func (n *Network) forget(l ipam.Lease) error {
+// forget removes what restrict has added. Before, it sets the interface down, by which the
+// pod could send unrestricted. The caller removes the interface and then closes the table,
+// which is nil if nothing had to be removed: the close of a netlink socket waits for the RCU
+// grace period after which the kernel frees elements (nft_rcv_nl_event in
+// net/netfilter/nf_tables_api.c), and that ends while the interface is removed.
+func (n *Network) forget(host *link.Handle, l ipam.Lease) (*nft.Senders, error) {
 	s := senderOf(l)
 	if s.MAC == nil {
-		return nil // restrictAll removes what there may be
+		return nil, nil // restrictAll removes what there may be
 	}
-	return absent(n.withSenders(func(t *nft.Senders) error { return t.Remove(s) }))
+	if err := host.SetDown(s.Port); err != nil {
+		return nil, err
+	}
+	table, err := n.openSenders()
+	if err != nil {
+		return nil, absent(err)
+	}
+	err = table.Remove(s)
+	n.did("unrestricted")
+	return table, err
 }
 
-// absent returns nil for the error of a kernel without nftables: there are no rules to
-// remove.
+// absent returns nil for the error of a kernel without nftables, or without its family
+// bridge: there are no rules to remove.
 func absent(err error) error {
-	if errors.As(err, new(*nft.Unsupported)) {
+	if errors.As(err, new(*nft.Unsupported)) || errors.Is(err, nft.ErrNoBridgeFamily) {
 		return nil
 	}
 	return err

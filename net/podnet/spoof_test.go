@@ -344,6 +344,32 @@ func TestRestrictedFirst(t *testing.T) {
 	})
 }
 
+// TestForgottenLast has a pod's interface down before its addresses are forgotten.
+func TestForgottenLast(t *testing.T) {
+	l := newLab(t, nil)
+	l.bridgeFamily()
+	p := l.start(nil)
+	var up, checked bool
+	l.net.step = func(step string) {
+		if step != "unrestricted" {
+			return
+		}
+		host, err := link.Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer host.Close()
+		end, err := host.Link(hostName(p.Owner()))
+		up, checked = err == nil && end.Up, true
+	}
+	defer func() { l.net.step = nil }()
+	l.must(func() error { return l.net.Teardown(p.ID) })
+	if up || !checked {
+		t.Errorf("the interface is up when the pod's addresses are no longer restricted: %t (checked: %t)", up, checked)
+	}
+}
+
 // TestWithoutBridgeFamily is of a kernel that cannot have the rules.
 func TestWithoutBridgeFamily(t *testing.T) {
 	l := newLab(t, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Teardown removes a pod's network: its host ports, its interfaces, its source addresses
+// Teardown removes a pod's network: its host ports, its source addresses, its interfaces
 // and then its lease. The pod's namespace need not exist, nor any part of the network.
 func (n *Network) Teardown(id cni.ID) error {
 	lease, err := n.leases.Get(id.Owner())
@@ -56,10 +56,11 @@ func (n *Network) dismantle(lease ipam.Lease) error {
 		return err
 	}
 	defer host.Close()
-	if err := host.DeleteLink(hostName(lease.Owner)); err != nil {
-		return err
+	table, err := n.forget(host, lease)
+	if table != nil {
+		defer table.Close()
 	}
-	return n.forget(lease)
+	return errors.Join(err, host.DeleteLink(hostName(lease.Owner)))
 }
 
 // unpublish removes the lease's host ports. For a lease that cannot be parsed, they
