@@ -45,8 +45,7 @@ type Input struct {
 	Eviction Eviction
 	// Journal are the journal's settings. Collect adds its state.
 	Journal Journal
-	// Config is the result of reading the configuration.
-	Config Config
+	Config  Config
 	// Now is the system time; zero reads the clock.
 	Now time.Time
 	// Built is the build time of this binary; zero is unknown.
@@ -60,7 +59,8 @@ type Options struct {
 	// Root is the root of the file system from which facts of the kernel and the
 	// board are read, such as a captured tree; "" is "/".
 	Root string
-	// Endpoint is the container runtime's endpoint; "" is DefaultEndpoint.
+	// Endpoint is the container runtime's endpoint; "" is
+	// config.DefaultRuntimeEndpoint.
 	Endpoint string
 	// RootDir, LogDir and RunDir are the directories of pods, of their logs and of
 	// the agent's socket.
@@ -70,9 +70,6 @@ type Options struct {
 	Network     config.Network
 	PodNetworks []netip.Prefix
 }
-
-// DefaultEndpoint is the default of Options.Endpoint.
-const DefaultEndpoint = config.DefaultRuntimeEndpoint
 
 // Run collects the facts and evaluates them. It blocks until the container runtime has
 // answered, for at most 5 s, and until the kernel's network state is read, for at most
@@ -88,7 +85,7 @@ func Failed(findings []Finding) bool {
 
 func (o *Options) setDefaults() {
 	o.Root = cmp.Or(o.Root, "/")
-	o.Endpoint = cmp.Or(o.Endpoint, DefaultEndpoint)
+	o.Endpoint = cmp.Or(o.Endpoint, config.DefaultRuntimeEndpoint)
 	o.RootDir = cmp.Or(o.RootDir, config.DefaultRootDir)
 	o.LogDir = cmp.Or(o.LogDir, config.DefaultPodLogsDir)
 	o.RunDir = cmp.Or(o.RunDir, "/run/tinylet")

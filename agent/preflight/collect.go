@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/node/machine"
@@ -184,22 +185,13 @@ func (t tree) memory() Memory {
 // sharedRoot reports whether the mount of / has the optional field shared:N
 // (proc_pid_mountinfo(5)).
 func (t tree) sharedRoot() Tristate {
-	known := Unknown
-	for _, m := range t.lines("proc/self/mountinfo") {
-		if len(m) < 7 || m[4] != "/" {
-			continue
-		}
-		known = No
-		for _, field := range m[6:] {
-			if field == "-" {
-				break
-			}
-			if strings.HasPrefix(field, "shared:") {
-				known = Yes
-			}
-		}
+	b, _ := t.read("proc/self/mountinfo") // nil on an error
+	notRoot := func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != "/", false }
+	roots, err := mountinfo.GetMountsFromReader(bytes.NewReader(b), notRoot)
+	if err != nil || len(roots) == 0 {
+		return Unknown
 	}
-	return known
+	return tristate(strings.Contains(roots[len(roots)-1].Optional, "shared:"))
 }
 
 const mebibyte = 1 << 20

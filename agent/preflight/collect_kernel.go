@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -78,13 +77,12 @@ func (t tree) kernelConfig(release string) map[string]string {
 // parseKernelConfig returns the options that are checked. An option that is not set
 // is "n".
 func parseKernelConfig(b []byte) map[string]string {
-	names := slices.Clone(kernelOptions)
-	for _, f := range features {
-		names = append(names, f.option)
-	}
 	out := map[string]string{}
-	for _, name := range names {
+	for _, name := range kernelOptions {
 		out[name] = "n"
+	}
+	for _, f := range features {
+		out[f.option] = "n"
 	}
 	for line := range bytes.Lines(b) {
 		name, value, ok := strings.Cut(strings.TrimSpace(string(line)), "=")

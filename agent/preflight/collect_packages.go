@@ -24,7 +24,10 @@ func (t tree) packages() []Package {
 	defer f.Close()
 	found := installed(f)
 	for i := range found {
-		found[i].Changelog, found[i].FixedCVEs = t.changelog(found[i].Name)
+		p := &found[i]
+		text, err := t.readGzip("usr/share/doc/" + p.Name + "/changelog.Debian.gz") // small images omit it
+		p.Changelog = err == nil
+		p.FixedCVEs = cvePattern().FindAllString(string(text), -1)
 	}
 	return found
 }
@@ -62,21 +65,6 @@ func installed(r io.Reader) []Package {
 	}
 	add()
 	return found
-}
-
-// changelog returns the vulnerabilities that the package's own changelog names.
-// found is false if the package has no changelog: small images omit it.
-func (t tree) changelog(name string) (found bool, cves []string) {
-	text, err := t.readGzip("usr/share/doc/" + name + "/changelog.Debian.gz")
-	if err != nil {
-		return false, nil
-	}
-	for _, cve := range cvePattern().FindAllString(string(text), -1) {
-		if !slices.Contains(cves, cve) {
-			cves = append(cves, cve)
-		}
-	}
-	return true, cves
 }
 
 // restartMonitorOff reports whether containerd's configuration file disables the

@@ -22,13 +22,13 @@ const maxImports = 64
 // defaultSandboxes are containerd's default sandbox images, by the first version
 // that has each (DefaultSandboxImage in internal/cri/config).
 var defaultSandboxes = []struct {
-	since [2]int
+	since releaseNumber
 	image string
 }{
-	{[2]int{2, 3}, "registry.k8s.io/pause:3.10.2"},
-	{[2]int{2, 2}, "registry.k8s.io/pause:3.10.1"},
-	{[2]int{2, 0}, "registry.k8s.io/pause:3.10"},
-	{[2]int{1, 7}, "registry.k8s.io/pause:3.8"},
+	{releaseNumber{2, 3}, "registry.k8s.io/pause:3.10.2"},
+	{releaseNumber{2, 2}, "registry.k8s.io/pause:3.10.1"},
+	{releaseNumber{2, 0}, "registry.k8s.io/pause:3.10"},
+	{releaseNumber{1, 7}, "registry.k8s.io/pause:3.8"},
 }
 
 // sandboxImage returns the sandbox image of containerd's configuration, or else the
@@ -52,12 +52,12 @@ func (t tree) sandboxImage(name, version string) string {
 	if image != "" {
 		return image
 	}
-	v, ok := majorMinor(strings.TrimPrefix(version, "v"))
+	r, ok := parseRelease(version)
 	if !ok {
 		return ""
 	}
 	for _, d := range defaultSandboxes {
-		if slices.Compare(v[:], d.since[:]) >= 0 {
+		if r.number.compare(d.since) >= 0 {
 			return d.image
 		}
 	}

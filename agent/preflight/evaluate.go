@@ -53,12 +53,6 @@ func checkCaller(f *Facts) []Finding {
 		"run tinylet check as root")}
 }
 
-// majorMinor parses the first two numbers of a version.
-func majorMinor(version string) (v [2]int, ok bool) {
-	_, err := fmt.Sscanf(version, "%d.%d", &v[0], &v[1])
-	return v, err == nil
-}
-
 // rebuild returns the remedy for a kernel without options.
 func rebuild(options ...string) string {
 	return "build the kernel with " + strings.Join(options, "=y, ") + "=y, or take one from a distribution"

@@ -12,13 +12,13 @@ import (
 // container runtimes need to stop and pause containers. Kubernetes requires
 // recommendedKernel for cgroup v2.
 var (
-	minKernel         = [2]int{5, 2}
-	recommendedKernel = [2]int{5, 8}
+	minKernel         = releaseNumber{5, 2}
+	recommendedKernel = releaseNumber{5, 8}
 )
 
 func checkKernel(f *Facts) []Finding {
 	const id = "kernel"
-	v, parsed := majorMinor(f.Kernel.Release)
+	r, parsed := parseRelease(f.Kernel.Release)
 	if !parsed {
 		return []Finding{warn(id, fmt.Sprintf("cannot parse kernel version %q", f.Kernel.Release),
 			"make sure that uname -r is 5.8 or later, and that /proc is mounted")}
@@ -28,9 +28,9 @@ func checkKernel(f *Facts) []Finding {
 		on += ", " + f.Board.Name
 	}
 	switch {
-	case slices.Compare(v[:], minKernel[:]) < 0:
+	case r.number.compare(minKernel) < 0:
 		return []Finding{fail(id, "kernel "+on+": before 5.2, cgroup v2 cannot freeze containers", "install kernel 5.8 or later")}
-	case slices.Compare(v[:], recommendedKernel[:]) < 0:
+	case r.number.compare(recommendedKernel) < 0:
 		return []Finding{warn(id, "kernel "+on+": Kubernetes requires 5.8 or later for cgroup v2", "install kernel 5.8 or later")}
 	}
 	return []Finding{ok(id, "kernel %s", on)}

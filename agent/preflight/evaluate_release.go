@@ -65,7 +65,7 @@ func checkRelease(name, version string, found []vulnerability, packages []Packag
 	good := found[0].fixFor(r)
 	for _, h := range found {
 		effects = append(effects, fmt.Sprintf("%s (it lets %s)", h.cve, h.effect))
-		if n := h.fixFor(r); (release{major: good.major, minor: good.minor, patch: good.patch}).before(n) {
+		if n := h.fixFor(r); good.compare(n) < 0 {
 			good = n
 		}
 	}
@@ -81,7 +81,7 @@ func packageOf(name string, r release, packages []Package) *Package {
 		if p.Name != name {
 			continue
 		}
-		if v, ok := parseRelease(p.Version); ok && v.major == r.major && v.minor == r.minor && v.patch == r.patch {
+		if v, ok := parseRelease(p.Version); ok && v.number == r.number {
 			return p
 		}
 	}

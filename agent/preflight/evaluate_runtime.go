@@ -3,12 +3,13 @@ package preflight
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
 // minContainerd is the oldest supported release of containerd.
-var minContainerd = [2]int{1, 7}
+var minContainerd = releaseNumber{1, 7}
 
 func checkRuntime(f *Facts) []Finding {
 	const id = "runtime"
@@ -27,7 +28,7 @@ func checkRuntime(f *Facts) []Finding {
 		return []Finding{fail(id, at+" accepts connections but does not answer within 5 s",
 			"check containerd's log; a busy disk or lack of memory can be the cause; restart it if that persists (pods survive that)")}
 	case BadAddress:
-		return []Finding{fail(id, "cannot connect to "+at+": "+r.Err, "set containerRuntimeEndpoint to its socket, such as "+DefaultEndpoint)}
+		return []Finding{fail(id, "cannot connect to "+at+": "+r.Err, "set containerRuntimeEndpoint to its socket, such as "+config.DefaultRuntimeEndpoint)}
 	case Broken:
 		return []Finding{fail(id, at+" answers with an error: "+r.Err,
 			"make sure that containerd's CRI plugin is enabled: disabled_plugins in /etc/containerd/config.toml must not name cri")}
@@ -48,11 +49,11 @@ func checkRuntimeVersion(r *Runtime) Finding {
 	if r.Name != "containerd" {
 		return ok(id, "%s %s answers at %s", cmp.Or(r.Name, "a container runtime"), r.Version, r.Endpoint)
 	}
-	v, parsed := majorMinor(strings.TrimPrefix(r.Version, "v"))
+	v, parsed := parseRelease(r.Version)
 	if !parsed {
 		return warn(id, fmt.Sprintf("cannot parse containerd version %q", r.Version), "use containerd 1.7 or later")
 	}
-	if slices.Compare(v[:], minContainerd[:]) < 0 {
+	if v.number.compare(minContainerd) < 0 {
 		return fail(id, "containerd "+r.Version+" is too old", "use containerd 1.7 or later")
 	}
 	return ok(id, "containerd %s answers at %s", r.Version, r.Endpoint)

@@ -51,7 +51,6 @@ func tristate(b bool) Tristate {
 	return No
 }
 
-// Kernel are the features of the kernel.
 type Kernel struct {
 	Release string
 	// CommandLine are the words of /proc/cmdline.
@@ -70,7 +69,6 @@ type Kernel struct {
 // CgroupKind is the kind of mount at /sys/fs/cgroup.
 type CgroupKind string
 
-// Kinds of cgroup mounts.
 const (
 	CgroupNone    CgroupKind = ""
 	CgroupV1      CgroupKind = "v1"
@@ -78,7 +76,6 @@ const (
 	CgroupUnified CgroupKind = "unified"
 )
 
-// Cgroup is the state of the cgroup tree.
 type Cgroup struct {
 	Kind        CgroupKind
 	Controllers []string // controllers of the root cgroup, version 2
@@ -129,7 +126,6 @@ type Volumes struct {
 	Err string
 }
 
-// Runtime is the state of the container runtime.
 type Runtime struct {
 	Endpoint string
 	// Err is why it did not answer; Kind classifies Err.
@@ -140,8 +136,7 @@ type Runtime struct {
 	// Ready and NetworkReady are nil if the runtime did not report them.
 	Ready, NetworkReady *Condition
 	// Info is the runtime's configuration from the verbose status.
-	Info container.Info
-	// Sandbox is the sandbox image.
+	Info    container.Info
 	Sandbox SandboxImage
 	// CgroupDriver is systemd, cgroupfs, or "" if the runtime did not report it.
 	CgroupDriver string
@@ -155,7 +150,6 @@ type Runtime struct {
 	RestartMonitorOff bool
 }
 
-// Package is a package of the distribution.
 type Package struct {
 	Name, Version string
 	// Changelog is true if the package's changelog is installed. FixedCVEs are
@@ -176,7 +170,6 @@ type SandboxImage struct {
 // RuntimeFailure classifies why a runtime did not answer. The zero value is Answered.
 type RuntimeFailure uint8
 
-// Failures of a runtime.
 const (
 	Answered RuntimeFailure = iota
 	NoSocket
@@ -187,7 +180,6 @@ const (
 	Broken     // it answered with an error
 )
 
-// Condition is a condition of the runtime's status.
 type Condition struct {
 	True            bool
 	Reason, Message string

@@ -39,10 +39,8 @@ type Plugin struct {
 	Writable bool
 }
 
-// PluginState is the state of a plugin's path.
 type PluginState uint8
 
-// States of a plugin.
 const (
 	PluginMissing       PluginState = iota
 	PluginDangling                  // a dangling link

@@ -1,18 +1,33 @@
 package preflight
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// release is a version of containerd, runc or crun.
+// release is a version of the kernel, containerd, runc or crun.
 type release struct {
-	major, minor, patch int
-	build               build
+	number releaseNumber
+	build  build
+}
+
+// releaseNumber is the major, the minor and the patch number of a release.
+type releaseNumber [3]int
+
+func (n releaseNumber) String() string {
+	return fmt.Sprintf("%d.%d.%d", n[0], n[1], n[2])
+}
+
+func (n releaseNumber) compare(other releaseNumber) int { return slices.Compare(n[:], other[:]) }
+
+// before reports whether r is older than n.
+func (r release) before(n releaseNumber) bool {
+	order := r.number.compare(n)
+	return order < 0 || order == 0 && r.build == preRelease
 }
 
 // build is the origin of a release, as far as its version shows it.
@@ -54,8 +69,8 @@ func parseRelease(text string) (release, bool) {
 		return release{}, false
 	}
 	var r release
-	for i, number := range []*int{&r.major, &r.minor, &r.patch} {
-		*number, _ = strconv.Atoi(m[i+1]) // at most six digits, or none
+	for i := range r.number {
+		r.number[i], _ = strconv.Atoi(m[i+1]) // at most six digits, or none
 	}
 	switch rest := m[4]; {
 	case rest == "", describedPattern().MatchString(rest):
@@ -68,19 +83,6 @@ func parseRelease(text string) (release, bool) {
 		r.build = custom
 	}
 	return r, true
-}
-
-// releaseNumber is the number of a release, without its origin.
-type releaseNumber struct{ major, minor, patch int }
-
-func (n releaseNumber) String() string {
-	return fmt.Sprintf("%d.%d.%d", n.major, n.minor, n.patch)
-}
-
-// before reports whether r is older than n.
-func (r release) before(n releaseNumber) bool {
-	order := cmp.Or(cmp.Compare(r.major, n.major), cmp.Compare(r.minor, n.minor), cmp.Compare(r.patch, n.patch))
-	return order < 0 || order == 0 && r.build == preRelease
 }
 
 // vulnerability is a known vulnerability of a runtime.
@@ -126,7 +128,7 @@ var vulnerabilities = map[string][]vulnerability{
 // pre-release.
 func (h *vulnerability) in(r release) bool {
 	for _, good := range h.fixed {
-		if r.major == good.major && r.minor == good.minor {
+		if slices.Equal(r.number[:2], good[:2]) {
 			return r.before(good)
 		}
 	}

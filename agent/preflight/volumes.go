@@ -32,10 +32,7 @@ func checkVolumes(f *Facts) []Finding {
 
 // volumes finds volumes that a kubelet has set up for pods.
 func (t tree) volumes(o *Options) Volumes {
-	prefix := string(t)
-	if prefix == "/" {
-		prefix = "" // the running system
-	}
+	prefix := strings.TrimSuffix(string(t), "/")
 	found, err := volume.FindForeign(prefix, o.RootDir, t.path("proc/self/mountinfo"))
 	if err != nil {
 		return Volumes{Err: err.Error()}

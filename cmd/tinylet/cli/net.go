@@ -22,7 +22,6 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/network"
-	"github.com/tinylet/tinylet/agent/preflight"
 )
 
 func (s *system) net() *cobra.Command {
@@ -61,7 +60,7 @@ func (s *system) net() *cobra.Command {
 // agent's configuration, or else as the runtime reports it, or else the default.
 func (s *system) networkDir(ctx context.Context) string {
 	var settings config.Network
-	endpoint := preflight.DefaultEndpoint
+	endpoint := config.DefaultRuntimeEndpoint
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	cfg, _, err := s.load(set, config.NewFlags(set))
 	if err == nil {
