@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/podworker"
@@ -83,7 +83,7 @@ func newNodeStage(core *core, rt *runtimeStage, p *podStage, rep *reportingStage
 
 func (s *nodeStage) addEviction(core *core, rt *runtimeStage, p *podStage) error {
 	k := &core.cfg.Kubelet
-	thresholds, err := config.Thresholds(k)
+	thresholds, err := evictionapi.Parse(k)
 	if err != nil {
 		return err
 	}

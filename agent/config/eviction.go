@@ -8,18 +8,9 @@ import (
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
-// Thresholds returns the eviction thresholds of the configuration. The error joins
-// all errors in them.
-func Thresholds(kc *kubelet.KubeletConfiguration) ([]evictionapi.Threshold, error) {
-	return evictionapi.Parse(evictionapi.Config{
-		Hard: kc.EvictionHard, Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod,
-		MinReclaim: kc.EvictionMinimumReclaim, EnforcePods: slices.Contains(kc.EnforceNodeAllocatable, "pods"),
-	})
-}
-
 func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
 	c.durationAtLeast("evictionPressureTransitionPeriod", kc.EvictionPressureTransitionPeriod.Duration, 0)
-	if _, err := Thresholds(kc); err != nil {
+	if _, err := evictionapi.Parse(kc); err != nil {
 		c.errs = append(c.errs, err)
 	}
 }
@@ -35,12 +26,12 @@ func memoryWarnings(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
 	var hard int64
 	for _, from := range []struct {
 		field  string
-		config evictionapi.Config
+		config kubelet.KubeletConfiguration
 	}{
-		{"evictionHard[memory.available]", evictionapi.Config{Hard: kc.EvictionHard}},
-		{"evictionSoft[memory.available]", evictionapi.Config{Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod}},
+		{"evictionHard[memory.available]", kubelet.KubeletConfiguration{EvictionHard: kc.EvictionHard}},
+		{"evictionSoft[memory.available]", kubelet.KubeletConfiguration{EvictionSoft: kc.EvictionSoft, EvictionSoftGracePeriod: kc.EvictionSoftGracePeriod}},
 	} {
-		thresholds, err := evictionapi.Parse(from.config)
+		thresholds, err := evictionapi.Parse(&from.config)
 		if err != nil {
 			return nil // Validate reports the error
 		}

@@ -21,23 +21,17 @@ const (
 	memoryPartMost = 4
 )
 
-// DefaultHardMemory returns the default hard threshold of memory.available, in bytes
-// (whole MiB), for a node with capacity bytes of memory. If capacity is not known,
-// 0 or less, it returns upstream's default.
-func DefaultHardMemory(capacity int64) int64 {
-	if capacity <= 0 {
-		return memoryCeiling
-	}
-	bytes := min(max(capacity/memoryPart, memoryFloor), memoryCeiling, capacity/memoryPartMost)
-	return max(bytes/mi*mi, mi)
-}
-
 // DefaultHard returns the default evictionHard of a node with memory bytes of
-// memory. The file system thresholds are upstream's
-// (pkg/kubelet/eviction/defaults_linux.go), which has no default for process IDs.
+// memory. If that is not known, 0 or less, the memory threshold is upstream's. The file
+// system thresholds are upstream's (pkg/kubelet/eviction/defaults_linux.go), which has no
+// default for process IDs.
 func DefaultHard(memory int64) map[string]string {
+	threshold := int64(memoryCeiling)
+	if memory > 0 {
+		threshold = min(max(memory/memoryPart, memoryFloor), memoryCeiling, memory/memoryPartMost)
+	}
 	return map[string]string{
-		MemoryAvailable.String():   strconv.FormatInt(DefaultHardMemory(memory)/mi, 10) + "Mi",
+		MemoryAvailable.String():   strconv.FormatInt(max(threshold/mi, 1), 10) + "Mi",
 		NodeFsAvailable.String():   "10%",
 		NodeFsInodesFree.String():  "5%",
 		ImageFsAvailable.String():  "15%",

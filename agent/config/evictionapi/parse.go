@@ -11,32 +11,26 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Config holds the thresholds of a KubeletConfiguration as text, by the name of
-// the signal.
-type Config struct {
-	Hard, Soft, SoftGrace, MinReclaim map[string]string
-	// EnforcePods means that the pods' memory is limited to node allocatable
-	// ("pods" in enforceNodeAllocatable). The hard threshold of
-	// memory.available then also applies to allocatableMemory.available, in
-	// addition to a threshold that is set for that signal.
-	EnforcePods bool
-}
-
-// Parse parses thresholds by the rules of ParseThresholdConfig in
+// Parse parses the thresholds of kc by the rules of ParseThresholdConfig in
 // pkg/kubelet/eviction/helpers.go. It returns them in the order of signals, hard
-// before soft. A threshold of 0% or 100% is off. The error joins all errors.
-func Parse(c Config) ([]Threshold, error) {
+// before soft. A threshold of 0% or 100% is off. If the pods' memory is limited to node
+// allocatable ("pods" in enforceNodeAllocatable), the hard threshold of memory.available
+// also applies to allocatableMemory.available, in addition to a threshold that is set for
+// that signal. The error joins all errors.
+func Parse(kc *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	p := parser{}
-	hard := p.values("evictionHard", c.Hard, parseThreshold)
-	soft := p.values("evictionSoft", c.Soft, parseThreshold)
-	graces := p.graces("evictionSoftGracePeriod", c.SoftGrace)
-	reclaims := p.values("evictionMinimumReclaim", c.MinReclaim, parseMinReclaim)
+	hard := p.values("evictionHard", kc.EvictionHard, parseThreshold)
+	soft := p.values("evictionSoft", kc.EvictionSoft, parseThreshold)
+	graces := p.graces("evictionSoftGracePeriod", kc.EvictionSoftGracePeriod)
+	reclaims := p.values("evictionMinimumReclaim", kc.EvictionMinimumReclaim, parseMinReclaim)
+	enforcePods := slices.Contains(kc.EnforceNodeAllocatable, "pods")
 	var out []Threshold
 	for s := MemoryAvailable; s < NumSignals; s++ {
-		if s == AllocatableMemoryAvailable && c.EnforcePods && hard[MemoryAvailable] != (Value{}) {
+		if s == AllocatableMemoryAvailable && enforcePods && hard[MemoryAvailable] != (Value{}) {
 			out = append(out, Threshold{Signal: s, Value: hard[MemoryAvailable], MinReclaim: reclaims[MemoryAvailable]})
 		}
 		if hard[s] != (Value{}) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 type texts = map[string]string
@@ -16,17 +18,17 @@ func quantity(amount int64, text string) Value { return Value{Amount: amount, Te
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		in   Config
+		in   kubelet.KubeletConfiguration
 		want []Threshold
 		errs []string
 	}{
 		{name: "nothing"},
 		{
 			name: "the order is that of signals, hard before soft",
-			in: Config{
-				Hard:      texts{"pid.available": "10", "nodefs.available": "10%", "memory.available": "100Mi"},
-				Soft:      texts{"memory.available": "0.3Gi"},
-				SoftGrace: texts{"memory.available": "1m30s", "imagefs.available": "1s"},
+			in: kubelet.KubeletConfiguration{
+				EvictionHard:            texts{"pid.available": "10", "nodefs.available": "10%", "memory.available": "100Mi"},
+				EvictionSoft:            texts{"memory.available": "0.3Gi"},
+				EvictionSoftGracePeriod: texts{"memory.available": "1m30s", "imagefs.available": "1s"},
 			},
 			want: []Threshold{
 				{Signal: MemoryAvailable, Value: quantity(100*mi, "100Mi")},
@@ -37,16 +39,16 @@ func TestParse(t *testing.T) {
 		},
 		{
 			name: "0% and 100% are off, however they are written",
-			in: Config{
-				Hard: texts{"memory.available": "0%", "nodefs.available": "100%", "imagefs.available": "100.0%", "pid.available": "-0%"},
-				Soft: texts{"memory.available": "100%"},
+			in: kubelet.KubeletConfiguration{
+				EvictionHard: texts{"memory.available": "0%", "nodefs.available": "100%", "imagefs.available": "100.0%", "pid.available": "-0%"},
+				EvictionSoft: texts{"memory.available": "100%"},
 			},
 		},
 		{
 			name: "a minimum reclaim is of the hard and the soft one",
-			in: Config{
-				Hard: texts{"nodefs.inodesFree": "5%"}, Soft: texts{"nodefs.inodesFree": "1k"}, SoftGrace: texts{"nodefs.inodesFree": "0s"},
-				MinReclaim: texts{"nodefs.inodesFree": "2.5%", "memory.available": "0"},
+			in: kubelet.KubeletConfiguration{
+				EvictionHard: texts{"nodefs.inodesFree": "5%"}, EvictionSoft: texts{"nodefs.inodesFree": "1k"}, EvictionSoftGracePeriod: texts{"nodefs.inodesFree": "0s"},
+				EvictionMinimumReclaim: texts{"nodefs.inodesFree": "2.5%", "memory.available": "0"},
 			},
 			want: []Threshold{
 				{Signal: NodeFsInodesFree, Value: Value{Share: .05}, MinReclaim: Value{Share: .025}},
@@ -55,9 +57,9 @@ func TestParse(t *testing.T) {
 		},
 		{
 			name: "what is allocatable to pods follows the hard threshold of memory",
-			in: Config{
-				Hard: texts{"memory.available": "5%", "allocatableMemory.available": "1Mi"}, Soft: texts{"memory.available": "10%"},
-				SoftGrace: texts{"memory.available": "1s"}, MinReclaim: texts{"memory.available": "1%"}, EnforcePods: true,
+			in: kubelet.KubeletConfiguration{
+				EvictionHard: texts{"memory.available": "5%", "allocatableMemory.available": "1Mi"}, EvictionSoft: texts{"memory.available": "10%"},
+				EvictionSoftGracePeriod: texts{"memory.available": "1s"}, EvictionMinimumReclaim: texts{"memory.available": "1%"}, EnforceNodeAllocatable: []string{"pods"},
 			},
 			want: []Threshold{
 				{Signal: MemoryAvailable, Value: Value{Share: .05}, MinReclaim: Value{Share: .01}},
@@ -66,14 +68,14 @@ func TestParse(t *testing.T) {
 				{Signal: AllocatableMemoryAvailable, Value: quantity(mi, "1Mi")},
 			},
 		},
-		{name: "but not where it is off", in: Config{Hard: texts{"memory.available": "0%"}, EnforcePods: true}},
-		{name: "more than there can be is all", in: Config{Hard: texts{"memory.available": "9999E"}}, want: []Threshold{{Signal: MemoryAvailable, Value: quantity(math.MaxInt64, "9999E")}}},
+		{name: "but not where it is off", in: kubelet.KubeletConfiguration{EvictionHard: texts{"memory.available": "0%"}, EnforceNodeAllocatable: []string{"pods"}}},
+		{name: "more than there can be is all", in: kubelet.KubeletConfiguration{EvictionHard: texts{"memory.available": "9999E"}}, want: []Threshold{{Signal: MemoryAvailable, Value: quantity(math.MaxInt64, "9999E")}}},
 		{
 			name: "nonsense",
-			in: Config{
-				Hard: texts{"memory.available": "-1Mi", "nodefs.available": "101%", "imagefs.available": "NaN%", "pid.available": "much", "disk": "1", "imagefs.inodesFree": "0", "containerfs.available": "5%%", "nodefs.inodesFree": "-1%"},
-				Soft: texts{"nodefs.available": "15%", "nodefs.inodesFree": "15%"}, SoftGrace: texts{"nodefs.inodesFree": "-1s", "cpu": "1s"},
-				MinReclaim: texts{"nodefs.available": "0%", "memory.available": "-1", "pid.available": "200%"},
+			in: kubelet.KubeletConfiguration{
+				EvictionHard: texts{"memory.available": "-1Mi", "nodefs.available": "101%", "imagefs.available": "NaN%", "pid.available": "much", "disk": "1", "imagefs.inodesFree": "0", "containerfs.available": "5%%", "nodefs.inodesFree": "-1%"},
+				EvictionSoft: texts{"nodefs.available": "15%", "nodefs.inodesFree": "15%"}, EvictionSoftGracePeriod: texts{"nodefs.inodesFree": "-1s", "cpu": "1s"},
+				EvictionMinimumReclaim: texts{"nodefs.available": "0%", "memory.available": "-1", "pid.available": "200%"},
 			},
 			errs: []string{
 				`evictionHard[containerfs.available] "5%%": not a percentage from 0 to 100`,
@@ -94,7 +96,7 @@ func TestParse(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Parse(tc.in)
+			got, err := Parse(&tc.in)
 			if d := gocmp.Diff(tc.want, got); d != "" {
 				t.Errorf("thresholds (-want +got):\n%s", d)
 			}
@@ -118,7 +120,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("allocatableMemory.available", "1", "1h", "2%")
 	f.Fuzz(func(t *testing.T, name, value, grace, reclaim string) {
 		one := func(text string) texts { return texts{name: text} }
-		list, err := Parse(Config{Hard: one(value), Soft: one(value), SoftGrace: one(grace), MinReclaim: one(reclaim), EnforcePods: true})
+		list, err := Parse(&kubelet.KubeletConfiguration{EvictionHard: one(value), EvictionSoft: one(value), EvictionSoftGracePeriod: one(grace), EvictionMinimumReclaim: one(reclaim), EnforceNodeAllocatable: []string{"pods"}})
 		if err != nil && list != nil {
 			t.Fatalf("thresholds %v beside %v", list, err)
 		}

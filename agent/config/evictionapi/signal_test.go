@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
 
 func TestSignals(t *testing.T) {
@@ -52,9 +54,8 @@ func TestDefaultHard(t *testing.T) {
 		if d := gocmp.Diff(want, got); d != "" {
 			t.Errorf("%d MiB (-want +got):\n%s", tc.memory, d)
 		}
-		list, err := Parse(Config{Hard: got})
-		if err != nil || list[0].Value.Amount != DefaultHardMemory(tc.memory*mi) {
-			t.Errorf("%d MiB: %v, %v", tc.memory, list, err)
+		if _, err := Parse(&kubelet.KubeletConfiguration{EvictionHard: got}); err != nil {
+			t.Errorf("%d MiB: %v", tc.memory, err)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
+	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
@@ -169,9 +170,9 @@ func (n *node) reclaim(_ context.Context, r policy.Reclaim) error {
 }
 
 // run runs the loop while play runs.
-func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
+func (n *node) run(t *testing.T, config kubelet.KubeletConfiguration, play func()) {
 	t.Helper()
-	thresholds, err := evictionapi.Parse(config)
+	thresholds, err := evictionapi.Parse(&config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
 	})
 }
 
-var hard = evictionapi.Config{Hard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%"}}
+var hard = kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%"}}
 
 // While no threshold is met, the loop checks once at the start and then only at
 // triggers.
@@ -262,7 +263,7 @@ func TestNoRehearsalUnderPressure(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
 	tried := 0
 	n.configure = func(c *loopConfig) { c.DryRun = func(policy.Eviction) { tried++ } }
-	config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
+	config := kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "64Mi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "90s"}}
 	n.run(t, config, func() {
 		if tried != 0 {
 			t.Error("rehearsed while a threshold is met")
@@ -343,7 +344,7 @@ func TestOneAfterTheOther(t *testing.T) {
 func TestRuntimeIsLate(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		config evictionapi.Config
+		config kubelet.KubeletConfiguration
 		ends   time.Duration
 		want   []string
 	}{
@@ -351,7 +352,7 @@ func TestRuntimeIsLate(t *testing.T) {
 		{"never", hard, time.Hour, []string{"evict a in 1s", "kill a"}},
 		{"in time", hard, 5 * time.Second, []string{"evict a in 1s"}},
 		{
-			"soft", evictionapi.Config{Soft: map[string]string{"memory.available": "16Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}},
+			"soft", kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "16Mi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "10s"}},
 			62 * time.Second, []string{"evict a in 1m0s"},
 		},
 	} {
@@ -402,7 +403,7 @@ func TestDisk(t *testing.T) {
 // A soft threshold is acted on at the end of its grace period, without a trigger.
 func TestSoft(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
-	config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
+	config := kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "64Mi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "90s"}}
 	n.run(t, config, func() {
 		n.loop.Trigger()
 		time.Sleep(89 * time.Second)
@@ -430,7 +431,7 @@ func TestSoftLeavesTime(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := &node{memory: 256, disk: 1000, ends: 55 * time.Second, pods: []*user{{name: "a", memory: 150}, {name: "b", memory: 60}}}
-			config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}, Hard: hard.Hard}
+			config := kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "64Mi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "10s"}, EvictionHard: hard.EvictionHard}
 			n.run(t, config, func() {
 				time.Sleep(40 * time.Second)
 				n.mu.Lock()

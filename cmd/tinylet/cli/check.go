@@ -160,7 +160,7 @@ func memoryEviction(kc *kubelet.KubeletConfiguration, total int64) preflight.Evi
 			e.Reserved += uint64(max(q.Value(), 0))
 		}
 	}
-	thresholds, _ := config.Thresholds(kc) // the configuration is valid
+	thresholds, _ := evictionapi.Parse(kc) // the configuration is valid
 	for _, t := range thresholds {
 		if t.Signal == evictionapi.MemoryAvailable && t.Grace == 0 {
 			e.Hard = max(e.Hard, uint64(t.Value.ForCapacity(total)))
