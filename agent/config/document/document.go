@@ -34,7 +34,13 @@ func Split(data []byte, most int) ([][]byte, error) {
 	}
 	var documents [][]byte
 	for start := 0; start < len(data); {
-		end := nextMarker(data, start)
+		end := start
+		for line := range bytes.Lines(data[start:]) {
+			if end > start && isMarker(line) {
+				break
+			}
+			end += len(line)
+		}
 		if document := data[start:end]; !isBlank(document) {
 			if len(documents) == most {
 				return nil, fmt.Errorf("it has more than %d documents", most)
@@ -53,21 +59,6 @@ func Split(data []byte, most int) ([][]byte, error) {
 		}
 	}
 	return documents, nil
-}
-
-// nextMarker returns the offset of the first marker line after the line at start,
-// or the length of data.
-func nextMarker(data []byte, start int) int {
-	for at := start; ; {
-		newline := bytes.IndexByte(data[at:], '\n')
-		if newline < 0 {
-			return len(data)
-		}
-		at += newline + 1
-		if isMarker(data[at:]) {
-			return at
-		}
-	}
 }
 
 func isMarker(text []byte) bool {
