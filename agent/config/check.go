@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // checker collects errors. Each error names the field's path, the flag that sets
@@ -73,13 +71,5 @@ func (c *checker) oneOf(path, value string, allowed ...string) {
 func (c *checker) absolute(path, value string) {
 	if value != "" && !filepath.IsAbs(value) {
 		c.invalid(path, value, "an absolute path")
-	}
-}
-
-// quantity checks a Kubernetes quantity, such as 10Mi.
-func (c *checker) quantity(path, value string, low int64) {
-	q, err := resource.ParseQuantity(value)
-	if err != nil || q.Cmp(*resource.NewQuantity(low, resource.BinarySI)) < 0 {
-		c.invalid(path, value, fmt.Sprintf("a quantity such as 10Mi, %d or more", low))
 	}
 }

@@ -106,33 +106,14 @@ const (
 // DefaultRuntimeEndpoint is the default of containerRuntimeEndpoint.
 const DefaultRuntimeEndpoint = "unix:///run/containerd/containerd.sock"
 
-func pathsOf(rootDir, certDir, podLogsDir string) Paths {
-	return Paths{
-		Root:          rootDir,
-		Pods:          filepath.Join(rootDir, "pods"),
-		State:         filepath.Join(rootDir, "tinylet"),
-		PKI:           certDir,
-		PodLogs:       podLogsDir,
-		ContainerLogs: defaultContainerLogs,
-	}
-}
-
 // ListenPorts returns the configured TCP ports of the agent, sorted: that of the
 // kubelet API, also if the agent does not serve it (standalone mode, or enableServer
-// is false), and that of /healthz and the status page.
+// is false), and that of /healthz and the status page. cfg must be valid.
 func (cfg *Config) ListenPorts() []uint16 {
-	var ports []uint16
-	add := func(port int32) {
-		if port > 0 && port <= 65535 && !slices.Contains(ports, uint16(port)) {
-			ports = append(ports, uint16(port))
-		}
-	}
-	add(cfg.Kubelet.Port)
-	if cfg.Kubelet.HealthzPort != nil {
-		add(*cfg.Kubelet.HealthzPort)
-	}
+	ports := []uint16{uint16(cfg.Kubelet.Port), uint16(*cfg.Kubelet.HealthzPort)}
+	ports = slices.DeleteFunc(ports, func(port uint16) bool { return port == 0 })
 	slices.Sort(ports)
-	return ports
+	return slices.Compact(ports)
 }
 
 // PlainPodURL returns the problem and its remedy if staticPodURL is not encrypted, else "".
@@ -165,34 +146,23 @@ func (cfg *Config) HealthzAddress() string {
 	return net.JoinHostPort(cfg.Kubelet.HealthzBindAddress, strconv.Itoa(int(port)))
 }
 
-// MaxBackoff returns the limit of the crash loop backoff. 0 means that it is not set, which
-// Load does not return.
+// MaxBackoff returns the limit of the crash loop backoff.
 func (cfg *Config) MaxBackoff() time.Duration {
-	if p := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; p != nil {
-		return p.Duration
-	}
-	return 0
-}
-
-// credentialFiles returns the files with credentials that the agent uses even if
-// other users may read them, as the kubelet does: without them the node would lose
-// its cluster. Files of tinylet's own settings are rejected instead (secretfile).
-func (cfg *Config) credentialFiles() []string {
-	return []string{
-		cfg.Kubeconfig, cfg.BootstrapKubeconfig, cfg.Tinylet.EnrolKubeconfig, cfg.Kubelet.TLSPrivateKeyFile,
-		filepath.Join(cfg.Paths.Root, "config.json"), filepath.Join(cfg.Paths.Root, ".dockercfg"),
-	}
+	return cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 }
 
 // ExposedCredentials returns the problem and its remedy if other users have permissions
 // on files with credentials, else "". It reads the files' modes on each call.
 func (cfg *Config) ExposedCredentials() string {
 	var problems []string
-	for _, path := range cfg.credentialFiles() {
-		if path == "" {
-			continue
-		}
-		info, err := os.Stat(path)
+	// The agent uses these files even if other users may read them, as the kubelet does:
+	// without them the node would lose its cluster. Files of tinylet's own settings are
+	// rejected instead (secretfile).
+	for _, path := range []string{
+		cfg.Kubeconfig, cfg.BootstrapKubeconfig, cfg.Tinylet.EnrolKubeconfig, cfg.Kubelet.TLSPrivateKeyFile,
+		filepath.Join(cfg.Paths.Root, "config.json"), filepath.Join(cfg.Paths.Root, ".dockercfg"),
+	} {
+		info, err := os.Stat(path) // fails for ""
 		if err != nil || !info.Mode().IsRegular() || !secretfile.Exposed(info.Mode()) {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
@@ -34,7 +35,7 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	setDefaultPointer(&tc.MemoryQoS, true)
 	setDefaultPointer(&tc.OwnCgroup, true)
 	setDefaultPointer(&tc.StatusPage, !joined || tc.StatusPageTokenFile != "")
-	setNetworkDefaults(&tc.Network)
+	setDefault(&tc.Network.Bridge, DefaultBridge)
 }
 
 // setDefaults sets the defaults of unset fields, to the values of
@@ -52,7 +53,7 @@ func setDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	setResourceDefaults(kc)
 	setImageDefaults(kc)
 	setEvictionDefaults(kc, memory)
-	kc.Logging.SetDefaults()
+	setLoggingDefaults(&kc.Logging)
 }
 
 func setSourceDefaults(kc *kubelet.KubeletConfiguration) {
@@ -167,6 +168,19 @@ func setEvictionDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	merged := evictionapi.DefaultHard(memory)
 	maps.Copy(merged, kc.EvictionHard)
 	kc.EvictionHard = merged
+}
+
+func setLoggingDefaults(c *kubelet.LoggingConfiguration) {
+	setDefault(&c.Format, LogText)
+	if c.FlushFrequency.Duration.Duration == 0 {
+		c.FlushFrequency.Duration.Duration, c.FlushFrequency.SerializeAsString = 5*time.Second, true
+	}
+	for _, size := range []*resource.QuantityValue{&c.Options.Text.InfoBufferSize, &c.Options.JSON.InfoBufferSize} {
+		if *size == (resource.QuantityValue{}) {
+			size.Quantity = *resource.NewQuantity(0, resource.DecimalSI)
+			_ = size.String() // caches the text, so that equal values are deeply equal
+		}
+	}
 }
 
 // userNamespaceUnit is the unit of the number of user IDs of a pod (KEP-127).

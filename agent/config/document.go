@@ -99,18 +99,10 @@ func toDocument(data []byte) (document, error) {
 		}
 	}
 	doc.json = asJSON
-	value, err := decodeAny(asJSON)
-	if err != nil {
-		return doc, err
+	if kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &doc.fields) != nil {
+		return doc, errors.New("not a mapping of fields: expected apiVersion, kind and settings")
 	}
-	switch value := value.(type) {
-	case nil:
-		return doc, nil
-	case map[string]any:
-		doc.fields = value
-		return doc, nil
-	}
-	return doc, errors.New("not a mapping of fields: expected apiVersion, kind and settings")
+	return doc, nil
 }
 
 // storeIn checks the document by its kind and stores its fields in out. Relative
@@ -190,17 +182,6 @@ func makeAbsolute(fields map[string]any, dir string) {
 			parent[path[last]] = filepath.Join(dir, value)
 		}
 	}
-}
-
-// decodeAny decodes JSON without loss of precision of numbers.
-func decodeAny(data []byte) (any, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var value any
-	if err := dec.Decode(&value); err != nil {
-		return nil, err
-	}
-	return value, nil
 }
 
 // sorted yields a map's entries in the order of their keys.

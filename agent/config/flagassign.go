@@ -106,69 +106,59 @@ func assignList(dst *[]string, text string) error {
 	return nil
 }
 
-// pairs returns the parts of a comma-separated list, each split at sep.
-func pairs(text, sep string) ([][2]string, error) {
-	var out [][2]string
+// eachPair is cutPair for each part of a comma-separated list.
+func eachPair(text, sep string, set func(key, value string) error) error {
 	for part := range strings.SplitSeq(text, ",") {
 		if part == "" {
 			continue
 		}
-		key, value, ok := strings.Cut(part, sep)
-		if !ok {
-			return nil, fmt.Errorf("%q: expected key%svalue", part, sep)
+		if err := cutPair(part, sep, set); err != nil {
+			return err
 		}
-		out = append(out, [2]string{strings.TrimSpace(key), strings.TrimSpace(value)})
 	}
-	return out, nil
+	return nil
+}
+
+// cutPair splits text at sep, and passes its parts to set.
+func cutPair(text, sep string, set func(key, value string) error) error {
+	key, value, ok := strings.Cut(text, sep)
+	if !ok {
+		return fmt.Errorf("%q: expected key%svalue", text, sep)
+	}
+	return set(strings.TrimSpace(key), strings.TrimSpace(value))
 }
 
 func assignPairs(dst map[string]string, text string, form form) error {
-	if form == onePair {
-		key, value, ok := strings.Cut(text, "=")
-		if !ok {
-			return fmt.Errorf("%q: expected key=value", text)
-		}
-		dst[strings.TrimSpace(key)] = strings.TrimSpace(value)
+	set := func(key, value string) error {
+		dst[key] = value
 		return nil
 	}
-	sep := "="
-	if form == lessThan {
-		sep = "<"
+	switch form {
+	case onePair:
+		return cutPair(text, "=", set)
+	case lessThan:
+		return eachPair(text, "<", set)
+	default:
+		return eachPair(text, "=", set)
 	}
-	list, err := pairs(text, sep)
-	if err != nil {
-		return err
-	}
-	for _, kv := range list {
-		dst[kv[0]] = kv[1]
-	}
-	return nil
 }
 
 func assignBools(dst map[string]bool, text string) error {
-	list, err := pairs(text, "=")
-	if err != nil {
-		return err
-	}
-	for _, kv := range list {
-		b, err := strconv.ParseBool(kv[1])
+	return eachPair(text, "=", func(key, value string) error {
+		b, err := strconv.ParseBool(value)
 		if err != nil {
-			return fmt.Errorf("%q: expected true or false", kv[0]+"="+kv[1])
+			return fmt.Errorf("%q: expected true or false", key+"="+value)
 		}
-		dst[kv[0]] = b
-	}
-	return nil
+		dst[key] = b
+		return nil
+	})
 }
 
 func assignHeaders(dst map[string][]string, text string) error {
-	list, err := pairs(text, ":")
-	if err != nil {
-		return err
-	}
-	for _, kv := range list {
-		dst[kv[0]] = append(dst[kv[0]], kv[1])
-	}
-	return nil
+	return eachPair(text, ":", func(key, value string) error {
+		dst[key] = append(dst[key], value)
+		return nil
+	})
 }
 
 func assignTaints(dst *[]v1.Taint, text string) error {
@@ -198,17 +188,17 @@ func assignMemory(dst *[]kubelet.MemoryReservation, text string) error {
 		if err != nil {
 			return fmt.Errorf("%q: expected numa:type=quantity", part)
 		}
-		kvs, err := pairs(limits, "=")
+		reservation := kubelet.MemoryReservation{NumaNode: int32(number), Limits: v1.ResourceList{}}
+		err = eachPair(limits, "=", func(name, text string) error {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return fmt.Errorf("quantity %q: %w", text, err)
+			}
+			reservation.Limits[v1.ResourceName(name)] = q
+			return nil
+		})
 		if err != nil {
 			return err
-		}
-		reservation := kubelet.MemoryReservation{NumaNode: int32(number), Limits: v1.ResourceList{}}
-		for _, kv := range kvs {
-			q, err := resource.ParseQuantity(kv[1])
-			if err != nil {
-				return fmt.Errorf("quantity %q: %w", kv[1], err)
-			}
-			reservation.Limits[v1.ResourceName(kv[0])] = q
 		}
 		*dst = append(*dst, reservation)
 	}

@@ -1,14 +1,14 @@
 package config
 
 import (
-	"fmt"
+	"cmp"
 	"log/slog"
 	"reflect"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
 )
@@ -22,7 +22,7 @@ type Flags struct {
 	bootstrap        string
 	hostnameOverride string
 	nodeIP           string
-	nodeLabels       labels
+	nodeLabels       map[string]string
 	certDir          string
 	rootDir          string
 	cloudProvider    string
@@ -54,7 +54,7 @@ func (f *Flags) addOwn(set *pflag.FlagSet) {
 	set.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig `file` for TLS bootstrap, used if the file of --kubeconfig does not exist")
 	set.StringVar(&f.hostnameOverride, "hostname-override", "", "`name` of the node, instead of the host's")
 	set.StringVar(&f.nodeIP, "node-ip", "", "`address` of the node, or one of each family, comma-separated; :: or 0.0.0.0 prefers a family")
-	set.Var(&f.nodeLabels, "node-labels", "labels to register the node with, `key=value,...`")
+	set.Func("node-labels", "labels to register the node with, `key=value,...`", f.setLabels)
 	set.StringVar(&f.certDir, "cert-dir", defaultCertDir, "`directory` of the node's certificates")
 	set.StringVar(&f.rootDir, "root-dir", DefaultRootDir, "`directory` of the pods' files and the agent's state")
 	set.StringVar(&f.cloudProvider, "cloud-provider", "", "external if a cloud controller manager initializes the node, else empty")
@@ -67,10 +67,7 @@ func (f *Flags) addBound(set *pflag.FlagSet) {
 		flag := &boundFlags[i]
 		value := &fieldValue{flag: flag, scratch: fieldByPath(reflect.ValueOf(&scratch).Elem(), flag.field)}
 		f.bound = append(f.bound, value)
-		usage := flag.usage
-		if usage == "" {
-			usage = "sets " + flag.field + " of " + kubeletKind
-		}
+		usage := cmp.Or(flag.usage, "sets "+flag.field+" of "+kubeletKind)
 		if here := behaviourOf(flag.field); here != "" {
 			usage = "not honoured: " + here
 		}
@@ -79,28 +76,19 @@ func (f *Flags) addBound(set *pflag.FlagSet) {
 			shorthand = flag.name
 		}
 		added := set.VarPF(value, flag.name, shorthand, usage)
-		added.DefValue = show(fieldByPath(reflect.ValueOf(&defaults).Elem(), flag.field))
+		added.DefValue = showDefault(fieldByPath(reflect.ValueOf(&defaults).Elem(), flag.field))
 		if value.Type() == "bool" {
 			added.NoOptDefVal = "true"
 		}
 	}
 }
 
-// show returns a default as text for the help, "" if it is not a scalar.
-func show(v reflect.Value) string {
-	if v.Kind() == reflect.Pointer && !v.IsNil() {
-		v = v.Elem()
+// showDefault returns a default as text for the help, "" for a list, a map or a quantity.
+func showDefault(v reflect.Value) string {
+	if _, quantity := v.Interface().(resource.QuantityValue); quantity || v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
+		return ""
 	}
-	switch value := v.Interface().(type) {
-	case metav1.Duration:
-		return value.Duration.String()
-	case kubelet.TimeOrMetaDuration:
-		return value.Duration.Duration.String()
-	}
-	if v.Kind() == reflect.Bool || v.Kind() == reflect.String || v.CanInt() || v.CanUint() {
-		return fmt.Sprint(v.Interface())
-	}
-	return ""
+	return showSetting(v)
 }
 
 func addIgnored(set *pflag.FlagSet, flag ignoredFlag) {
@@ -119,21 +107,12 @@ func addIgnored(set *pflag.FlagSet, flag ignoredFlag) {
 	}
 }
 
-func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
-	for _, value := range f.bound {
-		if err := value.apply(kc); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ignoredFlagWarnings returns a warning for each given flag without effect. For flags that set a
 // field, unsupportedWarnings warns about the field.
 func (f *Flags) ignoredFlagWarnings() []Warning {
 	var warnings []Warning
 	for _, flag := range ignoredFlags {
-		if f.changed(flag.name) {
+		if f.set.Changed(flag.name) {
 			warnings = append(warnings, Warning{"flag has no effect", []slog.Attr{
 				slog.String("flag", "--"+flag.name), slog.String("reason", flag.why),
 			}})
@@ -142,26 +121,17 @@ func (f *Flags) ignoredFlagWarnings() []Warning {
 	return warnings
 }
 
-func (f *Flags) changed(name string) bool { return f.set.Changed(name) }
-
-// labels is the pflag.Value of --node-labels. A key without "=" has an empty
-// value.
-type labels map[string]string
-
-func (l *labels) Set(text string) error {
-	if *l == nil {
-		*l = make(labels)
+// setLabels sets --node-labels. A key without "=" has an empty value.
+func (f *Flags) setLabels(text string) error {
+	if f.nodeLabels == nil {
+		f.nodeLabels = make(map[string]string)
 	}
 	for part := range strings.SplitSeq(text, ",") {
 		if part == "" {
 			continue
 		}
 		key, value, _ := strings.Cut(part, "=")
-		(*l)[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		f.nodeLabels[strings.TrimSpace(key)] = strings.TrimSpace(value)
 	}
 	return nil
 }
-
-func (l *labels) String() string { return "" }
-
-func (l *labels) Type() string { return "key=value,..." }

@@ -82,10 +82,12 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 		}
 		setMeteredDefaults(&cfg.Kubelet, &set)
 	}
-	if err := f.apply(&cfg.Kubelet); err != nil {
-		return nil, warnings, err
+	for _, value := range f.bound {
+		if err := value.apply(&cfg.Kubelet); err != nil {
+			return nil, warnings, err
+		}
 	}
-	if f.changed("logging-format") {
+	if f.set.Changed("logging-format") {
 		cfg.Tinylet.LogFormat = ""
 	}
 	setTinyletDefaults(&cfg.Tinylet, &cfg.Kubelet, cfg.Kubeconfig != "")
@@ -116,7 +118,14 @@ func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
 		}
 		*path = abs
 	}
-	cfg.Paths = pathsOf(rootDir, certDir, kc.PodLogsDir)
+	cfg.Paths = Paths{
+		Root:          rootDir,
+		Pods:          filepath.Join(rootDir, "pods"),
+		State:         filepath.Join(rootDir, "tinylet"),
+		PKI:           certDir,
+		PodLogs:       kc.PodLogsDir,
+		ContainerLogs: defaultContainerLogs,
+	}
 
 	name := f.hostnameOverride
 	if name == "" {

@@ -44,15 +44,10 @@ func mergeKubelet(base map[string]any, dropIns []map[string]any, memory int64) (
 	if len(dropIns) == 0 {
 		return kc, nil
 	}
-	data, err := json.Marshal(&kc)
-	if err != nil {
-		return kc, fmt.Errorf("encode %s: %w", kubeletKind, err)
+	var fields map[string]any
+	if err := convert(&kc, &fields); err != nil {
+		return kc, err
 	}
-	decoded, err := decodeAny(data)
-	if err != nil {
-		return kc, fmt.Errorf("decode %s: %w", kubeletKind, err)
-	}
-	fields, _ := decoded.(map[string]any)
 	if len(kc.EvictionHard) == 0 {
 		fields["evictionHard"] = map[string]any{} // encoding omits an empty map
 	}
@@ -67,12 +62,10 @@ func mergeKubelet(base map[string]any, dropIns []map[string]any, memory int64) (
 	return kc, nil
 }
 
-// convert decodes fields without strict checks: parse has checked each document.
-func convert(fields map[string]any, into any) error {
-	if len(fields) == 0 {
-		return nil
-	}
-	data, err := json.Marshal(fields)
+// convert converts fields to a configuration, or back, without strict checks: parse has
+// checked each document.
+func convert(from, into any) error {
+	data, err := json.Marshal(from)
 	if err != nil {
 		return fmt.Errorf("encode merged configuration: %w", err)
 	}

@@ -71,10 +71,6 @@ const (
 	maxInterfaceName    = 15   // IFNAMSIZ in linux/if.h, without the terminating NUL
 )
 
-func setNetworkDefaults(n *Network) {
-	setDefault(&n.Bridge, DefaultBridge)
-}
-
 // PodCIDRs returns the configured networks of the node's pods. Nil means that the Node
 // object has them. On a standalone node without a setting it returns FallbackPodCIDRs.
 // cfg must be valid.

@@ -43,7 +43,7 @@ func TestNetworkIsChecked(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			cfg, _ := mustBuild(t, nil, nil)
 			cfg.Kubeconfig = row.kubeconfig
-			setNetworkDefaults(&row.network)
+			setDefault(&row.network.Bridge, DefaultBridge)
 			cfg.Tinylet.Network = row.network
 			err := Validate(cfg)
 			if got := fmt.Sprint(err); (err == nil) != (row.want == "") || !strings.Contains(got, row.want) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 
@@ -91,10 +92,8 @@ func (c *checker) reservations(kc *kubelet.KubeletConfiguration) {
 	for i, level := range kc.EnforceNodeAllocatable {
 		path := "enforceNodeAllocatable"
 		c.oneOf(path, level, "none", "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible")
-		for _, earlier := range kc.EnforceNodeAllocatable[:i] {
-			if earlier == level {
-				c.invalid(path, level, "named once")
-			}
+		if slices.Contains(kc.EnforceNodeAllocatable[:i], level) {
+			c.invalid(path, level, "named once")
 		}
 		switch {
 		case level == "none" && len(kc.EnforceNodeAllocatable) > 1:
@@ -112,6 +111,8 @@ func (c *checker) reservations(kc *kubelet.KubeletConfiguration) {
 func (c *checker) reserved(path string, reserved map[string]string) {
 	for name, text := range sorted(reserved) {
 		c.oneOf(path, name, "cpu", "memory", "ephemeral-storage", "pid")
-		c.quantity(path+"["+name+"]", text, 0)
+		if q, err := resource.ParseQuantity(text); err != nil || q.Sign() < 0 {
+			c.invalid(path+"["+name+"]", text, "a quantity such as 10Mi, 0 or more")
+		}
 	}
 }

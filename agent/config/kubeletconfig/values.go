@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // APIVersion and Kind identify the document.
@@ -15,9 +12,6 @@ const (
 	APIVersion = "kubelet.config.k8s.io/v1beta1"
 	Kind       = "KubeletConfiguration"
 )
-
-// defaultFlushFrequency is the default of logging.flushFrequency.
-const defaultFlushFrequency = 5 * time.Second
 
 // Values of fields that are enumerations.
 const (
@@ -88,20 +82,4 @@ func (v *VModuleConfiguration) Add(text string) error {
 		*v = append(*v, VModuleItem{FilePattern: pattern, Verbosity: VerbosityLevel(n)})
 	}
 	return nil
-}
-
-// SetDefaults sets the defaults of unset fields.
-func (c *LoggingConfiguration) SetDefaults() {
-	if c.Format == "" {
-		c.Format = "text"
-	}
-	if c.FlushFrequency.Duration.Duration == 0 {
-		c.FlushFrequency.Duration.Duration, c.FlushFrequency.SerializeAsString = defaultFlushFrequency, true
-	}
-	for _, size := range []*resource.QuantityValue{&c.Options.Text.InfoBufferSize, &c.Options.JSON.InfoBufferSize} {
-		if *size == (resource.QuantityValue{}) {
-			size.Quantity = *resource.NewQuantity(0, resource.DecimalSI)
-			_ = size.String() // caches the text, so that equal values are deeply equal
-		}
-	}
 }
