@@ -64,7 +64,6 @@ func (p *program) agentCommand(name string) *cobra.Command {
 		}
 		return p.agent(cmd, flags)
 	}
-	cmd.Flags().SortFlags = true
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
 	})

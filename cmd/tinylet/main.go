@@ -27,13 +27,10 @@ const (
 	nameKubelet = "kubelet"
 )
 
-// agentRun runs the agent until ctx ends, then returns nil.
-type agentRun func(ctx context.Context, cfg *config.Config, log *slog.Logger) error
-
 // program has the dependencies of main that tests replace.
 type program struct {
-	run      agentRun
-	commands []*cobra.Command // subcommands of tinylet
+	run      func(ctx context.Context, cfg *config.Config, log *slog.Logger) error // agent.Run
+	commands []*cobra.Command                                                      // subcommands of tinylet
 	stdout   io.Writer
 	stderr   io.Writer
 
@@ -62,7 +59,11 @@ func (p *program) main(ctx context.Context, args []string) int {
 	if name != nameKubelet {
 		name, command = nameTinylet, p.tinyletCommand
 	}
-	err := p.execute(ctx, command(), args)
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(p.stdout)
+	cmd.SetErr(p.stderr)
+	err := cmd.ExecuteContext(ctx) // the agent's command only prepares start
 	p.commands = nil
 	if err == nil && p.start != nil {
 		err = p.start(ctx)
@@ -78,12 +79,4 @@ func (p *program) main(ctx context.Context, args []string) int {
 		return coded.ExitCode()
 	}
 	return 1
-}
-
-// execute runs a command. The agent's command only prepares start.
-func (p *program) execute(ctx context.Context, cmd *cobra.Command, args []string) error {
-	cmd.SetArgs(args)
-	cmd.SetOut(p.stdout)
-	cmd.SetErr(p.stderr)
-	return cmd.ExecuteContext(ctx)
 }

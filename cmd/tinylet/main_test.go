@@ -153,7 +153,7 @@ func TestSignals(t *testing.T) {
 			if err := syscall.Kill(os.Getpid(), sig); err != nil {
 				t.Fatal(err)
 			}
-			if code := <-exits; code != exitInterrupted {
+			if code := <-exits; code != 1 {
 				t.Errorf("second signal: exit code %d", code)
 			}
 		})

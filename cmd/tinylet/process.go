@@ -17,9 +17,6 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-// exitInterrupted is the exit code after a second signal.
-const exitInterrupted = 1
-
 // withSignals cancels ctx at the first SIGTERM or SIGINT and calls exit at the
 // second. stop restores the default handling of the signals, waits for the
 // goroutine of withSignals, and cancels ctx.
@@ -34,7 +31,7 @@ func withSignals(parent context.Context, exit func(code int)) (ctx context.Conte
 			select {
 			case sig := <-signals:
 				if received > 0 {
-					exit(exitInterrupted)
+					exit(1)
 					return
 				}
 				cancel(fmt.Errorf("signal %v", sig))
