@@ -127,28 +127,18 @@ func (s *system) checkReserved(cfg *config.Config) error {
 // load loads the configuration of the agent. Without the flag config it uses the first
 // of configFiles that exists.
 func (s *system) load(set *pflag.FlagSet, flags *config.Flags) (*config.Config, []config.Warning, error) {
-	s.findConfig(set)
+	for _, name := range configFiles {
+		path := filepath.Join(s.root, name)
+		if _, err := os.Stat(path); err == nil && !set.Changed("config") {
+			_ = set.Set("config", path) // any text is valid
+		}
+	}
 	return flags.Load(s.memory())
 }
 
 // memory returns the machine's memory in bytes, 0 if it is unknown.
 func (s *system) memory() int64 {
 	return machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
-}
-
-// findConfig sets the flag config to the first of configFiles that exists, unless the
-// flag was set.
-func (s *system) findConfig(set *pflag.FlagSet) {
-	if set.Changed("config") {
-		return
-	}
-	for _, name := range configFiles {
-		path := filepath.Join(s.root, name)
-		if _, err := os.Stat(path); err == nil {
-			_ = set.Set("config", path) // any text is valid
-			return
-		}
-	}
 }
 
 // memoryEviction returns the memory reservations and the hard eviction threshold of a

@@ -4,13 +4,13 @@
 // -o json, JSON documents. net, check, join, version and journal-key do not call the
 // agent. logs also works without it.
 //
-// The types of the JSON documents have names that end in Document. Fields may be
-// added to them, and are never renamed or removed.
+// The types of the JSON documents have names that end in Document. join, top, status and
+// journal-key --migrate print bootstrap.Result, local.Usage, local.Status and
+// offline.Migrated. Fields may be added to all of them, and are never renamed or removed.
 package cli
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -31,7 +31,6 @@ type ExitError struct {
 	Err  error
 }
 
-// Error returns the text of Err, or "".
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return ""
@@ -39,10 +38,8 @@ func (e *ExitError) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode returns Code.
 func (e *ExitError) ExitCode() int { return e.Code }
 
 // Exit codes. All other errors have the code 1.
@@ -96,36 +93,22 @@ func addSocket(cmd *cobra.Command) *string {
 	return cmd.Flags().String("socket", config.DefaultSocketPath, "`path` of the agent's socket")
 }
 
-// command sets the common properties of all commands. An error of a command whose context
-// has ended is not printed.
+// command sets the common properties of all commands, and adds the exit code to their
+// errors. An error of a command whose context has ended is not printed.
 func command(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors, cmd.DisableFlagsInUseLine = true, true, true
-	cmd.Flags().SortFlags = true
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
-	})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := run(cmd, args)
-		if err != nil && cmd.Context().Err() != nil {
+		switch {
+		case err != nil && cmd.Context().Err() != nil:
 			return &ExitError{Code: codeInterrupted}
+		case errors.Is(err, syscall.EPIPE):
+			return nil // the reader of the output may stop at any time
+		case errors.Is(err, local.ErrNotRunning), errors.Is(err, local.ErrNoResponse):
+			return &ExitError{Code: codeNoAgent, Err: err}
 		}
-		return withExitCode(err)
+		return err
 	}
 	return cmd
-}
-
-// withExitCode adds the exit code to an error of a command. EPIPE is no error: the
-// reader of the output may stop at any time.
-func withExitCode(err error) error {
-	var e *ExitError
-	switch {
-	case err == nil, errors.Is(err, syscall.EPIPE):
-		return nil
-	case errors.As(err, &e):
-		return err
-	case errors.Is(err, local.ErrNotRunning), errors.Is(err, local.ErrNoResponse):
-		return &ExitError{Code: codeNoAgent, Err: err}
-	}
-	return err
 }

@@ -308,7 +308,7 @@ func TestErrors(t *testing.T) {
 		{"no log yet", n, []string{"logs", "crash"}, codeNotFound, "CrashLoopBackOff back-off 80s [2J restarting main"},
 		{"log is gone", n, []string{"logs", "web-board"}, codeNotFound, "it was removed"},
 		{"bad form", n, []string{"ps", "-o", "yaml"}, 1, "table or json"},
-		{"bad flag", n, []string{"ps", "--nothing"}, 1, "tinylet ps --help"},
+		{"bad flag", n, []string{"ps", "--nothing"}, 1, "unknown flag: --nothing"},
 		{"bad tail", n, []string{"logs", "web-board", "--tail", "-2"}, 1, "--tail"},
 		{"bad since", n, []string{"logs", "web-board", "--since=-1s"}, 1, "--since"},
 		{"follow the past", n, []string{"logs", "web-board", "-f", "-p"}, 1, "--previous"},

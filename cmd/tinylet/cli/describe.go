@@ -85,7 +85,6 @@ func (s *system) printDescription(w io.Writer, p *local.Pod, doc *DescriptionDoc
 
 func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	status := &p.Pod.Status
-	now, up := s.now(), s.uptime()
 	t.field("Name", p.Pod.Name)
 	t.field("Namespace", p.Pod.Namespace)
 	t.field("UID", string(p.Pod.UID))
@@ -95,7 +94,7 @@ func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	t.field("Phase", doc.Phase)
 	t.field("Worker", p.WorkerState)
 	t.field("Reason", strings.TrimSpace(status.Reason+" "+status.Message))
-	t.field("Started", moment(doc.StartTime, now, up))
+	t.field("Started", s.moment(doc.StartTime))
 	var ips []string
 	for _, ip := range status.PodIPs {
 		ips = append(ips, ip.IP)
@@ -104,12 +103,8 @@ func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	t.field("QoS class", string(status.QOSClass))
 	t.field("Priority", priority(&p.Pod.Spec))
 	t.field("Restart policy", string(p.Pod.Spec.RestartPolicy))
-	if grace := p.Pod.Spec.TerminationGracePeriodSeconds; grace != nil {
-		t.field("Grace period", seconds(*grace))
-	}
-	if deadline := p.Pod.Spec.ActiveDeadlineSeconds; deadline != nil {
-		t.field("Deadline", seconds(*deadline))
-	}
+	t.field("Grace period", seconds(p.Pod.Spec.TerminationGracePeriodSeconds))
+	t.field("Deadline", seconds(p.Pod.Spec.ActiveDeadlineSeconds))
 	t.field("Host namespaces", hostNamespaces(&p.Pod.Spec))
 	if users := p.Pod.Spec.HostUsers; users != nil && !*users {
 		t.field("User namespace", "yes")
@@ -145,7 +140,13 @@ func hostNamespaces(spec *v1.PodSpec) string {
 	return strings.Join(parts, ", ")
 }
 
-func seconds(n int64) string { return fmt.Sprintf("%ds", n) }
+// seconds formats a number of seconds. It returns "" for nil.
+func seconds(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprintf("%ds", *n)
+}
 
 func describeConditions(t *table, p *v1.Pod) {
 	if len(p.Status.Conditions) == 0 {
@@ -166,10 +167,8 @@ func describeGates(t *table, p *v1.Pod) {
 	t.add("Readiness gates:")
 	for i := range p.Spec.ReadinessGates {
 		kind, status := p.Spec.ReadinessGates[i].ConditionType, "not set"
-		for k := range p.Status.Conditions {
-			if c := &p.Status.Conditions[k]; c.Type == kind {
-				status = string(c.Status)
-			}
+		if c := pod.FindCondition(p.Status.Conditions, kind); c != nil {
+			status = string(c.Status)
 		}
 		t.add("  "+string(kind), status)
 	}
@@ -201,11 +200,11 @@ func (t *table) nested(name, text string) {
 }
 
 // moment formats a time with its age. It returns "" for nil.
-func moment(at *time.Time, now time.Time, up time.Duration) string {
+func (s *system) moment(at *time.Time) string {
 	if at == nil {
 		return ""
 	}
-	return at.UTC().Format(time.DateTime) + " UTC, " + age(*at, now, up) + " ago"
+	return at.UTC().Format(time.DateTime) + " UTC, " + s.age(*at) + " ago"
 }
 
 // pairs formats a map as sorted key=value pairs.

@@ -13,23 +13,22 @@ import (
 )
 
 func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
-	now, up := s.now(), s.uptime()
 	t.add("  " + containerName(c) + ":")
 	t.nested("State", containerStatus(c))
 	t.nested("Message", c.Message)
-	t.nested("Started", moment(c.StartedAt, now, up))
-	t.nested("Finished", moment(c.FinishedAt, now, up))
+	t.nested("Started", s.moment(c.StartedAt))
+	t.nested("Finished", s.moment(c.FinishedAt))
 	if status := pod.FindContainerStatus(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
 		last := status.LastTerminationState.Terminated
 		text := fmt.Sprintf("%s (exit %d)", pod.TerminationReason(last), last.ExitCode)
-		if at := moment(timePointer(last.FinishedAt.Time), now, up); at != "" {
+		if at := s.moment(timePointer(last.FinishedAt.Time)); at != "" {
 			text += ", finished " + at
 		}
 		t.nested("Last state", text)
 		t.nested("", last.Message)
 	}
 	t.nested("Ready", yesNo(c.Ready))
-	t.nested("Restarts", restarts(c.Restarts, c.LastRestart, now, up))
+	t.nested("Restarts", s.restarts(c.Restarts, c.LastRestart))
 	t.nested("Image", c.Image)
 	if spec, _ := pod.FindContainer(&p.Spec, c.Name); spec != nil {
 		describeSpec(t, p, spec)
@@ -105,7 +104,7 @@ func probe(p *v1.Probe) string {
 	text += fmt.Sprintf(", timeout %ds, success threshold %d, failure threshold %d",
 		cmp.Or(p.TimeoutSeconds, 1), cmp.Or(p.SuccessThreshold, 1), cmp.Or(p.FailureThreshold, 3))
 	if p.TerminationGracePeriodSeconds != nil {
-		text += ", grace period " + seconds(*p.TerminationGracePeriodSeconds)
+		text += ", grace period " + seconds(p.TerminationGracePeriodSeconds)
 	}
 	return text
 }
@@ -115,7 +114,7 @@ func hook(h *v1.LifecycleHandler) string {
 	case h == nil:
 		return ""
 	case h.Sleep != nil:
-		return "sleep " + seconds(h.Sleep.Seconds)
+		return "sleep " + seconds(&h.Sleep.Seconds)
 	}
 	return handler(h.Exec, h.HTTPGet, h.TCPSocket)
 }

@@ -84,7 +84,7 @@ func projection(p *v1.VolumeProjection) string {
 		}
 		text += " at " + p.ServiceAccountToken.Path
 		if p.ServiceAccountToken.ExpirationSeconds != nil {
-			text += ", expires after " + seconds(*p.ServiceAccountToken.ExpirationSeconds)
+			text += ", expires after " + seconds(p.ServiceAccountToken.ExpirationSeconds)
 		}
 		return text
 	case p.ClusterTrustBundle != nil:

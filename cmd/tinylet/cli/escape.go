@@ -55,7 +55,6 @@ type escaper struct {
 	pending []byte // an incomplete rune or a carriage return
 }
 
-// Write implements io.Writer.
 func (e *escaper) Write(p []byte) (int, error) {
 	text := append(e.pending, p...)
 	e.pending = nil

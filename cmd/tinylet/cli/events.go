@@ -72,7 +72,15 @@ func (s *system) events() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.listEvents(cmd, all, match, *f.form)
+		doc := EventsDocument{Events: eventDocuments(all, match)}
+		if *f.form == outputJSON {
+			return printJSON(cmd.OutOrStdout(), doc)
+		}
+		if len(doc.Events) == 0 {
+			_, err := fmt.Fprintln(cmd.ErrOrStderr(), "no events")
+			return err
+		}
+		return s.printEvents(cmd.OutOrStdout(), doc.Events, "")
 	}
 	return command(cmd)
 }
@@ -93,18 +101,6 @@ func (f *eventFlags) filter(args []string) (func(*event.Event) bool, error) {
 }
 
 var eventTypes = []string{v1.EventTypeNormal, v1.EventTypeWarning}
-
-func (s *system) listEvents(cmd *cobra.Command, all []event.Event, match func(*event.Event) bool, form output) error {
-	doc := EventsDocument{Events: eventDocuments(all, match)}
-	if form == outputJSON {
-		return printJSON(cmd.OutOrStdout(), doc)
-	}
-	if len(doc.Events) == 0 {
-		_, err := fmt.Fprintln(cmd.ErrOrStderr(), "no events")
-		return err
-	}
-	return s.printEvents(cmd.OutOrStdout(), doc.Events, "")
-}
 
 // watchEvents prints each event on a line until the context of cmd ends.
 func watchEvents(cmd *cobra.Command, client *local.Client, match func(*event.Event) bool, form output) error {
@@ -155,20 +151,16 @@ func eventDocument(e *event.Event) EventDocument {
 // indent, the events belong to one pod and the column POD is omitted.
 func (s *system) printEvents(w io.Writer, events []EventDocument, indent string) error {
 	var t table
-	now, up := s.now(), s.uptime()
-	header := []string{indent + "LAST SEEN", "TYPE", "REASON", "POD", "MESSAGE"}
-	ofOnePod := indent != ""
-	if ofOnePod {
-		header = slices.Delete(header, 3, 4)
+	row := func(cells ...string) {
+		if indent != "" {
+			cells = slices.Delete(cells, 3, 4)
+		}
+		t.add(cells...)
 	}
-	t.add(header...)
+	row(indent+"LAST SEEN", "TYPE", "REASON", "POD", "MESSAGE")
 	for i := range events {
 		e := &events[i]
-		row := []string{indent + seen(e, now, up), e.Type, e.Reason}
-		if !ofOnePod {
-			row = append(row, eventPod(e))
-		}
-		t.add(append(row, e.Message)...)
+		row(indent+s.seen(e), e.Type, e.Reason, eventPod(e), e.Message)
 	}
 	return t.write(w)
 }
@@ -181,12 +173,12 @@ func eventPod(e *EventDocument) string {
 }
 
 // seen formats the age of an event and its count.
-func seen(e *EventDocument, now time.Time, up time.Duration) string {
-	last := age(e.Last, now, up)
+func (s *system) seen(e *EventDocument) string {
+	last := s.age(e.Last)
 	if e.Count < 2 {
 		return last
 	}
-	return fmt.Sprintf("%s (x%d over %s)", last, e.Count, age(e.First, now, up))
+	return fmt.Sprintf("%s (x%d over %s)", last, e.Count, s.age(e.First))
 }
 
 // eventsOf returns the events of pod p: those with its UID, and those with its

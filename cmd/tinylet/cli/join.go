@@ -13,9 +13,6 @@ import (
 	"github.com/tinylet/tinylet/agent/config/version"
 )
 
-// JoinDocument is the output of join -o json.
-type JoinDocument = bootstrap.Result
-
 // maxToken is the maximum number of bytes that are read of a token file. A token is
 // shorter.
 const maxToken = 1 << 10

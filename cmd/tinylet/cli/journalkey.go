@@ -172,9 +172,6 @@ func printJournalKey(w io.Writer, made JournalKeyDocument) error {
 	return err
 }
 
-// MigrationDocument is the output of journal-key --migrate -o json.
-type MigrationDocument = offline.Migrated
-
 // migrateJournal accepts a journal that the agent rejects.
 func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form output) error {
 	if o.out != "" || o.from != "" || o.tpm || o.force || len(o.pcrs) > 0 {
@@ -216,11 +213,8 @@ func (s *system) journalConfig(o *keyOptions) (*config.Config, error) {
 	set := pflag.NewFlagSet("journal-key", pflag.ContinueOnError)
 	flags := config.NewFlags(set)
 	for _, f := range []struct{ name, value string }{{"config", o.config}, {"config-dir", o.configDir}, {"root-dir", o.rootDir}} {
-		if f.value == "" {
-			continue
-		}
-		if err := set.Set(f.name, f.value); err != nil {
-			return nil, fmt.Errorf("--%s: %w", f.name, err)
+		if f.value != "" {
+			_ = set.Set(f.name, f.value) // any text is valid
 		}
 	}
 	cfg, _, err := s.load(set, flags)

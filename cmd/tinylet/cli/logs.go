@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -177,14 +178,12 @@ func (s *system) logPathFromFiles(notes io.Writer, arg string, f *logFlags) (str
 		return "", err
 	}
 	paths := map[string]string{}
-	var names []string
 	for _, l := range logs {
 		if l.UID == logs[i].UID && l.Pod == logs[i].Pod && l.Namespace == logs[i].Namespace {
 			paths[l.Container] = l.Path
-			names = append(names, l.Container)
 		}
 	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(paths))
 	name, err := chooseContainer(notes, logs[i].Pod, names, f.container, "", names[0])
 	if err != nil {
 		return "", err

@@ -22,6 +22,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/network"
+	"github.com/tinylet/tinylet/net/cni"
 )
 
 func (s *system) net() *cobra.Command {
@@ -47,7 +48,7 @@ func (s *system) net() *cobra.Command {
 		if s.uid() != 0 {
 			return errors.New("show pod network: not permitted; run this command as root or with sudo")
 		}
-		doc, err := readNet(cmp.Or(*dir, s.networkDir(cmd.Context())), filepath.Join(s.root, stateDir))
+		doc, err := readNet(cmp.Or(*dir, s.networkDir(cmd.Context())), filepath.Join(s.root, cni.DefaultStateDir))
 		if err != nil {
 			return err
 		}
@@ -216,7 +217,6 @@ func listed[T fmt.Stringer](all []T) string {
 
 func (s *system) netTable(pods []PodNetDocument) *table {
 	var t table
-	now, up := s.now(), s.uptime()
 	t.add("POD", "ADDRESSES", "INTERFACE", "PORTS", "AGE")
 	for i := range pods {
 		p := &pods[i]
@@ -226,7 +226,7 @@ func (s *system) netTable(pods []PodNetDocument) *table {
 		}
 		const digits = 13 // of a container ID, as crictl prints
 		t.add(cmp.Or(p.Pod, p.Container[:min(len(p.Container), digits)]), strings.ReplaceAll(listed(p.Addresses), " ", ""), p.Interface+mark(p.InterfaceMissing),
-			cmp.Or(strings.Join(slices.Compact(ports), ","), "-"), ageThisBoot(ptr.Deref(p.Since, time.Time{}), now, up))
+			cmp.Or(strings.Join(slices.Compact(ports), ","), "-"), s.ageThisBoot(ptr.Deref(p.Since, time.Time{})))
 	}
 	return &t
 }

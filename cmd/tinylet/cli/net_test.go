@@ -228,7 +228,7 @@ func TestNetOfTheKernel(t *testing.T) {
 	if diff := cmp.Diff(want, show(), addressesEqual); diff != "" {
 		t.Errorf("before anything is there (-want +got):\n%s", diff)
 	}
-	if _, err := os.Stat(filepath.Join(n.system.root, stateDir)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(n.system.root, cni.DefaultStateDir)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a folder was made to look: %v", err)
 	}
 

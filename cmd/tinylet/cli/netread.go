@@ -15,9 +15,6 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// stateDir is the default directory of the leases.
-const stateDir = cni.DefaultStateDir
-
 // readNet reads the pod network of the calling thread's network namespace. leases is
 // the directory of the leases, unless the configuration names one.
 func readNet(folder, leases string) (NetDocument, error) {

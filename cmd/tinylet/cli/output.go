@@ -79,7 +79,6 @@ var jsonControls = sync.OnceValue(func() *strings.Replacer {
 // from json.Encoder.
 type jsonEscaper struct{ w io.Writer }
 
-// Write implements io.Writer.
 func (e jsonEscaper) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(e.w, jsonControls().Replace(string(p))); err != nil {
 		return 0, err
@@ -125,35 +124,33 @@ func (t *table) write(to io.Writer) error {
 // board's clock was set.
 var clockUnset = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// unknownAge is printed for an unknown age.
-const unknownAge = "?"
-
-// age formats the time since then as kubectl does. It is unknown if then is in the
-// future, because the clock was set back in between. A time from before the clock was
-// set counts as the time of the boot, or as unknown without uptime.
-func age(then, now time.Time, uptime time.Duration) string {
+// age formats the time since then as kubectl does. It is ? if then is in the future,
+// because the clock was set back in between. A time from before the clock was set counts
+// as the time of the boot, or as ? without uptime.
+func (s *system) age(then time.Time) string {
 	if then.IsZero() {
 		return "-"
 	}
-	d := now.Sub(then)
+	d, uptime := s.now().Sub(then), s.uptime()
 	if then.Before(clockUnset) {
 		if uptime == 0 {
-			return unknownAge
+			return "?"
 		}
 		d = min(d, uptime)
 	}
 	if d < -2*time.Second { // a smaller difference is rounding
-		return unknownAge
+		return "?"
 	}
 	return duration.HumanDuration(max(d, 0))
 }
 
 // ageThisBoot is age for what does not survive a reboot, such as a process.
-func ageThisBoot(then, now time.Time, uptime time.Duration) string {
+func (s *system) ageThisBoot(then time.Time) string {
+	now, uptime := s.now(), s.uptime()
 	if uptime > 0 && !then.IsZero() && now.Sub(then) > uptime {
 		then = now.Add(-uptime)
 	}
-	return age(then, now, uptime)
+	return s.age(then)
 }
 
 // timePointer returns t in UTC, or nil if it is zero.

@@ -11,6 +11,9 @@ import (
 )
 
 func TestAge(t *testing.T) {
+	at := func(now time.Time, uptime time.Duration) *system {
+		return &system{now: func() time.Time { return now }, uptime: func() time.Duration { return uptime }}
+	}
 	boot := 10 * time.Minute
 	epoch := time.Unix(30, 0)
 	tests := []struct {
@@ -32,16 +35,17 @@ func TestAge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := age(tt.then, now, tt.up); got != tt.want {
+			s := at(now, tt.up)
+			if got := s.age(tt.then); got != tt.want {
 				t.Errorf("age = %q, want %q", got, tt.want)
 			}
-			if got := ageThisBoot(tt.then, now, tt.up); got != tt.wantThisBoot {
+			if got := s.ageThisBoot(tt.then); got != tt.wantThisBoot {
 				t.Errorf("ageThisBoot = %q, want %q", got, tt.wantThisBoot)
 			}
 		})
 	}
 	t.Run("the clock itself is not set", func(t *testing.T) {
-		if got := age(time.Unix(10, 0), time.Unix(70, 0), boot); got != "60s" {
+		if got := at(time.Unix(70, 0), boot).age(time.Unix(10, 0)); got != "60s" {
 			t.Errorf("age = %q", got)
 		}
 	})

@@ -65,19 +65,18 @@ func (s *system) ps() *cobra.Command {
 
 func (s *system) podTable(pods []PodDocument, containers bool) *table {
 	var t table
-	now, up := s.now(), s.uptime()
 	t.add("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "MEMORY")
 	for i := range pods {
 		p := &pods[i]
 		t.add(p.Namespace, p.Name, fmt.Sprintf("%d/%d", p.Ready, p.Total), p.Status,
-			restarts(p.Restarts, p.LastRestart, now, up), age(ptr.Deref(p.StartTime, time.Time{}), now, up), memory(p.MemoryBytes))
+			s.restarts(p.Restarts, p.LastRestart), s.age(ptr.Deref(p.StartTime, time.Time{})), memory(p.MemoryBytes))
 		if !containers {
 			continue
 		}
 		for j := range p.Containers {
 			c := &p.Containers[j]
 			t.add("", "  "+containerName(c), yesNo(c.Ready), containerStatus(c),
-				restarts(c.Restarts, c.LastRestart, now, up), containerAge(c, now, up), memory(c.MemoryBytes))
+				s.restarts(c.Restarts, c.LastRestart), s.containerAge(c), memory(c.MemoryBytes))
 		}
 	}
 	return &t
@@ -100,18 +99,18 @@ func containerStatus(c *ContainerDocument) string {
 	return c.Reason
 }
 
-func containerAge(c *ContainerDocument, now time.Time, up time.Duration) string {
+func (s *system) containerAge(c *ContainerDocument) string {
 	if c.State == stateTerminated {
-		return age(ptr.Deref(c.FinishedAt, time.Time{}), now, up)
+		return s.age(ptr.Deref(c.FinishedAt, time.Time{}))
 	}
-	return ageThisBoot(ptr.Deref(c.StartedAt, time.Time{}), now, up)
+	return s.ageThisBoot(ptr.Deref(c.StartedAt, time.Time{}))
 }
 
-func restarts(n int, last *time.Time, now time.Time, up time.Duration) string {
+func (s *system) restarts(n int, last *time.Time) string {
 	if n == 0 || last == nil {
 		return strconv.Itoa(n)
 	}
-	return fmt.Sprintf("%d (%s ago)", n, age(*last, now, up))
+	return fmt.Sprintf("%d (%s ago)", n, s.age(*last))
 }
 
 func yesNo(b bool) string {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -115,10 +114,8 @@ func frame(text string, rows, columns int) string {
 }
 
 func truncate(line string, columns int) string {
-	if utf8.RuneCountInString(line) <= columns {
-		return line
-	}
-	return string([]rune(line)[:columns])
+	runes := []rune(line)
+	return string(runes[:min(len(runes), columns)])
 }
 
 // readKey waits for a key for at most d. It returns 0 if none was pressed. It fails

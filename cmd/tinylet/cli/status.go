@@ -12,9 +12,6 @@ import (
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
-// StatusDocument is the output of status -o json.
-type StatusDocument = local.Status
-
 func (s *system) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
@@ -58,7 +55,7 @@ func (s *system) statusTable(st *local.Status) *table {
 	var t table
 	t.add("VERSION", st.Kubelet+" ("+st.OS+"/"+st.Arch+", "+st.Go+")")
 	t.add("PID", fmt.Sprint(st.PID))
-	t.add("RUNS FOR", age(st.Started, s.now(), s.uptime()))
+	t.add("RUNS FOR", s.age(st.Started))
 	t.add("RUNTIME CALLS", fmt.Sprint(st.RuntimeCalls))
 	if st.Cluster != nil {
 		s.clusterRows(&t, st.Cluster)
@@ -94,7 +91,7 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 	}
 	server := "has never answered"
 	if c.LastResponse != nil {
-		server = "answered " + age(*c.LastResponse, s.now(), s.uptime()) + " ago"
+		server = "answered " + s.age(*c.LastResponse) + " ago"
 	}
 	if c.Failure != "" {
 		server += ", now fails: " + clean(c.Failure)

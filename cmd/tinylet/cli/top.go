@@ -16,9 +16,6 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// TopDocument is the output of top -o json.
-type TopDocument = local.Usage
-
 // Sort orders of top.
 const (
 	byCPU    = "cpu"
@@ -111,6 +108,7 @@ func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *sc
 		return fmt.Errorf("set up terminal: %w; use --once, which needs none", err)
 	}
 	defer func() { err = errors.Join(err, screen.close()) }()
+	orders := map[byte]string{'c': byCPU, 'C': byCPU, 'm': byMemory, 'M': byMemory, 'n': byName, 'N': byName}
 	wait := minInterval // until the CPU usage is known
 	for {
 		u, err := client.Usage(ctx)
@@ -132,21 +130,9 @@ func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *sc
 			if key == 0 {
 				break
 			}
-			f.handleKey(key)
+			f.sort = cmp.Or(orders[key], f.sort)
 		}
 		wait = f.interval
-	}
-}
-
-// handleKey sets the sort order of a key.
-func (f *topFlags) handleKey(key byte) {
-	switch key {
-	case 'c', 'C':
-		f.sort = byCPU
-	case 'm', 'M':
-		f.sort = byMemory
-	case 'n', 'N':
-		f.sort = byName
 	}
 }
 

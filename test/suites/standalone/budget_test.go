@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tinylet/tinylet/cmd/tinylet/cli"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // budgets measures an idle minute with ten pods and prints it. Times are the
@@ -44,9 +44,9 @@ func budgets(n node) {
 	}
 }
 
-func (n node) status() cli.StatusDocument {
+func (n node) status() local.Status {
 	n.Helper()
-	var st cli.StatusDocument
+	var st local.Status
 	if err := n.ask(&st, "status"); err != nil {
 		n.Fatal(err)
 	}
