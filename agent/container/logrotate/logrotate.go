@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
@@ -85,17 +84,13 @@ const (
 	minCheckInterval = time.Second
 )
 
-// Rotator rotates logs. Its methods are safe for concurrent use; Run may run
-// once at a time.
+// Rotator rotates logs.
 type Rotator struct {
 	cfg         Config
 	changed     chan struct{}
 	newNotifier func() (changeNotifier, error) // replaced in tests
 
 	logs map[string]*state // by path; only used by Run
-
-	mu   sync.Mutex
-	busy map[string]chan struct{} // rotations in progress by path; closed when done
 }
 
 // New checks the configuration. It starts nothing.
@@ -112,13 +107,13 @@ func New(c Config) (*Rotator, error) {
 	}
 	return &Rotator{
 		cfg: c, changed: make(chan struct{}, 1), newNotifier: newInotify,
-		logs: map[string]*state{}, busy: map[string]chan struct{}{},
+		logs: map[string]*state{},
 	}, nil
 }
 
 // Run rotates logs that grow too large until ctx ends. It then waits for the
 // rotations in progress and returns nil. It logs failures and retries with
-// increasing delays.
+// increasing delays. It must not run twice at the same time.
 func (r *Rotator) Run(ctx context.Context) error {
 	if r.cfg.MaxSize < 0 {
 		<-ctx.Done()
@@ -149,50 +144,6 @@ func (r *Rotator) Run(ctx context.Context) error {
 			r.cfg.AfterCheck()
 		}
 	}
-}
-
-// Rotate rotates a log now, whatever its size, and blocks until that is done.
-// The container must be running. If the log is missing, Rotate only makes the
-// runtime reopen it. If the runtime fails to, the log gets its name back. A
-// file that could not be compressed stays plain, and the error reports it.
-func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
-	done, err := r.acquire(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := r.rotate(ctx, containerID, path); err != nil {
-		return fmt.Errorf("rotate log %q: %w", path, err)
-	}
-	return nil
-}
-
-// acquire waits until no other caller rotates the log at path, and reserves it
-// until done is called.
-func (r *Rotator) acquire(ctx context.Context, path string) (done func(), err error) {
-	mine := make(chan struct{})
-	for {
-		r.mu.Lock()
-		other, taken := r.busy[path]
-		if !taken {
-			r.busy[path] = mine
-		}
-		r.mu.Unlock()
-		if !taken {
-			break
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	return func() {
-		r.mu.Lock()
-		delete(r.busy, path)
-		r.mu.Unlock()
-		close(mine)
-	}, nil
 }
 
 // LogsOf returns the logs of the running containers of pods, for Config.Containers. It

@@ -2,7 +2,6 @@ package logrotate
 
 import (
 	"cmp"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -73,23 +72,4 @@ func nextStamp(now time.Time, pieces []rotatedFile) string {
 		return stamp // not reached: parse has checked it
 	}
 	return at.Add(time.Second).Format(stampFormat)
-}
-
-// Files lists the files of the log at path, the oldest first: the rotated
-// files, then path itself, which need not exist.
-func Files(path string) ([]string, error) {
-	f, err := openLogDir(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	pieces, _, err := f.list(filepath.Base(path))
-	if err != nil {
-		return nil, err
-	}
-	out := make([]string, 0, len(pieces)+1)
-	for _, p := range pieces {
-		out = append(out, filepath.Join(filepath.Dir(path), p.name))
-	}
-	return append(out, path), nil
 }

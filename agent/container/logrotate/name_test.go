@@ -54,3 +54,11 @@ func FuzzNextStamp(f *testing.F) {
 		}
 	})
 }
+
+func names(pieces []rotatedFile) []string {
+	out := make([]string, len(pieces))
+	for i := range pieces {
+		out[i] = pieces[i].name
+	}
+	return out
+}

@@ -10,9 +10,11 @@ import (
 	"time"
 )
 
-// rotate removes excess files, renames the log, makes the runtime open a new
-// one, and compresses the log that was rotated before. If the runtime does not
-// open a new one, rotate undoes the renaming.
+// rotate removes excess files, renames the log, makes the runtime open a new one, and
+// compresses the log that was rotated before. The container must be running. If the log is
+// missing, rotate only makes the runtime reopen it. If the runtime does not open a new one,
+// rotate undoes the renaming. A file that could not be compressed stays plain, and the error
+// reports it.
 func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 	f, err := openLogDir(filepath.Dir(path))
 	if err != nil {
@@ -32,7 +34,10 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 		keep, plain = keep+1, 1
 	}
 	excess := r.excess(f, base, rotated, keep, plain)
-	for _, name := range append(unused, names(rotated[:excess])...) {
+	for _, p := range rotated[:excess] {
+		unused = append(unused, p.name)
+	}
+	for _, name := range unused {
 		if err := f.remove(name); err != nil {
 			return err
 		}
@@ -96,12 +101,4 @@ func (r *Rotator) renameAndReopen(ctx context.Context, f *logDir, containerID, b
 		err = errors.Join(err, fmt.Errorf("undo rename: %w", undo))
 	}
 	return err
-}
-
-func names(pieces []rotatedFile) []string {
-	out := make([]string, len(pieces))
-	for i := range pieces {
-		out[i] = pieces[i].name
-	}
-	return out
 }

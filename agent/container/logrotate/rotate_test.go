@@ -1,7 +1,6 @@
 package logrotate
 
 import (
-	"context"
 	"errors"
 	"math"
 	"os"
@@ -66,7 +65,7 @@ func TestRotations(t *testing.T) {
 				r := c.rotator(tc.maxFiles)
 				for range tc.rotations {
 					c.write(100)
-					if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+					if err := r.rotate(t.Context(), "id", c.path); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Minute)
@@ -113,7 +112,7 @@ func TestLargePieces(t *testing.T) {
 					if err := c.file.Truncate(5000); err != nil {
 						t.Fatal(err)
 					}
-					if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+					if err := r.rotate(t.Context(), "id", c.path); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Minute)
@@ -136,7 +135,7 @@ func TestLargePieceInUse(t *testing.T) {
 	move(t, c.path, c.path+".20260101-000000")
 	r := c.rotator(5)
 	r.cfg.MaxSize = 1000
-	if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+	if err := r.rotate(t.Context(), "id", c.path); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"0.log", "0.log.20260101-000000"}, c.files()); diff != "" {
@@ -154,7 +153,7 @@ func TestOwnerIsKept(t *testing.T) {
 	}
 	r := c.rotator(5)
 	for range 2 {
-		if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+		if err := r.rotate(t.Context(), "id", c.path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +177,7 @@ func TestClockThatStandsOrGoesBack(t *testing.T) {
 	r := c.rotator(9)
 	for range 3 {
 		c.write(5)
-		if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+		if err := r.rotate(t.Context(), "id", c.path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -206,8 +205,8 @@ func TestReopenFails(t *testing.T) {
 			c.write(10)
 			c.fail(refused)
 			c.anyway = tc.anyway
-			if err := c.rotator(5).Rotate(t.Context(), "id", c.path); !errors.Is(err, refused) || !strings.Contains(err.Error(), c.path) {
-				t.Errorf("Rotate = %v", err)
+			if err := c.rotator(5).rotate(t.Context(), "id", c.path); !errors.Is(err, refused) {
+				t.Errorf("rotate = %v", err)
 			}
 			c.write(10)
 			if got := c.files(); len(got) != tc.files {
@@ -265,7 +264,7 @@ func TestAfterAKill(t *testing.T) {
 			t.Run(tc.name, func(t *testing.T) {
 				c := newContainer(t)
 				tc.before(t, c)
-				if err := c.rotator(maxFiles).Rotate(t.Context(), "id", c.path); err != nil {
+				if err := c.rotator(maxFiles).rotate(t.Context(), "id", c.path); err != nil {
 					t.Fatal(err)
 				}
 				c.write(10)
@@ -291,9 +290,9 @@ func TestCompressionFails(t *testing.T) {
 	if err := os.Mkdir(old+tmpSuffix, 0o755); err != nil { // in its way
 		t.Fatal(err)
 	}
-	err := c.rotator(5).Rotate(t.Context(), "id", c.path)
+	err := c.rotator(5).rotate(t.Context(), "id", c.path)
 	if err == nil || c.reopened() != 1 {
-		t.Fatalf("Rotate = %v, reopened %d times", err, c.reopened())
+		t.Fatalf("rotate = %v, reopened %d times", err, c.reopened())
 	}
 	c.write(10)
 	if diff := cmp.Diff(c.wanted(0), c.lines()); diff != "" {
@@ -324,7 +323,7 @@ func TestFullDisk(t *testing.T) {
 	c.open()
 	r := c.rotator(4)
 	c.write(1000)
-	if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+	if err := r.rotate(t.Context(), "id", c.path); err != nil {
 		t.Fatal(err)
 	}
 	fill, err := os.Create(filepath.Join(dir, "fill"))
@@ -336,7 +335,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	fill.Close()
 	for range 6 {
-		if err := r.Rotate(t.Context(), "id", c.path); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		if err := r.rotate(t.Context(), "id", c.path); err != nil && !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
 	}
@@ -360,7 +359,7 @@ func TestStrangersStay(t *testing.T) {
 	}
 	r := c.rotator(2)
 	for range 4 {
-		if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+		if err := r.rotate(t.Context(), "id", c.path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -372,29 +371,6 @@ func TestStrangersStay(t *testing.T) {
 	if data, err := os.ReadFile(secret); err != nil || string(data) != "secret" {
 		t.Errorf("the link's target: %q, %v", data, err)
 	}
-}
-
-func TestOneRotationAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newContainer(t)
-		r := c.rotator(5)
-		done, err := r.acquire(t.Context(), c.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := r.Rotate(ctx, "id", c.path); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Rotate beside another = %v", err)
-		}
-		end := make(chan error)
-		go func() { end <- r.Rotate(t.Context(), "id", c.path) }()
-		synctest.Wait()
-		done()
-		if err := <-end; err != nil || c.reopened() != 1 {
-			t.Errorf("Rotate after another = %v, reopened %d times", err, c.reopened())
-		}
-	})
 }
 
 func move(t *testing.T, from, to string) {

@@ -91,12 +91,10 @@ func (c *container) write(lines int) {
 // lines is what all the log's files hold, in order.
 func (c *container) lines() string {
 	c.t.Helper()
-	files, err := Files(c.path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	rotated, _ := classify(filepath.Base(c.path), c.files())
 	var out strings.Builder
-	for _, file := range files {
+	for _, p := range append(rotated, rotatedFile{name: filepath.Base(c.path)}) {
+		file := filepath.Join(filepath.Dir(c.path), p.name)
 		data, err := os.ReadFile(file)
 		if err != nil {
 			c.t.Fatal(err)

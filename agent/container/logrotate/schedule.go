@@ -3,6 +3,7 @@ package logrotate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -173,9 +174,9 @@ func (r *Rotator) inspect(ctx context.Context, events changeNotifier, path strin
 }
 
 func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.Time) {
-	if err := r.Rotate(ctx, s.id, path); err != nil {
+	if err := r.rotate(ctx, s.id, path); err != nil {
 		if ctx.Err() == nil {
-			r.scheduleRetry(path, s, now, err)
+			r.scheduleRetry(path, s, now, fmt.Errorf("rotate log %q: %w", path, err))
 		}
 		return
 	}
