@@ -21,7 +21,7 @@ import (
 // the node's. Those of the most specific registry come first, those of the same registry in
 // the order of the secrets. problems joins the errors of secrets that cannot be parsed.
 func (p *Puller) credentials(n Name, secrets []*v1.Secret) (found []credential, problems error) {
-	var ring keyring
+	ring := make(keyring)
 	for _, s := range secrets {
 		c, err := secretConfig(s)
 		problems = errors.Join(problems, err)

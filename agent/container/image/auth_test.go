@@ -109,7 +109,7 @@ func TestLookup(t *testing.T) {
 			for _, key := range tt.keys {
 				c[key] = credential{username: key}
 			}
-			var ring keyring
+			ring := make(keyring)
 			ring.add(c)
 			var got []string
 			for _, c := range ring.lookup(n) {
@@ -416,7 +416,7 @@ func FuzzDockerConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var ring keyring
+		ring := make(keyring)
 		ring.add(c)
 		ring.lookup(n)
 		ring.lookup(Name{Domain: dockerHub, Path: "library/x"})

@@ -115,14 +115,6 @@ func (g *GC) Run(ctx context.Context) error {
 	}
 }
 
-// Collect checks the disk now. It removes images that were unused for longer than MaxAge
-// and, if the high threshold is reached, unused images until usage is down to the low
-// threshold. It blocks on the runtime and returns an error if it could not free enough.
-func (g *GC) Collect(ctx context.Context) error {
-	_, err := g.collect(ctx, false)
-	return err
-}
-
 // RemoveUnused removes every unused image that is at least MinAge old,
 // regardless of the thresholds. Eviction calls it to reclaim disk space.
 func (g *GC) RemoveUnused(ctx context.Context) error {
@@ -130,9 +122,11 @@ func (g *GC) RemoveUnused(ctx context.Context) error {
 	return err
 }
 
-// collect runs one collection. With everything set it removes all unused images that have
-// reached MinAge. again is the time until an image that is too young now reaches MinAge, for
-// a collection before the usual one; 0 means that none is needed.
+// collect removes images that were unused for longer than MaxAge and, if the high threshold
+// is reached, unused images until usage is down to the low threshold. With everything set it
+// removes all unused images that have reached MinAge. It blocks on the runtime and returns an
+// error if it could not free enough. again is the time until an image that is too young now
+// reaches MinAge, for a collection before the usual one; 0 means that none is needed.
 func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -216,7 +216,7 @@ func TestYoungImages(t *testing.T) {
 		d.run(time.Second)
 		d.add("new:1", 900)
 		begun := time.Now()
-		_ = d.gc.Collect(d.Context())
+		_, _ = d.gc.collect(d.Context(), false)
 		d.left("new:1")
 		d.run(2*time.Minute + time.Second)
 		d.left()
@@ -325,7 +325,7 @@ func TestWantedMeanwhile(t *testing.T) {
 			return true
 		}})
 		d.other = 700
-		if err := d.gc.Collect(d.Context()); err == nil {
+		if _, err := d.gc.collect(d.Context(), false); err == nil {
 			t.Error("too little was freed, and no error")
 		}
 		if n := len(d.images()); n != 1 {
@@ -359,7 +359,7 @@ func TestGCFailures(t *testing.T) {
 			d.run(3 * time.Minute)
 			d.other = 150
 			d.rt.Inject("RemoveImage", fake.Fault{Times: 1, Err: errors.New("read-only filesystem")})
-			if err := d.gc.Collect(d.Context()); err == nil || !strings.Contains(err.Error(), "read-only") {
+			if _, err := d.gc.collect(d.Context(), false); err == nil || !strings.Contains(err.Error(), "read-only") {
 				t.Errorf("Collect: %v", err)
 			}
 			if n := len(d.images()); n != 1 {
@@ -396,7 +396,7 @@ func TestGCFailures(t *testing.T) {
 	})
 	t.Run("no capacity", func(t *testing.T) {
 		garbage(t, func(c *GCConfig) { c.Usage = func(string) (Usage, error) { return Usage{}, nil } }, func(d *dump) {
-			if err := d.gc.Collect(d.Context()); err == nil {
+			if _, err := d.gc.collect(d.Context(), false); err == nil {
 				t.Error("no error")
 			}
 			if diff := cmp.Diff([]string{eventInvalidCapacity}, d.warnings()); diff != "" {
@@ -408,7 +408,7 @@ func TestGCFailures(t *testing.T) {
 		garbage(t, nil, func(d *dump) {
 			d.broken = errors.New("no such folder")
 			for range 2 {
-				if err := d.gc.Collect(d.Context()); err == nil {
+				if _, err := d.gc.collect(d.Context(), false); err == nil {
 					t.Error("no error")
 				}
 			}

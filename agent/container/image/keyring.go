@@ -13,19 +13,14 @@ import (
 // port and a path. The rules are the kubelet's
 // (pkg/credentialprovider/keyring.go), except that only whole path components
 // match.
-type keyring struct {
-	byRegistry map[string][]credential
-}
+type keyring map[string][]credential
 
 // add adds the credentials of a config. They are tried after those added
 // before. An entry whose registry cannot be parsed is skipped.
-func (k *keyring) add(c dockerConfig) {
-	if k.byRegistry == nil {
-		k.byRegistry = make(map[string][]credential)
-	}
+func (k keyring) add(c dockerConfig) {
 	for _, registry := range slices.Sorted(maps.Keys(c)) {
 		if key, ok := registryKey(registry); ok {
-			k.byRegistry[key] = append(k.byRegistry[key], c[registry])
+			k[key] = append(k[key], c[registry])
 		}
 	}
 }
@@ -53,15 +48,15 @@ func registryKey(registry string) (string, bool) {
 // lookup returns all credentials that match an image, those of the most
 // specific registry first. Credentials for Docker Hub may be under its old
 // name, index.docker.io.
-func (k *keyring) lookup(n Name) []credential {
+func (k keyring) lookup(n Name) []credential {
 	var found []credential
-	for _, key := range slices.Backward(slices.Sorted(maps.Keys(k.byRegistry))) { // longer keys come before their prefixes
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(k))) { // longer keys come before their prefixes
 		if matchesRegistry(key, n) {
-			found = append(found, k.byRegistry[key]...)
+			found = append(found, k[key]...)
 		}
 	}
 	if len(found) == 0 && n.Domain == dockerHub {
-		return k.byRegistry[legacyDockerHub]
+		return k[legacyDockerHub]
 	}
 	return found
 }

@@ -3,17 +3,14 @@ package image
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/tinylet/tinylet/agent/store/filewatch"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // NodeAuth is the node's docker config: credentials for every pod. It is read
@@ -23,31 +20,28 @@ import (
 // then .dockercfg in the root directory, in ~ and in /. Unlike the kubelet it
 // does not search the working directory. It is safe for concurrent use.
 type NodeAuth struct {
-	files []nodeFile
+	files []string
 	log   *slog.Logger
 
 	mu         sync.Mutex
-	signatures []filewatch.Signature
-	valid      bool // signatures and ring are set
+	signatures []filewatch.Signature // nil before the first read
 	ring       keyring
 }
 
-type nodeFile struct {
-	path   string
-	legacy bool
-}
+// legacyDockerConfig is the name of a docker config in the legacy format.
+const legacyDockerConfig = ".dockercfg"
 
 // NewNodeAuth returns a NodeAuth for the kubelet's root directory rootDir and
 // the home directory home, which may be empty. It reads nothing yet.
 func NewNodeAuth(rootDir, home string, log *slog.Logger) *NodeAuth {
 	home = cmp.Or(home, "/")
-	return &NodeAuth{log: log, files: slices.Compact([]nodeFile{
-		{path: filepath.Join(rootDir, "config.json")},
-		{path: filepath.Join(home, ".docker", "config.json")},
-		{path: "/.docker/config.json"},
-		{path: filepath.Join(rootDir, ".dockercfg"), legacy: true},
-		{path: filepath.Join(home, ".dockercfg"), legacy: true},
-		{path: "/.dockercfg", legacy: true},
+	return &NodeAuth{log: log, files: slices.Compact([]string{
+		filepath.Join(rootDir, "config.json"),
+		filepath.Join(home, ".docker", "config.json"),
+		"/.docker/config.json",
+		filepath.Join(rootDir, legacyDockerConfig),
+		filepath.Join(home, legacyDockerConfig),
+		"/" + legacyDockerConfig,
 	})}
 }
 
@@ -58,7 +52,7 @@ func (a *NodeAuth) lookup(n Name) []credential {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if changed := a.checkChanged(); changed {
+	if a.checkChanged() {
 		a.load()
 	}
 	return a.ring.lookup(n)
@@ -67,30 +61,28 @@ func (a *NodeAuth) lookup(n Name) []credential {
 // checkChanged reports whether any of the files has changed since the last call. The first
 // call returns true. The caller holds mu.
 func (a *NodeAuth) checkChanged() (changed bool) {
-	changed = !a.valid
 	if a.signatures == nil {
-		a.signatures = make([]filewatch.Signature, len(a.files))
+		a.signatures, changed = make([]filewatch.Signature, len(a.files)), true
 	}
-	for i, f := range a.files {
-		now, _ := filewatch.NewPath(f.path).Stat() // without a file, that of no file
+	for i, path := range a.files {
+		now, _ := filewatch.NewPath(path).Stat() // without a file, that of no file
 		if now != a.signatures[i] {
 			a.signatures[i], changed = now, true
 		}
 	}
-	a.valid = true
 	return changed
 }
 
 // load loads the first valid file. It logs and skips invalid ones. The caller holds mu.
 func (a *NodeAuth) load() {
 	a.ring = keyring{}
-	for _, f := range a.files {
-		c, err := readDockerConfig(f)
+	for _, path := range a.files {
+		c, err := readDockerConfig(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			a.log.Warn("cannot load node docker config", "path", f.path, "error", err)
+			a.log.Warn("cannot load node docker config", "path", path, "error", err)
 			continue
 		}
 		a.ring.add(c)
@@ -98,23 +90,10 @@ func (a *NodeAuth) load() {
 	}
 }
 
-func readDockerConfig(f nodeFile) (dockerConfig, error) {
-	// Non-blocking, in case the path is a FIFO.
-	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func readDockerConfig(path string) (dockerConfig, error) {
+	data, err := secretfile.ReadAny(path, maxDockerConfig)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file: %v", info.Mode().Type())
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxDockerConfig+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", f.path, err)
-	}
-	return parseDockerConfig(data, f.legacy)
+	return parseDockerConfig(data, filepath.Base(path) == legacyDockerConfig)
 }
