@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -58,15 +55,10 @@ func signatureOf(info fs.FileInfo) signature {
 // including that of another version, it also returns an empty journal.
 func loadJournal(path string) (*journal, error) {
 	empty := &journal{Version: journalVersion}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	data, err := atomicfile.Read(path, maxJournal)
 	if errors.Is(err, fs.ErrNotExist) {
 		return empty, nil
 	}
-	if err != nil {
-		return empty, fmt.Errorf("open image archive journal: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxJournal))
 	if err != nil {
 		return empty, fmt.Errorf("read image archive journal: %w", err)
 	}

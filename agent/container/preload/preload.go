@@ -213,8 +213,8 @@ func (p *Preloader) notify() {
 	p.changed = make(chan struct{})
 }
 
-// update runs change, which modifies an archive, with mu held, and wakes all callers of
-// Wait.
+// update runs change, which modifies the state of p or of an archive, with mu held, and wakes
+// all callers of Wait.
 func (p *Preloader) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,15 +28,8 @@ const retryFolder = time.Minute
 // returns its error. It blocks on the runtime, never on pods. It must not run twice at the
 // same time.
 func (p *Preloader) Run(ctx context.Context) error {
-	p.mu.Lock()
-	p.ended = false
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.ended = true
-		p.notify()
-	}()
+	p.update(func() { p.ended = false })
+	defer p.update(func() { p.ended = true })
 	j, err := loadJournal(p.cfg.StateFile)
 	if err != nil {
 		j.Leased = true // unknown: release it to be safe
@@ -54,10 +47,7 @@ func (p *Preloader) Run(ctx context.Context) error {
 		if err != nil {
 			p.cfg.Log.Warn("cannot watch image archive folder", "folder", p.cfg.Dir, "error", err)
 			// Pods do not wait for a folder that may never become readable.
-			p.mu.Lock()
-			p.ready = true
-			p.notify()
-			p.mu.Unlock()
+			p.update(func() { p.ready = true })
 			if !wait.Pause(ctx, retryFolder) {
 				return ctx.Err()
 			}
