@@ -19,8 +19,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -35,13 +33,6 @@ const callTimeout = 2 * time.Minute
 
 // maxResponse limits one response in bytes. The default of containerd's client is 16 MiB.
 const maxResponse = 4 << 20
-
-// connectParams limits the pauses between attempts to connect, so that calls succeed soon
-// after containerd is back. gRPC's default is up to two minutes.
-var connectParams = grpc.ConnectParams{
-	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-	MinConnectTimeout: 20 * time.Second,
-}
 
 // API is a client of containerd's native API.
 type API struct {
@@ -68,19 +59,10 @@ func dial(path string) (*client.Client, error) {
 	c, err := client.New(path,
 		client.WithDefaultNamespace(namespace),
 		client.WithDefaultPlatform(platforms.All),
-		client.WithDialOpts([]grpc.DialOption{
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithConnectParams(connectParams),
-			grpc.WithReadBufferSize(4 << 10),
-			grpc.WithWriteBufferSize(32 << 10),
-			grpc.WithStaticStreamWindowSize(64 << 10),
-			grpc.WithStaticConnWindowSize(64 << 10),
-			grpc.WithDisableServiceConfig(),
-			grpc.WithDisableRetry(),
-			grpc.WithDisableHealthCheck(),
-			grpc.WithNoProxy(),
+		client.WithDialOpts(append(cri.DialOptions(),
+			grpc.WithWriteBufferSize(32<<10),
 			grpc.WithChainStreamInterceptor(withStreamStatus),
-		}),
+		)),
 		client.WithCallOpts([]grpc.CallOption{grpc.MaxCallRecvMsgSize(maxResponse)}),
 	)
 	if err != nil {
@@ -123,24 +105,18 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("%s: %w", what, cause)
 	}
-	if kind := kindOf(err); kind != nil {
-		return fmt.Errorf("%s: %w: %v", what, kind, err) //nolint:errorlint // a deadline of the call is not one of ctx
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
-
-// kindOf returns the error of package container for an error of containerd's client,
-// or nil if there is none.
-func kindOf(err error) error {
+	var kind error
 	switch {
 	case errdefs.IsNotFound(err):
-		return container.ErrNotFound
+		kind = container.ErrNotFound
 	case errdefs.IsUnavailable(err):
-		return container.ErrUnavailable
+		kind = container.ErrUnavailable
 	case errdefs.IsDeadlineExceeded(err):
-		return container.ErrTimeout
+		kind = container.ErrTimeout
 	case errdefs.IsNotImplemented(err):
-		return container.ErrUnsupported
+		kind = container.ErrUnsupported
+	default:
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return nil
+	return fmt.Errorf("%s: %w: %v", what, kind, err) //nolint:errorlint // a deadline of the call is not one of ctx
 }

@@ -84,10 +84,3 @@ func TestIdle(t *testing.T) {
 		}
 	}
 }
-
-// TestConnectPauses checks the longest time until a call succeeds after containerd is back.
-func TestConnectPauses(t *testing.T) {
-	if longest := connectParams.Backoff.MaxDelay; longest <= 0 || longest > 5*time.Second {
-		t.Errorf("pauses of up to %v between attempts to connect", longest)
-	}
-}

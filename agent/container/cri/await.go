@@ -18,10 +18,10 @@ type socketWatcher struct {
 	path  string // the socket's
 	retry func() // makes gRPC retry at once
 
-	mu     sync.Mutex
-	stop   context.CancelFunc // nil while no watch runs
-	done   chan struct{}      // closed when the newest watch has ended
-	closed bool
+	mu      sync.Mutex
+	stop    context.CancelFunc // nil while no watch runs
+	watches sync.WaitGroup
+	closed  bool
 }
 
 // onDial handles the result of an attempt to connect. It starts the watch if the socket
@@ -34,26 +34,18 @@ func (a *socketWatcher) onDial(err error) {
 		a.stopWatch()
 	case a.stop == nil && !a.closed && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
 		ctx, cancel := context.WithCancel(context.Background())
-		over := make(chan struct{})
-		a.stop, a.done = cancel, over
-		go func() {
-			defer close(over)
-			a.watch(ctx)
-		}()
+		a.stop = cancel
+		a.watches.Go(func() { a.watch(ctx) })
 	}
 }
 
-// close ends the watch and waits for the end of the newest one. onDial starts none
-// afterwards.
+// close ends the watch and waits for its end. onDial starts none afterwards.
 func (a *socketWatcher) close() {
 	a.mu.Lock()
 	a.stopWatch()
 	a.closed = true
-	over := a.done
 	a.mu.Unlock()
-	if over != nil {
-		<-over
-	}
+	a.watches.Wait()
 }
 
 // stopWatch ends the watch without waiting for it. The caller holds a.mu.

@@ -71,8 +71,13 @@ func TestArrival(t *testing.T) {
 				t.Error("the runtime's socket was not noticed")
 			}
 			a.onDial(nil)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				a.watches.Wait()
+			}()
 			select {
-			case <-a.done:
+			case <-ended:
 			case <-time.After(10 * time.Second):
 				t.Error("it is still being watched for")
 			}
@@ -84,12 +89,12 @@ func TestArrivalIsNotForOtherFaults(t *testing.T) {
 	a := &socketWatcher{path: "/run/x.sock"}
 	a.onDial(errors.New("no such protocol"))
 	a.onDial(syscall.EACCES)
-	if a.done != nil {
+	if a.stop != nil {
 		t.Error("a socket that is there is watched for")
 	}
 	a.close()
 	a.onDial(syscall.ENOENT)
-	if a.done != nil {
+	if a.stop != nil {
 		t.Error("watched for after the driver was closed")
 	}
 }

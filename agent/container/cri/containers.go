@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"math"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -71,11 +72,7 @@ func (d *Driver) awaitExit(ctx context.Context, containerID string) error {
 
 // wholeSeconds returns d in seconds, rounded up; d must not be negative.
 func wholeSeconds(d time.Duration) int64 {
-	s := int64(d / time.Second)
-	if d%time.Second > 0 {
-		s++
-	}
-	return s
+	return int64(math.Ceil(d.Seconds()))
 }
 
 // UpdateContainerResources implements container.Containers.

@@ -5,6 +5,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,8 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// DefaultTimeout is the default timeout of one call: the kubelet's default for
-// runtimeRequestTimeout.
-const DefaultTimeout = 2 * time.Minute
+// defaultTimeout is the kubelet's default for runtimeRequestTimeout.
+const defaultTimeout = 2 * time.Minute
 
 // maxMessage is the size of the largest response that is received, in bytes
 // (the kubelet's limit). A list of every container of a full node with its
@@ -44,7 +44,7 @@ type Config struct {
 	ImageEndpoint string
 	// Timeout limits every call except PullImage, ContainerEvents and an ExecSync without
 	// a timeout. The timeout of RunPodSandbox is twice as long. StopContainer and ExecSync
-	// add the grace period or the timeout of the command. 0 means DefaultTimeout.
+	// add the grace period or the timeout of the command. 0 means two minutes.
 	Timeout time.Duration
 	// Log is required. It receives a record for each new gRPC connection, and at debug
 	// level one for each call except ExecSync and ContainerEvents.
@@ -78,17 +78,12 @@ func New(c Config) (*Driver, error) {
 	if c.Timeout < 0 {
 		return nil, fmt.Errorf("cri: negative Timeout %v", c.Timeout)
 	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.ImageEndpoint == "" {
-		c.ImageEndpoint = c.RuntimeEndpoint
-	}
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	runtimePath, err := SocketPath(c.RuntimeEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("container runtime endpoint: %w", err)
 	}
-	imagePath, err := SocketPath(c.ImageEndpoint)
+	imagePath, err := SocketPath(cmp.Or(c.ImageEndpoint, c.RuntimeEndpoint))
 	if err != nil {
 		return nil, fmt.Errorf("image service endpoint: %w", err)
 	}
@@ -108,13 +103,33 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
-// connect prepares a connection to the socket at path.
+// DialOptions returns the options of every connection to the runtime's socket. The pauses
+// between attempts to connect are at most a second, so that calls succeed soon after the
+// runtime is back. gRPC's default is up to two minutes.
 //
 // Memory: responses are a few kB, so small buffers suffice (70 kB less in use
 // than with gRPC's defaults), and fixed windows disable the bandwidth estimator
 // with its pings. A window of 64 kB on each side is HTTP/2's default.
-// Connected, with an idle event stream, a driver holds 0.4 MB on the heap, of
-// which 0.3 MB are protobuf's descriptors of CRI, and seven goroutines.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 20 * time.Second,
+		}),
+		grpc.WithReadBufferSize(4 << 10),
+		grpc.WithStaticStreamWindowSize(64 << 10),
+		grpc.WithStaticConnWindowSize(64 << 10),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableHealthCheck(),
+		grpc.WithNoProxy(),
+	}
+}
+
+// connect prepares a connection to the socket at path. Connected, with an idle event stream,
+// a driver holds 0.4 MB on the heap, of which 0.3 MB are protobuf's descriptors of CRI, and
+// seven goroutines.
 //
 // Liveness: there are no keepalive pings. The kernel reports a dead peer on a
 // unix socket at once. A hung one may still answer pings, and containerd's
@@ -122,35 +137,18 @@ func New(c Config) (*Driver, error) {
 // pleg detects hangs by calling Status.
 func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
 	a := &socketWatcher{path: path, retry: func() { conn.ResetConnectBackoff() }}
-	conn, err = grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err = grpc.NewClient("passthrough:///"+path, append(DialOptions(),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			c, err := d.dial(ctx, path)
 			a.onDial(err)
 			return c, err
 		}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{
-				BaseDelay:  100 * time.Millisecond,
-				Multiplier: 1.6,
-				Jitter:     0.2,
-				MaxDelay:   time.Second,
-			},
-			MinConnectTimeout: 20 * time.Second,
-		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithReadBufferSize(4<<10),
 		grpc.WithWriteBufferSize(4<<10),
-		grpc.WithStaticStreamWindowSize(64<<10),
-		grpc.WithStaticConnWindowSize(64<<10),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithDisableHealthCheck(),
 		grpc.WithIdleTimeout(0), // the event stream keeps it open anyway
-		grpc.WithNoProxy(),
 		grpc.WithChainUnaryInterceptor(d.interceptUnary),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
 	}

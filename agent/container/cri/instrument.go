@@ -35,15 +35,9 @@ func (d *Driver) trace(ctx context.Context, method string, req, reply any, took 
 
 // callBounds are the buckets of kubelet_runtime_operations_duration_seconds: 14
 // from 5 ms on, each 2.5 times the previous one.
-var callBounds = exponential(.005, 2.5, 14)
-
-func exponential(first, factor float64, n int) []float64 {
-	out := make([]float64, n)
-	for i := range out {
-		out[i] = first
-		first *= factor
-	}
-	return out
+var callBounds = []float64{
+	.005, .0125, .03125, .078125, .1953125, .48828125, 1.220703125, 3.0517578125, 7.62939453125,
+	19.073486328125, 47.6837158203125, 119.20928955078125, 298.0232238769531, 745.0580596923828,
 }
 
 // operations are the kubelet's names of the calls
