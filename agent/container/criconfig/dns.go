@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,9 +18,6 @@ const (
 	maxSearches    = 32
 	maxSearchChars = 2048
 )
-
-// clusterOptions are the resolver options of the policy ClusterFirst.
-var clusterOptions = []string{"ndots:5"}
 
 // ParseResolvConf parses a resolv.conf. Name servers accumulate. The last search line and
 // the last value of an option replace earlier ones. Unknown lines are ignored, as resolvers
@@ -104,17 +102,12 @@ func baseDNS(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
 		return &runtimeapi.DNSConfig{
 			Servers:  slices.Clone(n.ClusterDNS),
 			Searches: clusterSearches(p.Namespace, n),
-			Options:  slices.Clone(clusterOptions),
+			Options:  []string{"ndots:5"},
 		}
 	case n.Resolv == nil:
 		return &runtimeapi.DNSConfig{Servers: localResolvers(n.HostIPs), Searches: []string{"."}}
-	default:
-		return &runtimeapi.DNSConfig{
-			Servers:  slices.Clone(n.Resolv.Servers),
-			Searches: slices.Clone(n.Resolv.Searches),
-			Options:  slices.Clone(n.Resolv.Options),
-		}
 	}
+	return proto.CloneOf(n.Resolv)
 }
 
 // usesClusterDNS reports whether the pod uses cluster DNS: with ClusterFirst
@@ -129,15 +122,11 @@ func usesClusterDNS(p *v1.Pod) bool {
 }
 
 func clusterSearches(namespace string, n *Node) []string {
-	var searches []string
-	if d := n.ClusterDomain; d != "" {
-		searches = []string{namespace + ".svc." + d, "svc." + d, d}
+	d := n.ClusterDomain
+	if d == "" {
+		return slices.Clone(n.Resolv.GetSearches())
 	}
-	searches = append(searches, n.Resolv.GetSearches()...)
-	if n.ClusterDomain == "" {
-		return searches
-	}
-	return unique(searches)
+	return unique(append([]string{namespace + ".svc." + d, "svc." + d, d}, n.Resolv.GetSearches()...))
 }
 
 // localResolvers returns a resolver on the node itself for each of the node's

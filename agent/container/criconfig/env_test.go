@@ -75,22 +75,22 @@ func TestEnvironment(t *testing.T) {
 		{"a whole config map, by its keys", []v1.EnvFromSource{configMapAll("", "m", nil)}, nil, "A=m1 B=m2 c.d-e=m3"},
 		{"the last object wins", []v1.EnvFromSource{configMapAll("", "m", nil), configMapAll("", "m2", nil), secretAll("", "s", nil)}, nil, "A=s1 B=m2 c.d-e=m3 S=s2"},
 		{"prefixes", []v1.EnvFromSource{configMapAll("P_", "m2", nil), secretAll("P-", "s", nil)}, nil, "P_A=second P-A=s1 P-S=s2"},
-		{"optional and missing", []v1.EnvFromSource{configMapAll("", "no", ptr(true)), secretAll("", "no", ptr(true)), configMapAll("", "m2", ptr(true))}, nil, "A=second"},
+		{"optional and missing", []v1.EnvFromSource{configMapAll("", "no", new(true)), secretAll("", "no", new(true)), configMapAll("", "m2", new(true))}, nil, "A=second"},
 		{"names that cannot be", []v1.EnvFromSource{configMapAll("", "wrong", nil)}, nil, "Z=z"},
 		{"a prefix can make a name", []v1.EnvFromSource{configMapAll("p", "wrong", nil)}, nil, "p=x pZ=z"},
 		{"no source at all", []v1.EnvFromSource{{}}, []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{}}}, "X="},
 		{"one variable wins over an object", []v1.EnvFromSource{secretAll("", "s", nil)}, []v1.EnvVar{{Name: "A", Value: "own"}}, "A=own S=s2"},
 		{"and refers to it", []v1.EnvFromSource{secretAll("", "s", nil)}, []v1.EnvVar{{Name: "A", Value: "<$(A)$(S)>"}}, "A=<s1s2> S=s2"},
-		{"keys", nil, []v1.EnvVar{configMapKey("X", "m", "c.d-e", nil), secretKey("Y", "s", "S", ptr(false))}, "X=m3 Y=s2"},
+		{"keys", nil, []v1.EnvVar{configMapKey("X", "m", "c.d-e", nil), secretKey("Y", "s", "S", new(false))}, "X=m3 Y=s2"},
 		{"optional keys", nil, []v1.EnvVar{
-			configMapKey("X", "m", "no", ptr(true)), configMapKey("X", "no", "no", ptr(true)),
-			secretKey("Y", "s", "no", ptr(true)), secretKey("Y", "no", "no", ptr(true)), secretKey("Z", "s", "S", ptr(true)),
+			configMapKey("X", "m", "no", new(true)), configMapKey("X", "no", "no", new(true)),
+			secretKey("Y", "s", "no", new(true)), secretKey("Y", "no", "no", new(true)), secretKey("Z", "s", "S", new(true)),
 		}, "Z=s2"},
-		{"an optional key leaves what was", nil, []v1.EnvVar{{Name: "X", Value: "1"}, configMapKey("X", "m", "no", ptr(true))}, "X=1"},
+		{"an optional key leaves what was", nil, []v1.EnvVar{{Name: "X", Value: "1"}, configMapKey("X", "m", "no", new(true))}, "X=1"},
 		{"sources are not expanded", []v1.EnvFromSource{configMapAll("", "dollar", nil)}, []v1.EnvVar{configMapKey("X", "dollar", "D", nil)}, "D=$(A) X=$(A)"},
 		{"a value wins over its source", nil, []v1.EnvVar{{Name: "X", Value: "v", ValueFrom: configMapKey("", "no", "no", nil).ValueFrom}}, "X=v"},
-		{"files", nil, []v1.EnvVar{fileKey("X", "env", "A", nil), fileKey("Y", "env", "LONG", ptr(true))}, "X=f1 Y=x\ny"},
-		{"optional files", nil, []v1.EnvVar{fileKey("X", "no", "A", ptr(true)), fileKey("Y", "env", "no", ptr(true)), fileKey("Z", "env", "EMPTY", ptr(true))}, ""},
+		{"files", nil, []v1.EnvVar{fileKey("X", "env", "A", nil), fileKey("Y", "env", "LONG", new(true))}, "X=f1 Y=x\ny"},
+		{"optional files", nil, []v1.EnvVar{fileKey("X", "no", "A", new(true)), fileKey("Y", "env", "no", new(true)), fileKey("Z", "env", "EMPTY", new(true))}, ""},
 		{"forward, backward, to itself", nil, []v1.EnvVar{{Name: "A", Value: "$(B)"}, {Name: "B", Value: "$(A)"}, {Name: "C", Value: "$(C)$(B)"}}, "A=$(B) B=$(B) C=$(C)$(B)"},
 		{"again and again", nil, []v1.EnvVar{{Name: "A", Value: "x"}, {Name: "A", Value: "$(A)$(A)"}, {Name: "A", Value: "$(A)$(A)"}}, "A=xxxx"},
 	} {
@@ -124,9 +124,9 @@ func TestFileErrorsTellNothing(t *testing.T) {
 
 func TestEnvRefs(t *testing.T) {
 	c := &v1.Container{
-		EnvFrom: []v1.EnvFromSource{configMapAll("", "a", ptr(true)), secretAll("", "s", nil), configMapAll("x", "a", nil)},
+		EnvFrom: []v1.EnvFromSource{configMapAll("", "a", new(true)), secretAll("", "s", nil), configMapAll("x", "a", nil)},
 		Env: []v1.EnvVar{
-			{Name: "PLAIN"}, configMapKey("X", "b", "k", nil), secretKey("X", "s", "k", nil), secretKey("X", "t", "k", ptr(true)),
+			{Name: "PLAIN"}, configMapKey("X", "b", "k", nil), secretKey("X", "s", "k", nil), secretKey("X", "t", "k", new(true)),
 			fileKey("X", "env", "k", nil),
 		},
 	}
@@ -140,7 +140,7 @@ func TestContainerWarnings(t *testing.T) {
 	in := envInput()
 	in.Secrets["odd"] = &v1.Secret{Data: map[string][]byte{"=": nil}}
 	in.Container.EnvFrom = []v1.EnvFromSource{
-		configMapAll("", "m", nil), configMapAll("", "wrong", nil), configMapAll("", "no", ptr(true)), secretAll("x", "odd", nil), secretAll("", "no", nil), {},
+		configMapAll("", "m", nil), configMapAll("", "wrong", nil), configMapAll("", "no", new(true)), secretAll("x", "odd", nil), secretAll("", "no", nil), {},
 	}
 	want := []Warning{
 		{"InvalidEnvironmentVariableNames", "Keys [, \x00, a=b] from the EnvFrom ConfigMap ns/wrong were skipped since they are considered invalid environment variable names."},

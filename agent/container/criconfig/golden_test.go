@@ -32,7 +32,8 @@ func board() *Node {
 		ClusterDomain: "cluster.local",
 		Resolv: ParseResolvConf([]byte("# made by hand\nsearch example.com lan.\n" +
 			"nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions timeout:1\n")),
-		MemoryCapacity: 512 << 20, MemoryUnreserved: 416 << 20,
+		SeccompProfileRoot: "/var/lib/kubelet/seccomp",
+		MemoryCapacity:     512 << 20, MemoryUnreserved: 416 << 20,
 		Allocatable: v1.ResourceList{
 			v1.ResourceCPU:              resource.MustParse("4"),
 			v1.ResourceMemory:           resource.MustParse("400Mi"),

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 const etcHosts = "/etc/hosts"
@@ -105,10 +106,7 @@ func volumeAttributes(p *v1.Pod, name string) (readOnly, relabel bool) {
 }
 
 func propagation(c *v1.Container, m *v1.VolumeMount) (runtimeapi.MountPropagation, error) {
-	if m.MountPropagation == nil {
-		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
-	}
-	switch *m.MountPropagation {
+	switch ptr.Deref(m.MountPropagation, v1.MountPropagationNone) {
 	case v1.MountPropagationNone:
 		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
 	case v1.MountPropagationHostToContainer:

@@ -92,12 +92,12 @@ func TestRecursiveReadOnly(t *testing.T) {
 		want      bool
 	}{
 		{nil, true, false},
-		{ptr(v1.RecursiveReadOnlyDisabled), true, false},
-		{ptr(v1.RecursiveReadOnlyIfPossible), true, true},
-		{ptr(v1.RecursiveReadOnlyIfPossible), false, false},
-		{ptr(v1.RecursiveReadOnlyEnabled), true, true},
+		{new(v1.RecursiveReadOnlyDisabled), true, false},
+		{new(v1.RecursiveReadOnlyIfPossible), true, true},
+		{new(v1.RecursiveReadOnlyIfPossible), false, false},
+		{new(v1.RecursiveReadOnlyEnabled), true, true},
 	} {
-		m := &v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: tc.mode, MountPropagation: ptr(v1.MountPropagationNone)}
+		m := &v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: tc.mode, MountPropagation: new(v1.MountPropagationNone)}
 		if got, err := recursiveReadOnly(m, tc.supported); err != nil || got != tc.want {
 			t.Errorf("%v, supported %v: got %v, %v", tc.mode, tc.supported, got, err)
 		}

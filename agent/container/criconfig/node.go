@@ -107,8 +107,7 @@ type Node struct {
 	// SeccompDefault gives the runtime's default seccomp profile to containers
 	// that have none.
 	SeccompDefault bool
-	// SeccompProfileRoot is the directory of the node's seccomp profiles; "" is
-	// DefaultSeccompProfileRoot.
+	// SeccompProfileRoot is the directory of the node's seccomp profiles.
 	SeccompProfileRoot string
 	// SELinux reports whether SELinux is enabled in the kernel. Files created
 	// for a container then get the container's label.

@@ -14,21 +14,22 @@ import (
 // (getCgroupConfigInternal in pkg/kubelet/cm/node_container_manager_linux.go).
 // With Node.MemoryQoS the cgroup's memory.min also protects the memory.
 func ReservedResources(reserved v1.ResourceList, weightAlone bool, n *Node) cgroups.Resources {
-	var r cgroups.Resources
-	if cpu, ok := reserved[v1.ResourceCPU]; ok {
-		r.CPUWeight = cpuWeight(pod.CPUShares(pod.MilliValue(cpu)))
-	}
+	r := limitsOf(reserved)
 	if weightAlone {
-		return r
+		return cgroups.Resources{CPUWeight: r.CPUWeight}
 	}
-	if pids, ok := reserved[resourcePIDs]; ok {
-		r.PidsMax = pod.Value(pids)
+	if _, ok := reserved[v1.ResourceMemory]; ok && n.MemoryQoS {
+		r.Unified = map[string]string{fileMemoryMin: strconv.FormatInt(r.MemoryMax, 10)}
 	}
-	if memory, ok := reserved[v1.ResourceMemory]; ok {
-		r.MemoryMax = pod.Value(memory)
-		if n.MemoryQoS {
-			r.Unified = map[string]string{fileMemoryMin: strconv.FormatInt(r.MemoryMax, 10)}
-		}
+	return r
+}
+
+// limitsOf returns the CPU weight of a list of resources, and its memory and process IDs as
+// limits. A resource that is not in list has no limit.
+func limitsOf(list v1.ResourceList) cgroups.Resources {
+	r := cgroups.Resources{MemoryMax: pod.Value(list[v1.ResourceMemory]), PidsMax: pod.Value(list[resourcePIDs])}
+	if cpu, ok := list[v1.ResourceCPU]; ok {
+		r.CPUWeight = cpuWeight(pod.CPUShares(pod.MilliValue(cpu)))
 	}
 	return r
 }
@@ -52,7 +53,10 @@ type Cgroup struct {
 // With Node.MemoryQoS these cgroups also protect the memory requests of the
 // pods, because a cgroup protects no more than its parent does.
 func ParentCgroups(pods []*v1.Pod, n *Node) []Cgroup {
-	all := Cgroup{Path: QoSCgroup(v1.PodQOSGuaranteed, n), Resources: nodeResources(n)}
+	all := Cgroup{Path: QoSCgroup(v1.PodQOSGuaranteed, n), Resources: limitsOf(n.EnforcedAllocatable)}
+	if !n.MemoryAccounting {
+		all.Resources.MemoryMax = 0
+	}
 	burstable := Cgroup{Path: QoSCgroup(v1.PodQOSBurstable, n)}
 	bestEffort := Cgroup{Path: QoSCgroup(v1.PodQOSBestEffort, n)}
 
@@ -87,20 +91,4 @@ func sumRequests(pods []*v1.Pod) (cpu, guaranteedMemory, burstableMemory int64) 
 		}
 	}
 	return cpu, guaranteedMemory, burstableMemory
-}
-
-// nodeResources returns the limits of all pods together. A resource that is not in
-// n.EnforcedAllocatable has no limit.
-func nodeResources(n *Node) cgroups.Resources {
-	var r cgroups.Resources
-	if cpu, ok := n.EnforcedAllocatable[v1.ResourceCPU]; ok {
-		r.CPUWeight = cpuWeight(pod.CPUShares(pod.MilliValue(cpu)))
-	}
-	if memory, ok := n.EnforcedAllocatable[v1.ResourceMemory]; ok && n.MemoryAccounting && memory.Sign() > 0 {
-		r.MemoryMax = pod.Value(memory)
-	}
-	if pids, ok := n.EnforcedAllocatable[resourcePIDs]; ok && pids.Sign() > 0 {
-		r.PidsMax = pod.Value(pids)
-	}
-	return r
 }

@@ -23,7 +23,7 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 			}
 			seen[key] = true
 			out = append(out, &runtimeapi.PortMapping{
-				Protocol:      protocol(port.Protocol),
+				Protocol:      runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]), // TCP if unknown
 				ContainerPort: port.ContainerPort,
 				HostPort:      port.HostPort,
 				HostIp:        port.HostIP,
@@ -45,15 +45,4 @@ func portKey(port v1.ContainerPort) string {
 		family = "v4"
 	}
 	return fmt.Sprintf("%s-%s-%s:%d:%d", family, port.Protocol, port.HostIP, port.ContainerPort, port.HostPort)
-}
-
-func protocol(p v1.Protocol) runtimeapi.Protocol {
-	switch p {
-	case v1.ProtocolUDP:
-		return runtimeapi.Protocol_UDP
-	case v1.ProtocolSCTP:
-		return runtimeapi.Protocol_SCTP
-	case v1.ProtocolTCP:
-	}
-	return runtimeapi.Protocol_TCP
 }

@@ -7,41 +7,36 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
-
-// DefaultSeccompProfileRoot is the kubelet's directory of seccomp profiles.
-const DefaultSeccompProfileRoot = "/var/lib/kubelet/seccomp"
 
 // seccomp returns the profile of the container, else of the pod, else the
 // runtime's default profile with Node.SeccompDefault, else unconfined.
 func seccomp(n *Node, own, pods *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
 	profile := cmp.Or(own, pods)
-	kind := v1.SeccompProfileTypeUnconfined
 	switch {
 	case profile != nil:
-		kind = profile.Type
 	case n.SeccompDefault:
-		kind = v1.SeccompProfileTypeRuntimeDefault
+		profile = &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}
+	default:
+		profile = &v1.SeccompProfile{Type: v1.SeccompProfileTypeUnconfined}
 	}
-	switch kind {
-	case v1.SeccompProfileTypeRuntimeDefault:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
-	case v1.SeccompProfileTypeLocalhost:
-		if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
+	kind, ok := runtimeapi.SecurityProfile_ProfileType_value[string(profile.Type)] // CRI has the API's names
+	if !ok {
+		return nil, configErrorf("unknown seccomp profile type: %q", profile.Type)
+	}
+	out := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_ProfileType(kind)}
+	if profile.Type == v1.SeccompProfileTypeLocalhost {
+		name := ptr.Deref(profile.LocalhostProfile, "")
+		if name == "" {
 			return nil, configErrorf("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
-		if !filepath.IsLocal(*profile.LocalhostProfile) {
-			return nil, configErrorf("seccompProfile: localhostProfile %q is outside the node's profiles", *profile.LocalhostProfile)
+		if !filepath.IsLocal(name) {
+			return nil, configErrorf("seccompProfile: localhostProfile %q is outside the node's profiles", name)
 		}
-		root := cmp.Or(n.SeccompProfileRoot, DefaultSeccompProfileRoot)
-		return &runtimeapi.SecurityProfile{
-			ProfileType:  runtimeapi.SecurityProfile_Localhost,
-			LocalhostRef: filepath.Join(root, *profile.LocalhostProfile),
-		}, nil
-	case v1.SeccompProfileTypeUnconfined:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
+		out.LocalhostRef = filepath.Join(n.SeccompProfileRoot, name)
 	}
-	return nil, configErrorf("unknown seccomp profile type: %q", kind)
+	return out, nil
 }
 
 // appArmorProfile returns the container's profile, else that of the pod's
@@ -76,16 +71,16 @@ func apparmor(profile *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, error) 
 	if profile == nil {
 		return nil, nil
 	}
-	switch profile.Type {
-	case v1.AppArmorProfileTypeRuntimeDefault:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
-	case v1.AppArmorProfileTypeUnconfined:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
-	case v1.AppArmorProfileTypeLocalhost:
+	kind, ok := runtimeapi.SecurityProfile_ProfileType_value[string(profile.Type)]
+	if !ok {
+		return nil, configErrorf("unknown apparmor profile type: %q", profile.Type)
+	}
+	out := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_ProfileType(kind)}
+	if profile.Type == v1.AppArmorProfileTypeLocalhost {
 		if profile.LocalhostProfile == nil {
 			return nil, configErrorf("missing localhost apparmor profile name")
 		}
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *profile.LocalhostProfile}, nil
+		out.LocalhostRef = *profile.LocalhostProfile
 	}
-	return nil, configErrorf("unknown apparmor profile type: %q", profile.Type)
+	return out, nil
 }

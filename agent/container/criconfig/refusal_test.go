@@ -9,8 +9,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // TestContainerRefusals has the text that users search for, where a kubelet
 // has it too.
 func TestContainerRefusals(t *testing.T) {
@@ -28,7 +26,7 @@ func TestContainerRefusals(t *testing.T) {
 	}
 	nonRoot := func(image *runtimeapi.Image) func(*ContainerInput) {
 		return func(in *ContainerInput) {
-			in.Image, in.Container.SecurityContext = image, &v1.SecurityContext{RunAsNonRoot: ptr(true)}
+			in.Image, in.Container.SecurityContext = image, &v1.SecurityContext{RunAsNonRoot: new(true)}
 		}
 	}
 	for _, tc := range []struct {
@@ -48,14 +46,14 @@ func TestContainerRefusals(t *testing.T) {
 		{"subPath, absolute", mount(v1.VolumeMount{SubPath: "/s"}), "error SubPath `/s` must not be an absolute path"},
 		{"subPath, upward", mount(v1.VolumeMount{SubPath: "a/../b"}), "unable to provision SubPath `a/../b`: must not contain '..'"},
 		{"subPathExpr without its variables", mount(v1.VolumeMount{SubPathExpr: "$(B)/$(A)/$(B)"}), "missing value for A, B"},
-		{"propagation", mount(v1.VolumeMount{MountPropagation: ptr(v1.MountPropagationMode("Sideways"))}), `invalid MountPropagation mode: "Sideways"`},
-		{"propagation to the node", mount(v1.VolumeMount{MountPropagation: ptr(v1.MountPropagationBidirectional)}), "only to privileged containers"},
-		{"read-only below, but not there", mount(v1.VolumeMount{RecursiveReadOnly: ptr(v1.RecursiveReadOnlyIfPossible)}),
+		{"propagation", mount(v1.VolumeMount{MountPropagation: new(v1.MountPropagationMode("Sideways"))}), `invalid MountPropagation mode: "Sideways"`},
+		{"propagation to the node", mount(v1.VolumeMount{MountPropagation: new(v1.MountPropagationBidirectional)}), "only to privileged containers"},
+		{"read-only below, but not there", mount(v1.VolumeMount{RecursiveReadOnly: new(v1.RecursiveReadOnlyIfPossible)}),
 			`volume "v" requested recursive read-only mode, but it is not read-only`},
-		{"read-only below, and propagating", mount(v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: ptr(v1.RecursiveReadOnlyIfPossible), MountPropagation: ptr(v1.MountPropagationHostToContainer)}),
+		{"read-only below, and propagating", mount(v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(v1.RecursiveReadOnlyIfPossible), MountPropagation: new(v1.MountPropagationHostToContainer)}),
 			`not compatible with propagation "HostToContainer"`},
-		{"read-only below, not possible", mount(v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: ptr(v1.RecursiveReadOnlyEnabled)}), "not supported by the runtime"},
-		{"read-only below, somehow", mount(v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: ptr(v1.RecursiveReadOnlyMode("Maybe"))}), `unknown recursive read-only mode "Maybe"`},
+		{"read-only below, not possible", mount(v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(v1.RecursiveReadOnlyEnabled)}), "not supported by the runtime"},
+		{"read-only below, somehow", mount(v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(v1.RecursiveReadOnlyMode("Maybe"))}), `unknown recursive read-only mode "Maybe"`},
 
 		{"no config map", from(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "no"}}}), `configmap "no" not found`},
 		{"no key in it", from(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "m"}, Key: "no"}}), "couldn't find key no in ConfigMap ns/m"},
@@ -80,7 +78,7 @@ func TestContainerRefusals(t *testing.T) {
 		{"unknown container", from(v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "y", Resource: "limits.cpu"}}), "container y not found"},
 
 		{"root by the pod", func(in *ContainerInput) {
-			in.Pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: ptr(true), RunAsUser: ptr(int64(0))}
+			in.Pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: new(int64(0))}
 		}, `container's runAsUser breaks non-root policy (pod: "p_ns(u)", container: c)`},
 		{"root by the image", nonRoot(&runtimeapi.Image{}), `container has runAsNonRoot and image will run as root (pod: "p_ns(u)", container: c)`},
 		{"perhaps root by the image", nonRoot(&runtimeapi.Image{Username: "web"}), "image has non-numeric user (web), cannot verify user is non-root"},
@@ -96,15 +94,15 @@ func TestContainerRefusals(t *testing.T) {
 			in.Pod.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + in.Container.Name: "odd"}
 			in.Pod.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}}
 		}, `unknown apparmor profile type: "odd"`},
-		{"a seccomp profile elsewhere", own(v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr("../../etc/x")}}),
+		{"a seccomp profile elsewhere", own(v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: new("../../etc/x")}}),
 			"outside the node's profiles"},
 		{"no AppArmor profile", own(v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost}}),
 			"missing localhost apparmor profile name"},
 		{"odd AppArmor profile", own(v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: "Odd"}}), `unknown apparmor profile type: "Odd"`},
 		{"odd policy of groups", func(in *ContainerInput) {
-			in.Pod.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: ptr(v1.SupplementalGroupsPolicy("Odd"))}
+			in.Pod.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicy("Odd"))}
 		}, "unsupported supplementalGroupsPolicy: Odd"},
-		{"users of its own, without any", func(in *ContainerInput) { in.Pod.Spec.HostUsers = ptr(false) }, "runtime does not support user namespaces"},
+		{"users of its own, without any", func(in *ContainerInput) { in.Pod.Spec.HostUsers = new(false) }, "runtime does not support user namespaces"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := envInput()

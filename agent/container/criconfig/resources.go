@@ -41,21 +41,15 @@ func linuxResources(requests, limits v1.ResourceList, n *Node) *runtimeapi.Linux
 // sandboxResources returns the pod's resources without its overhead, for
 // runtimes that size a virtual machine by them.
 func sandboxResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
-	bare := withoutOverhead(p)
+	bare := containersOnly(p)
+	bare.Spec.Resources = p.Spec.Resources
 	return linuxResources(pod.Requests(bare), pod.Limits(bare), n)
 }
 
 // containersOnly returns the containers and init containers of the pod as a pod, without
-// pod-level resources and overhead. withoutOverhead adds the pod-level resources. Callers must
-// not modify the results.
+// pod-level resources and overhead. The pod shares its containers with p.
 func containersOnly(p *v1.Pod) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{InitContainers: p.Spec.InitContainers, Containers: p.Spec.Containers}}
-}
-
-func withoutOverhead(p *v1.Pod) *v1.Pod {
-	bare := containersOnly(p)
-	bare.Spec.Resources = p.Spec.Resources
-	return bare
 }
 
 // overheadResources returns the pod's overhead, as both request and limit.

@@ -261,7 +261,7 @@ func TestOOMScoreAdj(t *testing.T) {
 // (KEP-2837).
 func TestOOMOfSidecars(t *testing.T) {
 	side := needs("", "", "64Mi", "")
-	side.RestartPolicy = ptr(v1.ContainerRestartPolicyAlways)
+	side.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
 	own := needs("", "", "1Gi", "").Resources
 	for _, tc := range []struct {
 		name  string
@@ -275,7 +275,7 @@ func TestOOMOfSidecars(t *testing.T) {
 		{"one asks for nothing", side, []v1.Container{needs("", "", "512Mi", ""), needs("", "", "", "")}, nil, []int64{938, 500, 999}},
 		{"no sidecar", needs("", "", "64Mi", ""), []v1.Container{needs("", "", "512Mi", "")}, nil, []int64{938, 500}},
 		{"the pod asks for more", side, []v1.Container{needs("", "", "192Mi", ""), needs("", "", "", "")}, &own, []int64{688, 563, 750}},
-		{"the pod asks for no memory", side, []v1.Container{needs("", "", "32Mi", "")}, ptr(needs("1", "", "", "").Resources), []int64{938, 969}},
+		{"the pod asks for no memory", side, []v1.Container{needs("", "", "32Mi", "")}, new(needs("1", "", "", "").Resources), []int64{938, 969}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := podOf(tc.run...)

@@ -26,45 +26,45 @@ func TestSecurityContext(t *testing.T) {
 	}{
 		{"nothing", nil, func(*sc) {}},
 		{"the pod's", func(_ *ContainerInput, _ *v1.SecurityContext, pods *v1.PodSecurityContext) {
-			pods.RunAsUser, pods.RunAsGroup, pods.SELinuxOptions = ptr(int64(1)), ptr(int64(2)), &v1.SELinuxOptions{Level: "s0", Type: "t"}
+			pods.RunAsUser, pods.RunAsGroup, pods.SELinuxOptions = new(int64(1)), new(int64(2)), &v1.SELinuxOptions{Level: "s0", Type: "t"}
 		}, func(s *sc) {
 			s.RunAsUser, s.RunAsGroup = &runtimeapi.Int64Value{Value: 1}, &runtimeapi.Int64Value{Value: 2}
 			s.SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0", Type: "t"}
 		}},
 		{"its own before the pod's", func(_ *ContainerInput, own *v1.SecurityContext, pods *v1.PodSecurityContext) {
-			pods.RunAsUser, pods.RunAsGroup, pods.SELinuxOptions = ptr(int64(1)), ptr(int64(2)), &v1.SELinuxOptions{Level: "s0", Type: "t"}
-			own.RunAsUser, own.RunAsGroup, own.SELinuxOptions = ptr(int64(0)), ptr(int64(0)), &v1.SELinuxOptions{Level: "s1"}
+			pods.RunAsUser, pods.RunAsGroup, pods.SELinuxOptions = new(int64(1)), new(int64(2)), &v1.SELinuxOptions{Level: "s0", Type: "t"}
+			own.RunAsUser, own.RunAsGroup, own.SELinuxOptions = new(int64(0)), new(int64(0)), &v1.SELinuxOptions{Level: "s1"}
 		}, func(s *sc) {
 			s.RunAsGroup, s.SelinuxOptions = &runtimeapi.Int64Value{}, &runtimeapi.SELinuxOption{Level: "s1"}
 		}},
 		{"both before the image's", func(in *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			in.Image, own.RunAsUser = &runtimeapi.Image{Username: "web"}, ptr(int64(7))
+			in.Image, own.RunAsUser = &runtimeapi.Image{Username: "web"}, new(int64(7))
 		}, func(s *sc) { s.RunAsUser = &runtimeapi.Int64Value{Value: 7} }},
 		{"not root, by its own word", func(_ *ContainerInput, own *v1.SecurityContext, pods *v1.PodSecurityContext) {
-			pods.RunAsNonRoot, own.RunAsNonRoot = ptr(true), ptr(false)
+			pods.RunAsNonRoot, own.RunAsNonRoot = new(true), new(false)
 		}, func(*sc) {}},
 		{"not root, by the image", func(in *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			in.Image, own.RunAsNonRoot = &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 5}}, ptr(true)
+			in.Image, own.RunAsNonRoot = &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 5}}, new(true)
 		}, func(s *sc) { s.RunAsUser = &runtimeapi.Int64Value{Value: 5} }},
 		{"groups", func(in *ContainerInput, _ *v1.SecurityContext, pods *v1.PodSecurityContext) {
-			pods.SupplementalGroups, pods.FSGroup, pods.SupplementalGroupsPolicy = []int64{5, 6}, ptr(int64(4)), ptr(v1.SupplementalGroupsPolicyMerge)
+			pods.SupplementalGroups, pods.FSGroup, pods.SupplementalGroupsPolicy = []int64{5, 6}, new(int64(4)), new(v1.SupplementalGroupsPolicyMerge)
 			in.ExtraGroups = []int64{9}
 		}, func(s *sc) { s.SupplementalGroups = []int64{4, 5, 6, 9} }},
 		{"no paths are hidden", func(_ *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			own.ProcMount = ptr(v1.UnmaskedProcMount)
+			own.ProcMount = new(v1.UnmaskedProcMount)
 		}, func(s *sc) { s.MaskedPaths, s.ReadonlyPaths = nil, nil }},
 		{"no new privileges", func(_ *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			own.AllowPrivilegeEscalation = ptr(false)
+			own.AllowPrivilegeEscalation = new(false)
 		}, func(s *sc) { s.NoNewPrivs = true }},
 		{"seccomp by the node", func(in *ContainerInput, own *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			in.Node.SeccompDefault, own.Privileged = true, ptr(true)
+			in.Node.SeccompDefault, own.Privileged = true, new(true)
 		}, func(s *sc) { s.Privileged, s.Seccomp = true, profile(runtimeapi.SecurityProfile_RuntimeDefault, "") }},
 		{"seccomp by the pod", func(in *ContainerInput, _ *v1.SecurityContext, pods *v1.PodSecurityContext) {
 			in.Node.SeccompDefault, pods.SeccompProfile = true, seccomp(v1.SeccompProfileTypeUnconfined, nil)
 		}, func(*sc) {}},
 		{"seccomp of its own", func(in *ContainerInput, own *v1.SecurityContext, pods *v1.PodSecurityContext) {
 			in.Node.SeccompProfileRoot = "/profiles"
-			pods.SeccompProfile, own.SeccompProfile = seccomp(v1.SeccompProfileTypeUnconfined, nil), seccomp(v1.SeccompProfileTypeLocalhost, ptr("a/b.json"))
+			pods.SeccompProfile, own.SeccompProfile = seccomp(v1.SeccompProfileTypeUnconfined, nil), seccomp(v1.SeccompProfileTypeLocalhost, new("a/b.json"))
 		}, func(s *sc) { s.Seccomp = profile(runtimeapi.SecurityProfile_Localhost, "/profiles/a/b.json") }},
 		{"AppArmor by an annotation", func(in *ContainerInput, _ *v1.SecurityContext, pods *v1.PodSecurityContext) {
 			in.Pod.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "runtime/default"}
@@ -76,17 +76,17 @@ func TestSecurityContext(t *testing.T) {
 			s.NamespaceOptions.Pid, s.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, "id"
 		}},
 		{"those of the pod anyway", func(in *ContainerInput, _ *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			in.TargetID, in.Pod.Spec.ShareProcessNamespace = "id", ptr(true)
+			in.TargetID, in.Pod.Spec.ShareProcessNamespace = "id", new(true)
 		}, func(s *sc) { s.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD }},
 		{"those of the node", func(in *ContainerInput, _ *v1.SecurityContext, _ *v1.PodSecurityContext) {
 			in.Pod.Spec.HostPID, in.Pod.Spec.HostIPC, in.Pod.Spec.HostNetwork = true, true, true
-			in.Pod.Spec.HostUsers = ptr(true)
+			in.Pod.Spec.HostUsers = new(true)
 		}, func(s *sc) {
 			node := runtimeapi.NamespaceMode_NODE
 			s.NamespaceOptions.Pid, s.NamespaceOptions.Ipc, s.NamespaceOptions.Network = node, node, node
 		}},
 		{"users of its own", func(in *ContainerInput, _ *v1.SecurityContext, _ *v1.PodSecurityContext) {
-			in.Pod.Spec.HostUsers, in.Userns = ptr(false), goldenUsers()
+			in.Pod.Spec.HostUsers, in.Userns = new(false), goldenUsers()
 		}, func(s *sc) { s.NamespaceOptions.UsernsOptions = goldenUsers() }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -119,9 +119,9 @@ func TestSandboxSecurity(t *testing.T) {
 	if s := sandboxOf(t, p); s.GetLinux().GetSecurityContext().GetPrivileged() {
 		t.Error("privileged without a reason")
 	}
-	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(1)), SupplementalGroups: []int64{2}}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(1)), SupplementalGroups: []int64{2}}
 	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
-		Name: "e", SecurityContext: &v1.SecurityContext{Privileged: ptr(true)},
+		Name: "e", SecurityContext: &v1.SecurityContext{Privileged: new(true)},
 	}}}
 	sc := sandboxOf(t, p).GetLinux().GetSecurityContext()
 	if !sc.GetPrivileged() {
@@ -130,7 +130,7 @@ func TestSandboxSecurity(t *testing.T) {
 	if diff := cmp.Diff([]int64{1, 9, 2}, sc.GetSupplementalGroups()); diff != "" {
 		t.Error(diff)
 	}
-	p.Spec.HostUsers = ptr(false)
+	p.Spec.HostUsers = new(false)
 	if _, err := SandboxConfig(SandboxInput{Pod: p, Node: board()}); err == nil {
 		t.Error("users of its own without any")
 	}

@@ -1,11 +1,13 @@
 package criconfig
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // masterNamespace and masterName identify the API server's service. Every pod gets its
@@ -25,9 +27,7 @@ func ServiceNamespaces(p *v1.Pod) []string {
 }
 
 // serviceLinks returns enableServiceLinks, which defaults to true.
-func serviceLinks(p *v1.Pod) bool {
-	return p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
-}
+func serviceLinks(p *v1.Pod) bool { return ptr.Deref(p.Spec.EnableServiceLinks, true) }
 
 // serviceEnv returns the service variables of a container: always those of the
 // API server's service, and those of its pod's namespace if the pod has service
@@ -78,12 +78,8 @@ func linkURL(host string, port *v1.ServicePort) string {
 	return strings.ToLower(protocolOf(port)) + "://" + net.JoinHostPort(host, portText(port.Port))
 }
 
-func protocolOf(port *v1.ServicePort) string {
-	if port.Protocol == "" {
-		return string(v1.ProtocolTCP)
-	}
-	return string(port.Protocol)
-}
+// protocolOf returns the protocol of a port, TCP by default.
+func protocolOf(port *v1.ServicePort) string { return string(cmp.Or(port.Protocol, v1.ProtocolTCP)) }
 
 func portText(port int32) string { return strconv.Itoa(int(port)) }
 
