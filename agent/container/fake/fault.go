@@ -72,24 +72,19 @@ func (r *Runtime) matchFault(method, subject string) *fault {
 }
 
 func (f *fault) apply(ctx context.Context, broken <-chan struct{}) error {
-	if f.Delay > 0 {
-		timer := time.NewTimer(f.Delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-broken:
-			return container.ErrUnavailable
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if f.Delay <= 0 && !f.Hang {
+		return f.Err
 	}
-	if f.Hang {
-		select {
-		case <-broken:
-			return container.ErrUnavailable
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	var elapsed <-chan time.Time // nil with Hang
+	if !f.Hang {
+		elapsed = time.After(f.Delay)
 	}
-	return f.Err
+	select {
+	case <-elapsed:
+		return f.Err
+	case <-broken:
+		return container.ErrUnavailable
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -36,7 +36,7 @@ func (r *Runtime) Protect(ctx context.Context) error {
 func (r *Runtime) Release(ctx context.Context) error {
 	return r.doLocked(ctx, "Release", "", r.timeout, func() error {
 		r.store.protected = false
-		r.store.partial = nil
+		clear(r.store.partial)
 		r.collect()
 		return nil
 	})
@@ -98,18 +98,12 @@ func (r *Runtime) Put(ctx context.Context, b container.Blob, from io.Reader) err
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err != nil {
-			if r.store.partial == nil {
-				r.store.partial = make(map[digest.Digest][]byte)
-			}
 			r.store.partial[b.Digest] = data
 			return err
 		}
 		delete(r.store.partial, b.Digest)
 		if got := digest.FromBytes(data); got != b.Digest {
 			return fmt.Errorf("commit content %s: %w: it is %s", b.Digest, container.ErrCorrupt, got)
-		}
-		if r.store.blobs == nil {
-			r.store.blobs = make(map[digest.Digest]container.Blob)
 		}
 		r.store.blobs[b.Digest] = b
 		return nil
@@ -147,9 +141,6 @@ func (r *Runtime) Tag(ctx context.Context, name string, b container.Blob) error 
 	return r.doLocked(ctx, "Tag", name, r.timeout, func() error {
 		if err := r.complete(b.Digest); err != nil {
 			return err
-		}
-		if r.store.targets == nil {
-			r.store.targets = make(map[string]digest.Digest)
 		}
 		img := r.addImage(name, Program{})
 		r.store.targets[img.name] = b.Digest

@@ -54,9 +54,7 @@ type Call struct {
 	// images, and empty where there is none.
 	Subject string
 	At      time.Time
-	// Done reports whether the call has returned, with Err.
-	Done bool
-	Err  error
+	Err     error // nil for ContainerEvents and until the call has returned
 }
 
 func (r *Runtime) recordCall(method, subject string) int {
@@ -64,12 +62,6 @@ func (r *Runtime) recordCall(method, subject string) int {
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, Call{Method: method, Subject: subject, At: time.Now()})
 	return len(r.calls) - 1
-}
-
-func (r *Runtime) completeCall(n int, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls[n].Done, r.calls[n].Err = true, err
 }
 
 // Calls returns the calls so far, in the order of their start: those of the

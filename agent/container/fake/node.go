@@ -15,20 +15,9 @@ func (r *Runtime) Version(ctx context.Context) (*runtimeapi.VersionResponse, err
 	})
 }
 
-// SetConditions replaces the conditions of Status. Without any the runtime is
-// ready again.
-func (r *Runtime) SetConditions(conditions ...*runtimeapi.RuntimeCondition) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.notReady = conditions
-}
-
 // Status implements container.Node.
 func (r *Runtime) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 	return query(ctx, r, "Status", "", r.timeout, func() (*runtimeapi.StatusResponse, error) {
-		if len(r.notReady) > 0 {
-			return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.notReady}}, nil
-		}
 		return &runtimeapi.StatusResponse{
 			Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 				{Type: runtimeapi.RuntimeReady, Status: true},
@@ -42,16 +31,9 @@ func (r *Runtime) Status(ctx context.Context) (*runtimeapi.StatusResponse, error
 	})
 }
 
-// SetInfo replaces what Info returns.
-func (r *Runtime) SetInfo(info container.Info) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.info = info
-}
-
 // Info implements container.Node.
 func (r *Runtime) Info(ctx context.Context) (container.Info, error) {
-	return query(ctx, r, "Info", "", r.timeout, func() (container.Info, error) { return r.info, nil })
+	return query(ctx, r, "Info", "", r.timeout, func() (container.Info, error) { return container.Info{}, nil })
 }
 
 // RuntimeConfig implements container.Node.

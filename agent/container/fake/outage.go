@@ -62,14 +62,6 @@ func (r *Runtime) breakConnections() {
 	r.resume()
 }
 
-// BreakStreams ends the event streams and the calls in flight, as a broken
-// connection does.
-func (r *Runtime) BreakStreams() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.breakConnections()
-}
-
 // Reboot simulates a power cut and a boot: processes and networks are gone, the
 // records persist. Containers that ran have exited with containerd's 255 and
 // reason Unknown; created ones stay created.

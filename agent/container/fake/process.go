@@ -79,11 +79,7 @@ func (r *Runtime) signal(p *process) {
 	if code == 0 {
 		code = 143
 	}
-	if p.program.TermAfter == 0 {
-		r.end(p, code, "")
-		return
-	}
-	r.after(p, p.program.TermAfter, func() { r.end(p, code, "") })
+	r.end(p, code, "")
 }
 
 // remove deletes a container; the caller holds the lock.

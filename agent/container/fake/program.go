@@ -16,13 +16,9 @@ type Program struct {
 	Ends  bool
 	After time.Duration
 	Code  int32
-	// Reason is the reason of the exit; "" is Completed for code 0, else Error.
-	Reason string
 	// IgnoreTerm makes the process ignore the stop signal, like the first
 	// process of a PID namespace without a handler.
 	IgnoreTerm bool
-	// TermAfter is the time between the stop signal and the exit.
-	TermAfter time.Duration
 	// TermCode is the exit code after the stop signal; 0 is 143.
 	TermCode int32
 	// Output is written to the log at the start, if logs are written.

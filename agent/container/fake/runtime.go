@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
@@ -62,8 +62,6 @@ type Runtime struct {
 	subscribers map[*subscription]struct{}
 	dropEvents  int  // number of events still to drop
 	bareEvents  bool // events lack the pod's status
-	notReady    []*runtimeapi.RuntimeCondition
-	info        container.Info
 }
 
 var _ container.Runtime = (*Runtime)(nil)
@@ -74,15 +72,20 @@ func New(c Config) *Runtime {
 		c.Timeout = 2 * time.Minute
 	}
 	return &Runtime{
-		timeout:     c.Timeout,
-		writeLogs:   c.WriteLogs,
-		imageFs:     cmp.Or(c.ImageFs, "/dev/shm"),
-		execs:       make(map[string]Exec),
-		sandboxes:   make(map[string]*sandbox),
-		containers:  make(map[string]*process),
-		images:      make(map[string]*image),
-		registry:    make(map[string]*Pull),
-		programs:    make(map[string]Program),
+		timeout:    c.Timeout,
+		writeLogs:  c.WriteLogs,
+		imageFs:    cmp.Or(c.ImageFs, "/dev/shm"),
+		execs:      make(map[string]Exec),
+		sandboxes:  make(map[string]*sandbox),
+		containers: make(map[string]*process),
+		images:     make(map[string]*image),
+		registry:   make(map[string]*Pull),
+		programs:   make(map[string]Program),
+		store: store{
+			blobs:   make(map[digest.Digest]container.Blob),
+			partial: make(map[digest.Digest][]byte),
+			targets: make(map[string]digest.Digest),
+		},
 		broken:      make(chan struct{}),
 		subscribers: make(map[*subscription]struct{}),
 	}
@@ -102,7 +105,9 @@ func (r *Runtime) do(ctx context.Context, method, subject string, limit time.Dur
 	if err != nil {
 		err = fmt.Errorf("%s %q: %w", method, subject, callError(ctx, limited, err))
 	}
-	r.completeCall(n, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[n].Err = err
 	return err
 }
 

@@ -223,9 +223,6 @@ func (r *Runtime) Attach(ctx context.Context, request *runtimeapi.AttachRequest)
 	return r.prepare(ctx, "Attach", request.GetContainerId(), check, func(ctx context.Context, c *channels) {
 		lines := make(chan string, 64)
 		r.mu.Lock()
-		if p.attached == nil {
-			p.attached = make(map[chan string]struct{})
-		}
 		p.attached[lines] = struct{}{}
 		r.mu.Unlock()
 		defer func() {

@@ -320,7 +320,7 @@ func TestNoBusyLoop(t *testing.T) {
 		{"calls fail", func(rt *fake.Runtime) { rt.Inject("*", fake.Fault{Err: errors.New("broken")}) }, 60},
 		{"stream breaks at once", func(rt *fake.Runtime) {
 			rt.Inject("ContainerEvents", fake.Fault{Err: container.ErrUnavailable})
-			rt.BreakStreams()
+			rt.Restart()
 		}, 180},
 	}
 	for _, tt := range tests {

@@ -22,11 +22,8 @@ func RunningContainers(entries []pod.Entry, node func() (n *criconfig.Node, ok b
 	}
 	for i := range entries {
 		e := &entries[i]
-		cgroup := ""
+		cgroup := criconfig.PodCgroup(e.Pod, n)
 		add := func(name, id string) {
-			if cgroup == "" {
-				cgroup = criconfig.PodCgroup(e.Pod, n)
-			}
 			out = append(out, Container{Ref: pod.RefOf(e.Pod), Name: name, ID: id, Cgroup: criconfig.ContainerCgroup(cgroup, id, n)})
 		}
 		if e.Sandbox.ID != "" {
