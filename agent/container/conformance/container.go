@@ -67,16 +67,15 @@ func testExitCodes(w *testEnv) {
 }
 
 func testContainerUnknown(w *testEnv) {
-	const id = "0000000000000000000000000000000000000000000000000000000000000000"
-	w.ok("StopContainer of an unknown container", w.Runtime.StopContainer(w.Context(), id, time.Second))
-	w.ok("RemoveContainer of an unknown container", w.Runtime.RemoveContainer(w.Context(), id))
-	if _, err := w.Runtime.ContainerStatus(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
+	w.ok("StopContainer of an unknown container", w.Runtime.StopContainer(w.Context(), nobody, time.Second))
+	w.ok("RemoveContainer of an unknown container", w.Runtime.RemoveContainer(w.Context(), nobody))
+	if _, err := w.Runtime.ContainerStatus(w.Context(), nobody); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ContainerStatus: %v, want ErrNotFound", err)
 	}
-	if err := w.Runtime.StartContainer(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
+	if err := w.Runtime.StartContainer(w.Context(), nobody); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("StartContainer: %v, want ErrNotFound", err)
 	}
-	if err := w.Runtime.UpdateContainerResources(w.Context(), id, &runtimeapi.LinuxContainerResources{CpuShares: 2}); !errors.Is(err, container.ErrNotFound) {
+	if err := w.Runtime.UpdateContainerResources(w.Context(), nobody, &runtimeapi.LinuxContainerResources{CpuShares: 2}); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("UpdateContainerResources: %v, want ErrNotFound", err)
 	}
 }
@@ -157,9 +156,7 @@ func testCreateRefused(w *testEnv) {
 }
 
 func testStopHonoured(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptTrap)
-	p.waitReady("main")
+	_, id := w.runReady(scriptTrap)
 	grace := w.Timeout + 30*time.Second
 	begun := time.Now()
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, grace))
@@ -173,9 +170,7 @@ func testStopHonoured(w *testEnv) {
 }
 
 func testStopKills(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady) // no handler: PID 1 ignores the signal
-	p.waitReady("main")
+	_, id := w.runReady(scriptReady) // no handler: PID 1 ignores the signal
 	const grace = 1500 * time.Millisecond
 	begun := time.Now()
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, grace))
@@ -189,9 +184,7 @@ func testStopKills(w *testEnv) {
 }
 
 func testStopAtOnce(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptTrap)
-	p.waitReady("main")
+	_, id := w.runReady(scriptTrap)
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, 0))
 	if s := w.waitExited(id); s.GetExitCode() != 137 {
 		w.Errorf("exit code is %d, want 137: no grace is no signal", s.GetExitCode())

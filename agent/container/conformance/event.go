@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // subscriber collects the events of a stream.
@@ -143,7 +144,7 @@ func (w *testEnv) provoke(l *subscriber) {
 			if l.has(p.uid, id, created) {
 				return
 			}
-			w.pause(w.Timeout / 200)
+			wait.Pause(w.Context(), w.Timeout/200)
 		}
 	}
 	w.Fatal("no event comes over the stream")

@@ -15,9 +15,7 @@ import (
 func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
 func testExec(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady)
-	p.waitReady("main")
+	_, id := w.runReady(scriptReady)
 	limit := w.Timeout + 10*time.Second
 	for _, tt := range []struct {
 		name           string
@@ -48,9 +46,7 @@ func testExec(w *testEnv) {
 }
 
 func testExecTimeout(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady)
-	p.waitReady("main")
+	_, id := w.runReady(scriptReady)
 	begun := time.Now()
 	_, _, _, err := w.Runtime.ExecSync(w.Context(), id, shell("sleep 1000"), 1500*time.Millisecond)
 	if !errors.Is(err, container.ErrTimeout) {
@@ -66,9 +62,7 @@ func testExecTimeout(w *testEnv) {
 }
 
 func testExecRefused(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady)
-	p.waitReady("main")
+	p, id := w.runReady(scriptReady)
 	if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, []string{"/no/such/program"}, w.Timeout); err == nil {
 		w.Errorf("a program that does not exist ended with %d", code)
 	}
@@ -84,7 +78,6 @@ func testExecRefused(w *testEnv) {
 	if err := w.Runtime.ReopenContainerLog(w.Context(), id); err == nil {
 		w.Error("the log of a stopped container was reopened")
 	}
-	const nobody = "0000000000000000000000000000000000000000000000000000000000000000"
 	if _, _, _, err := w.Runtime.ExecSync(w.Context(), nobody, []string{"/bin/true"}, w.Timeout); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ExecSync in an unknown container: %v, want ErrNotFound", err)
 	}
@@ -96,9 +89,7 @@ func testExecRefused(w *testEnv) {
 // testReopenLog rotates a log as the agent does: rename, then reopen. The lines
 // are written through the standard output of the container's first process.
 func testReopenLog(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady)
-	p.waitReady("main")
+	p, id := w.runReady(scriptReady)
 	path := filepath.Join(p.config.GetLogDirectory(), "main", "0.log")
 	old := path + ".old"
 	say := func(word string) {

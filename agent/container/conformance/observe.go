@@ -86,10 +86,10 @@ func testObserve(w *testEnv) {
 		w.Errorf("the log's time: %v", err)
 	}
 
-	nobody, err := container.Observe(w.Context(), w.Runtime, "nobody")
+	unknown, err := container.Observe(w.Context(), w.Runtime, "nobody")
 	w.ok("Observe of an unknown pod", err)
-	if len(nobody.Sandboxes)+len(nobody.Containers) > 0 || nobody.Running() {
-		w.Errorf("an unknown pod is %+v", nobody)
+	if len(unknown.Sandboxes)+len(unknown.Containers) > 0 || unknown.Running() {
+		w.Errorf("an unknown pod is %+v", unknown)
 	}
 }
 

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -188,23 +187,9 @@ func (s *service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*r
 	return v, grpcError(err)
 }
 
-func (s *service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+func (s *service) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	st, err := s.rt.Status(ctx)
-	if err == nil && r.GetVerbose() {
-		st.Info, err = s.info(ctx)
-	}
 	return st, grpcError(err)
-}
-
-// info returns the runtime's Info in containerd's format.
-func (s *service) info(ctx context.Context) (map[string]string, error) {
-	info, err := s.rt.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cni := map[string]any{"binDirs": info.PluginDirs, "confDir": info.ConfigDir, "useInternalLoopback": !info.CallsLoopback}
-	config, err := json.Marshal(map[string]any{"cni": cni, "sandboxImage": info.SandboxImage})
-	return map[string]string{"config": string(config)}, err
 }
 
 func (s *service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {

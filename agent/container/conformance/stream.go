@@ -104,9 +104,7 @@ func (s *session) end() (code int32, err error) {
 }
 
 func testStreamExec(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady)
-	p.waitReady("main")
+	_, id := w.runReady(scriptReady)
 	script := shell("echo out; echo err >&2; exit 3")
 	for _, tt := range []struct {
 		name               string
@@ -136,9 +134,7 @@ func testStreamExec(w *testEnv) {
 }
 
 func testStreamInput(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady)
-	p.waitReady("main")
+	_, id := w.runReady(scriptReady)
 	s := w.open(w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{
 		ContainerId: id, Cmd: []string{"/bin/cat"}, Stdin: true, Stdout: true,
 	}))
@@ -152,9 +148,7 @@ func testStreamInput(w *testEnv) {
 }
 
 func testAttach(w *testEnv) {
-	p := w.runPod()
-	id := p.start("main", scriptReady)
-	p.waitReady("main")
+	_, id := w.runReady(scriptReady)
 	s := w.open(w.Runtime.Attach(w.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true, Stderr: true}))
 	// Nothing shows when the runtime has attached to the process, so the
 	// process writes until its output arrives.
@@ -220,7 +214,6 @@ func testStreamRefused(w *testEnv) {
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), stopped, 0))
 	w.waitExited(stopped)
 	running := p.start("running", scriptForever)
-	const nobody = "0000000000000000000000000000000000000000000000000000000000000000"
 
 	exec := func(id string) error {
 		_, err := w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"/bin/true"}, Stdout: true})

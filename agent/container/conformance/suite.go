@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Env is a runtime to test and the objects that the tests may use.
@@ -158,9 +159,7 @@ func (w *testEnv) runPod() *pod {
 func (p *pod) run() {
 	p.w.Helper()
 	id, err := p.w.Runtime.RunPodSandbox(p.w.Context(), p.config, "")
-	if err != nil {
-		p.w.Fatalf("RunPodSandbox: %v", err)
-	}
+	p.w.ok("RunPodSandbox", err)
 	if id == "" {
 		p.w.Fatal("RunPodSandbox answered no ID")
 	}
@@ -200,9 +199,7 @@ func (p *pod) containerConfig(name, script string) *runtimeapi.ContainerConfig {
 func (p *pod) create(c *runtimeapi.ContainerConfig) string {
 	p.w.Helper()
 	id, err := p.w.Runtime.CreateContainer(p.w.Context(), p.id, c, p.config)
-	if err != nil {
-		p.w.Fatalf("CreateContainer: %v", err)
-	}
+	p.w.ok("CreateContainer", err)
 	if id == "" {
 		p.w.Fatal("CreateContainer answered no ID")
 	}
@@ -213,11 +210,21 @@ func (p *pod) create(c *runtimeapi.ContainerConfig) string {
 func (p *pod) start(name, script string) string {
 	p.w.Helper()
 	id := p.create(p.containerConfig(name, script))
-	if err := p.w.Runtime.StartContainer(p.w.Context(), id); err != nil {
-		p.w.Fatalf("StartContainer: %v", err)
-	}
+	p.w.ok("StartContainer", p.w.Runtime.StartContainer(p.w.Context(), id))
 	return id
 }
+
+// runReady runs a pod with the container main, and waits for its line.
+func (w *testEnv) runReady(script string) (p *pod, id string) {
+	w.Helper()
+	p = w.runPod()
+	id = p.start("main", script)
+	p.waitReady("main")
+	return p, id
+}
+
+// nobody is the ID of no object.
+const nobody = "0000000000000000000000000000000000000000000000000000000000000000"
 
 // The scripts of the suite, which the fake supports, too.
 const (
@@ -243,9 +250,7 @@ func (p *pod) waitReady(name string) {
 func (w *testEnv) status(containerID string) *runtimeapi.ContainerStatus {
 	w.Helper()
 	s, err := w.Runtime.ContainerStatus(w.Context(), containerID)
-	if err != nil {
-		w.Fatalf("ContainerStatus: %v", err)
-	}
+	w.ok("ContainerStatus", err)
 	return s
 }
 
@@ -275,17 +280,7 @@ func (w *testEnv) eventually(what string, check func() error) {
 		if time.Now().After(deadline) {
 			w.Fatalf("waited %v for %s: %v", w.Timeout, what, err)
 		}
-		w.pause(20 * time.Millisecond)
-	}
-}
-
-// pause waits for d, or less if the test is over.
-func (w *testEnv) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-w.Context().Done():
-	case <-timer.C:
+		wait.Pause(w.Context(), 20*time.Millisecond)
 	}
 }
 
