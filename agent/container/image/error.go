@@ -1,7 +1,6 @@
 package image
 
 import (
-	"errors"
 	"strings"
 	"time"
 )
@@ -37,11 +36,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // pullReason returns the reason that the runtime put before its message, as
 // CRI allows, or else ErrImagePull.
 func pullReason(err error) string {
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		for _, reason := range []string{ReasonRegistryUnavailable, ReasonSignatureInvalid} {
-			if strings.Contains(e.Error(), reason+":") {
-				return reason
-			}
+	for _, reason := range []string{ReasonRegistryUnavailable, ReasonSignatureInvalid} {
+		if strings.Contains(err.Error(), reason+":") {
+			return reason
 		}
 	}
 	return ReasonPull

@@ -42,8 +42,6 @@ type GCConfig struct {
 	// InUse returns the images that the node's pods name, including those of
 	// image volumes, as names or IDs. It is called often and must be cheap.
 	InUse func() []string
-	// Keep lists images that are never removed, as names or IDs.
-	Keep []string
 	// High and Low are thresholds of the usage of the image filesystem in percent. If
 	// High is reached, images are removed until usage is down to Low. A High of 100
 	// disables removal for space, except by RemoveUnused.

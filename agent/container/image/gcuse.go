@@ -91,7 +91,6 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 		return nil, err
 	}
 	inUse := newImageSet(g.cfg.InUse())
-	inUse.add(g.cfg.Keep...)
 	for _, c := range containers {
 		inUse.add(c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage())
 	}

@@ -126,6 +126,9 @@ type Options struct {
 // queried again. Ensure blocks while a pull runs or waits for a slot; only ctx
 // limits that. It returns an *Error, or an error because ctx ended.
 func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o Options) (imageRef string, img *runtimeapi.Image, err error) {
+	if o.OnSlow == nil {
+		o.OnSlow = func() {}
+	}
 	ref := pod.RefOf(owner)
 	name, err := ParseName(c.Image)
 	if err != nil {
@@ -147,17 +150,11 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o O
 			return "", nil, &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
-	o.notifySlow()
+	o.OnSlow()
 	credentials, problems := p.credentials(name, o.Secrets)
 	r := &request{pod: ref, image: c.Image, spec: spec, sandbox: o.Sandbox, credentials: credentials}
 	imageRef, err = p.fetch(ctx, name, r, problems)
 	return imageRef, nil, err
-}
-
-func (o *Options) notifySlow() {
-	if o.OnSlow != nil {
-		o.OnSlow()
-	}
 }
 
 // presentOrPreloaded returns the image if it is present on the node. Otherwise it waits for
@@ -167,7 +164,7 @@ func (p *Puller) presentOrPreloaded(ctx context.Context, ref pod.Ref, c *v1.Cont
 	if img != nil || err != nil || p.cfg.WaitPreloaded == nil {
 		return img, err
 	}
-	o.notifySlow()
+	o.OnSlow()
 	if !p.cfg.WaitPreloaded(ctx, name.String()) {
 		return nil, nil
 	}

@@ -63,22 +63,16 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 // than writing the next one. The last inUse pieces are never included.
 func (r *Rotator) excess(f *logDir, base string, pieces []rotatedFile, keep, inUse int) int {
 	over := max(len(pieces)-keep, 0)
-	total, room := f.size(base), r.cfg.maxRotatedBytes()
+	total, room := f.size(base), int64(math.MaxInt64)
+	if most := 2 * int64(r.cfg.MaxFiles); r.cfg.MaxSize <= math.MaxInt64/most {
+		room = most * r.cfg.MaxSize
+	}
 	for i := len(pieces) - 1; i >= over; i-- {
 		if total += f.size(pieces[i].name); total > room && i < len(pieces)-inUse {
 			return i + 1
 		}
 	}
 	return over
-}
-
-// maxRotatedBytes returns how many bytes the rotated logs of one container may take.
-func (c *Config) maxRotatedBytes() int64 {
-	pieces := 2 * int64(c.MaxFiles)
-	if c.MaxSize < 0 || c.MaxSize > math.MaxInt64/pieces {
-		return math.MaxInt64
-	}
-	return c.MaxSize * pieces
 }
 
 // renameAndReopen renames the log and makes the runtime open a new one.

@@ -99,7 +99,6 @@ func TestLargePieces(t *testing.T) {
 		{"as large as the limit", 5000, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
 		{"twice as large", 2500, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
 		{"ten times as large", 500, []string{"0.log", "0.log.20000101-000300"}},
-		{"never by itself", -1, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
 		{"no limit of use", math.MaxInt64, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

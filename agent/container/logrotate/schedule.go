@@ -59,12 +59,6 @@ func (c *Config) untilCheck(size, grows int64) time.Duration {
 	return min(max(reached, minCheckInterval), usual)
 }
 
-// retryDelay returns the delay after n+1 consecutive failures: Interval, doubled n times,
-// up to maxCheckInterval.
-func (c *Config) retryDelay(n int) time.Duration {
-	return c.bound(c.Interval << min(n, 10))
-}
-
 // bound limits d to between Interval and maxCheckInterval. A longer Interval takes
 // precedence.
 func (c *Config) bound(d time.Duration) time.Duration {
@@ -185,10 +179,11 @@ func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.T
 	s.due = now.Add(r.cfg.untilCheck(0, s.growthRate))
 }
 
-// scheduleRetry logs an error and schedules a retry.
+// scheduleRetry logs an error and schedules a retry after Interval, doubled for each
+// consecutive failure, up to maxCheckInterval.
 func (r *Rotator) scheduleRetry(path string, s *state, now time.Time, err error) {
 	s.failures++
-	wait := r.cfg.retryDelay(s.failures - 1)
+	wait := r.cfg.bound(r.cfg.Interval << min(s.failures-1, 10))
 	s.due = now.Add(wait)
 	r.cfg.Log.Warn("cannot rotate container log", "containerID", s.id, "log", path, "error", err, "retryIn", wait)
 }

@@ -291,8 +291,8 @@ func TestWaits(t *testing.T) {
 		})
 	}
 	slow := Config{MaxSize: 1, Interval: 20 * time.Hour}
-	if slow.retryDelay(100) != 20*time.Hour || slow.untilCheck(0, 0) != 20*time.Hour {
-		t.Errorf("waits %v and %v, want the interval", slow.retryDelay(100), slow.untilCheck(0, 0))
+	if slow.bound(slow.Interval<<10) != 20*time.Hour || slow.untilCheck(0, 0) != 20*time.Hour {
+		t.Errorf("waits %v and %v, want the interval", slow.bound(slow.Interval<<10), slow.untilCheck(0, 0))
 	}
 }
 

@@ -50,19 +50,13 @@ func parseHeader(line []byte) (h header, content []byte, ok bool) {
 		return h, nil, false
 	}
 	first, _, _ := bytes.Cut(tags, colon)
-	switch string(first) {
-	case "P":
-		h.partial = true
-	case "F":
-	default:
+	h.partial = string(first) == "P"
+	if !h.partial && string(first) != "F" {
 		return h, nil, false
 	}
-	at, err := time.Parse(time.RFC3339Nano, string(stamp))
-	if err != nil {
-		return h, nil, false
-	}
-	h.at = at
-	return h, content, true
+	var err error
+	h.at, err = time.Parse(time.RFC3339Nano, string(stamp))
+	return h, content, err == nil
 }
 
 var (

@@ -19,9 +19,6 @@ type progress struct {
 	lastLogged time.Time
 }
 
-// finish counts a whole blob, whether it was read or was already stored.
-func (p *progress) finish(size int64) { p.before += size }
-
 // advance logs the progress if due. offset is the position in the current blob.
 func (p *progress) advance(offset int64) {
 	if now := time.Now(); now.Sub(p.lastLogged) >= progressEvery {

@@ -220,7 +220,7 @@ func (p *Preloader) put(ctx context.Context, a *archive, s *source, r io.Reader,
 		from = &seekable{tracked: t, s: seeker}
 	}
 	err := p.cfg.Importer.Put(ctx, s.Blob, from)
-	progress.finish(s.Size)
+	progress.before += s.Size // also if it was already stored
 	if err != nil && t.err != nil {
 		return a.readError(ctx, t.err)
 	}
