@@ -1,10 +1,6 @@
 package podworker
 
-import (
-	"time"
-
-	"github.com/tinylet/tinylet/agent/metrics"
-)
+import "github.com/tinylet/tinylet/agent/metrics"
 
 // operation returns the kubelet's name of a step (SyncPodType in
 // pkg/kubelet/types, and pod_workers.go for the last). It returns "" for a step
@@ -27,15 +23,6 @@ func (l *podSyncStatus) operation(do action) string {
 	case actForget, actIdle:
 	}
 	return ""
-}
-
-// observe records the duration of a step, whatever its result.
-func (s *Workers) observe(operation string, took time.Duration) {
-	if operation == "" {
-		return
-	}
-	var room [32]byte
-	s.durations.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, nil)
 }
 
 // WriteMetrics writes the durations of pod steps under the kubelet's metric

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -61,13 +62,13 @@ func (s *Workers) run(ctx context.Context, w *worker) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.observe(next.operation, s.now().Sub(begun))
+		if next.operation != "" {
+			var room [32]byte
+			s.durations.Observe(metrics.AppendLabel(room[:0], "operation_type", next.operation), s.now().Sub(begun), nil)
+		}
 		over := s.recordResult(w, next, result, err)
 		if next.do == actFinish && err == nil {
-			s.closeEvicted(next.ref.UID)
-			if s.cfg.OnTerminated != nil {
-				s.cfg.OnTerminated(next.ref.UID)
-			}
+			s.cfg.OnTerminated(next.ref.UID)
 		}
 		if over {
 			return
@@ -75,7 +76,7 @@ func (s *Workers) run(ctx context.Context, w *worker) {
 		switch {
 		case err != nil && errors.Is(context.Cause(stepCtx), errTerminating):
 			failures = 0 // interrupted, not failed; the next step is due at once
-			w.signal()
+			w.wake.Set()
 		case err != nil:
 			wait := retryAfter(failures)
 			failures++
@@ -178,6 +179,10 @@ func (s *Workers) recordResult(w *worker, done step, result Result, err error) (
 		l.stopped = true
 	case actFinish:
 		l.finished = true
+		if w.evicted != nil {
+			close(w.evicted)
+			w.evicted = nil
+		}
 		s.release(w)
 	case actForget:
 		if l.resubmitted == nil {
@@ -191,7 +196,7 @@ func (s *Workers) recordResult(w *worker, done step, result Result, err error) (
 		s.queue(w)
 	case actIdle:
 	}
-	w.signal()
+	w.wake.Set()
 	return false
 }
 

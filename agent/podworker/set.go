@@ -66,10 +66,10 @@ const (
 // Config configures Workers.
 type Config struct {
 	Syncer Syncer
-	// Wakeups wake the workers; nil makes new ones. A Wakeups serves one Workers only.
+	// Wakeups wake the workers. A Wakeups serves one Workers only.
 	Wakeups *Wakeups
 	// OnTerminated is called by a pod's worker when the pod reaches Terminated. It
-	// must not block. It may be nil.
+	// must not block.
 	OnTerminated func(types.UID)
 	Log          *slog.Logger
 }
@@ -87,9 +87,6 @@ type Workers struct {
 	mu           sync.Mutex
 	runtimeKnown bool // AdoptRunning was called
 	workers      map[types.UID]*worker
-	// evicted holds a channel for each pod that Evict was called for. It is closed
-	// when the pod is terminated.
-	evicted map[types.UID]chan struct{}
 	// names lists the UIDs that share a full name, in order of arrival. The
 	// first one holds the name.
 	names map[string][]types.UID
@@ -102,19 +99,17 @@ type worker struct {
 	wake   wait.Wakeup             // the pod's state changed
 	events wait.Wakeup             // set by Wakeups.Wake
 	cancel context.CancelCauseFunc // cancels the running Sync or Terminate
+	// evicted is closed when the pod is terminated; nil unless Evict was called for it.
+	evicted chan struct{}
 }
 
 // NewWorkers returns Workers without any worker. It starts no goroutine.
 func NewWorkers(c Config) *Workers {
-	if c.Wakeups == nil {
-		c.Wakeups = NewWakeups()
-	}
 	return &Workers{
 		Wakeups: c.Wakeups,
 		cfg:     c,
 		now:     time.Now,
 		workers: make(map[types.UID]*worker),
-		evicted: make(map[types.UID]chan struct{}),
 		names:   make(map[string][]types.UID),
 	}
 }
@@ -143,7 +138,7 @@ func (s *Workers) UpdatePod(ctx context.Context, p *v1.Pod) {
 		s.stop(w, pod.TerminationGracePeriod(p))
 	default:
 		l.pod = p
-		w.signal()
+		w.wake.Set()
 	}
 }
 
@@ -170,7 +165,7 @@ func (s *Workers) AdoptRunning(ctx context.Context, found []pleg.Pod) {
 	if !s.runtimeKnown {
 		s.runtimeKnown = true
 		for _, w := range s.workers {
-			w.signal()
+			w.wake.Set()
 		}
 	}
 }
@@ -185,7 +180,7 @@ func (s *Workers) RemovePod(ctx context.Context, ref pod.Ref) {
 	w := s.ensure(ctx, ref)
 	w.status.removed, w.status.resubmitted = true, nil
 	s.stop(w, w.status.ownGrace())
-	w.signal() // so that a terminated pod is forgotten
+	w.wake.Set() // so that a terminated pod is forgotten
 }
 
 // TerminatePod terminates a pod within at most grace, although a source still has it,
@@ -227,22 +222,11 @@ func (s *Workers) awaitTermination(uid types.UID) (terminated <-chan struct{}, f
 	if w == nil || w.status.state() != Syncing && w.status.state() != Terminating {
 		return nil, false
 	}
-	if c := s.evicted[uid]; c != nil {
-		return c, false
+	if w.evicted != nil {
+		return w.evicted, false
 	}
-	c := make(chan struct{})
-	s.evicted[uid] = c
-	return c, true
-}
-
-// closeEvicted closes the channel of awaitTermination, if there is one.
-func (s *Workers) closeEvicted(uid types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.evicted[uid]; c != nil {
-		close(c)
-		delete(s.evicted, uid)
-	}
+	w.evicted = make(chan struct{})
+	return w.evicted, true
 }
 
 // RuntimeKnown reports whether AdoptRunning was called. Before that it is unknown
@@ -339,7 +323,7 @@ func (s *Workers) release(w *worker) {
 	s.names[name] = line
 	if next := s.workers[line[0]]; next != nil && !next.status.holdsName {
 		next.status.holdsName = true
-		next.signal()
+		next.wake.Set()
 	}
 }
 
@@ -352,18 +336,12 @@ func (s *Workers) stop(w *worker, grace time.Duration) bool {
 	if w.cancel != nil {
 		w.cancel(errTerminating)
 	}
-	w.signal()
+	w.wake.Set()
 	return true
 }
 
-// signal wakes the worker for a change of its state. It never blocks.
-func (w *worker) signal() { w.wake.Set() }
-
 // retryAfter returns the wait after failure n; n counts from 0.
 func retryAfter(n int) time.Duration {
-	d := retryMax
-	if n < 6 {
-		d = min(retryFirst<<n, retryMax)
-	}
+	d := min(retryFirst<<min(n, 6), retryMax)
 	return d + rand.N(d/5)
 }

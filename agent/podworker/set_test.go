@@ -159,7 +159,7 @@ func bubble(t *testing.T, test func(t *testing.T, ctx context.Context, s *Worker
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSyncer()
-		s := NewWorkers(Config{Syncer: f, Log: slog.New(slog.DiscardHandler)})
+		s := NewWorkers(Config{Syncer: f, Wakeups: NewWakeups(), OnTerminated: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		test(t, ctx, s, f)
 		cancel()
@@ -486,7 +486,7 @@ func TestEveryStepIsRepeatedUntilItWorks(t *testing.T) {
 func TestNextLooksAgainByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &nextSyncer{fakeSyncer: newFakeSyncer()}
-		s := NewWorkers(Config{Syncer: f, Log: slog.New(slog.DiscardHandler)})
+		s := NewWorkers(Config{Syncer: f, Wakeups: NewWakeups(), OnTerminated: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		s.AdoptRunning(ctx, nil)
 		s.UpdatePod(ctx, newPod("u1", "web", 0))
