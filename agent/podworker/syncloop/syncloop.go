@@ -5,7 +5,6 @@ package syncloop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -33,8 +32,7 @@ type Config struct {
 	Updates  <-chan source.Update
 	MarkSeen func(source string)
 	// OnStatusReconciled is called with the API server's status of a pod whose spec has
-	// not changed and that has no readiness gates. It must not block, and may
-	// be nil.
+	// not changed and that has no readiness gates. It must not block.
 	OnStatusReconciled func(*v1.Pod)
 	// Ready reports whether every source is ready. Nothing is cleaned up
 	// before.
@@ -46,7 +44,7 @@ type Config struct {
 
 	Workers *podworker.Workers
 	// ListOrphans lists the UIDs of pods that have something on disk. It may
-	// block on the disk, and may be nil.
+	// block on the disk.
 	ListOrphans func() ([]types.UID, error)
 
 	Log *slog.Logger
@@ -86,7 +84,8 @@ func (l *Loop) Run(ctx context.Context) error {
 		case uid := <-l.cfg.Changes:
 			l.cfg.Workers.Wake(uid)
 		case pods := <-l.cfg.Snapshots:
-			l.adopt(ctx, pods)
+			l.cfg.Workers.AdoptRunning(ctx, pods)
+			l.terminateOrphans(ctx)
 		case uids := <-l.orphans:
 			l.listing = false
 			l.removeOrphans(ctx, uids)
@@ -114,7 +113,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 			// conditions of readiness gates come from others.
 			if len(p.Spec.ReadinessGates) > 0 {
 				l.cfg.Workers.UpdatePod(ctx, p)
-			} else if l.cfg.OnStatusReconciled != nil {
+			} else {
 				l.cfg.OnStatusReconciled(p)
 			}
 		case source.ADD, source.UPDATE, source.DELETE, source.RESTORE:
@@ -152,12 +151,6 @@ func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
 	return append(running, others...)
 }
 
-// adopt passes the pods that the runtime has to the workers.
-func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
-	l.cfg.Workers.AdoptRunning(ctx, pods)
-	l.terminateOrphans(ctx)
-}
-
 // terminateOrphans terminates the pods of the runtime that no source has. It does
 // nothing until all sources are ready.
 func (l *Loop) terminateOrphans(ctx context.Context) {
@@ -174,7 +167,7 @@ func (l *Loop) terminateOrphans(ctx context.Context) {
 // the loop never waits for a disk. The result of a listing that hangs is
 // processed when it arrives.
 func (l *Loop) listOrphans() {
-	if l.cfg.ListOrphans == nil || l.listing || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
+	if l.listing || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
 		return
 	}
 	l.listing = true
@@ -199,9 +192,6 @@ func (l *Loop) removeOrphans(ctx context.Context, uids []types.UID) {
 	}
 }
 
-// errStuck is the error that healthz reports.
-var errStuck = errors.New("sync loop makes no progress")
-
 // Alive returns nil as soon as the loop makes progress, and an error if it has
 // dispatched nothing until ctx ends. Without a call of Alive the loop does no
 // work for it.
@@ -215,5 +205,5 @@ func (l *Loop) Alive(ctx context.Context) error {
 	if l.steps.Load() != before {
 		return nil // the loop is busy
 	}
-	return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
+	return fmt.Errorf("sync loop makes no progress: %w", context.Cause(ctx))
 }

@@ -78,7 +78,10 @@ func newRig(t *testing.T) *rig {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	r.loop = New(Config{
 		Updates: r.updates, MarkSeen: func(string) { r.ready = true }, Ready: func() bool { return r.ready },
-		Changes: r.changes, Snapshots: r.snapshots, Workers: podworker.NewWorkers(podworker.Config{Syncer: r.recorder, Log: log}),
+		Changes: r.changes, Snapshots: r.snapshots, OnStatusReconciled: func(*v1.Pod) {},
+		Workers: podworker.NewWorkers(podworker.Config{
+			Syncer: r.recorder, Wakeups: podworker.NewWakeups(), OnTerminated: func(types.UID) {}, Log: log,
+		}),
 		ListOrphans: func() ([]types.UID, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -201,7 +204,7 @@ func TestAlive(t *testing.T) {
 			t.Errorf("a loop that runs: %v", err)
 		}
 		r.end(t)
-		if err := r.loop.Alive(ctx); !errors.Is(err, errStuck) || !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.loop.Alive(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a loop that does not: %v", err)
 		}
 	})
