@@ -62,7 +62,7 @@ func newPodStage(core *core, cl *cluster, rt *runtimeStage, reg *registrationSta
 	}
 	saved, save := probe.OpenState(filepath.Dir(cfg.Tinylet.SocketPath), core.log)
 	s.probes = probe.New(probe.Config{
-		Actions: handler.New(handler.Config{Exec: core.runtime}), ResultChanged: core.wakeups.Wake, HostIPs: core.node.HostIPs,
+		Actions: handler.New(core.runtime), ResultChanged: core.wakeups.Wake, HostIPs: core.node.HostIPs,
 		Events: core.events, Log: core.log, SavedState: saved, SaveState: save, BootID: nodeinfo.BootID(),
 	})
 	s.cpus, err = cpumanager.New(cpumanager.Config{
@@ -120,7 +120,7 @@ func (s *podStage) newSyncer(core *core, cl *cluster, rt *runtimeStage, reg *reg
 		Volumes:     core.volumes,
 		Objects:     reader,
 		Probes:      s.probes,
-		Hooks:       hook.New(handler.New(handler.Config{Exec: core.runtime}), core.events),
+		Hooks:       hook.New(handler.New(core.runtime), core.events),
 		Users:       &userns.Lazy{Config: cfg},
 		Allocations: checkpoint.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
 		Ready:       core.mux.Ready,

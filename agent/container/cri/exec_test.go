@@ -265,7 +265,7 @@ func TestProbesOfAnOutputThatNeverEnds(t *testing.T) {
 		<-r.Context().Done()
 	})
 	d := newDriver(t, cri.Config{RuntimeEndpoint: hung, Timeout: 10 * time.Millisecond})
-	runner := handler.New(handler.Config{Exec: d})
+	runner := handler.New(d)
 	round := func() {
 		var all sync.WaitGroup
 		for range probes {

@@ -15,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -71,13 +70,6 @@ type Exec interface {
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
 }
 
-// Config is the configuration of a Runner.
-type Config struct {
-	Exec Exec
-	// Dial opens connections; nil means TCP with a net.Dialer.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-}
-
 // Runner runs actions. It is safe for concurrent use, has no background
 // goroutines and keeps no connections open.
 type Runner struct {
@@ -88,12 +80,9 @@ type Runner struct {
 }
 
 // New returns a Runner.
-func New(cfg Config) *Runner {
-	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: make(wait.Slots, maxCommands)}
-	if r.dial == nil {
-		d := &net.Dialer{KeepAlive: -1, Control: setLinger}
-		r.dial = d.DialContext
-	}
+func New(exec Exec) *Runner {
+	d := &net.Dialer{KeepAlive: -1, Control: setLinger}
+	r := &Runner{exec: exec, dial: d.DialContext, commands: make(wait.Slots, maxCommands)}
 	// No proxy: an action checks the container, not the path to it.
 	r.transport = &http.Transport{
 		DialContext:            r.dial,
@@ -130,16 +119,20 @@ type Target struct {
 
 var errNoAddress = errors.New("pod has no IP address")
 
-// address returns the address to connect to: that of host, or the pod's if host
+// address returns the address to connect to: the port at host, or at the pod if host
 // is empty.
-func (t *Target) address(host string, port int) (string, error) {
+func (t *Target) address(host string, port intstr.IntOrString) (string, error) {
+	number, err := portOf(port, t.Container)
+	if err != nil {
+		return "", err
+	}
 	if host == "" {
 		host = t.IP
 	}
 	if host == "" {
 		return "", errNoAddress
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port)), nil
+	return net.JoinHostPort(host, strconv.Itoa(number)), nil
 }
 
 // portOf resolves a port that may be the name of a port of the container, or a
@@ -170,9 +163,6 @@ var errNoPort = errors.New("no such port")
 
 // userAgent returns the User-Agent of a kubelet of version.Kubernetes.
 func userAgent(purpose string) string {
-	release := strings.TrimPrefix(version.Kubernetes, "v")
-	if parts := strings.SplitN(release, ".", 3); len(parts) == 3 {
-		release = parts[0] + "." + parts[1]
-	}
-	return "kube-" + purpose + "/" + release
+	major, minor := version.MajorMinor()
+	return "kube-" + purpose + "/" + major + "." + minor
 }

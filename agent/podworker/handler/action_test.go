@@ -67,7 +67,7 @@ func TestProbeExec(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"cat", "/x"}}}
-			got, err := New(Config{Exec: &tc.exec}).Probe(t.Context(), h, local(), time.Second)
+			got, err := New(&tc.exec).Probe(t.Context(), h, local(), time.Second)
 			if got.Status != tc.status || got.Output != tc.output || (err != nil) != tc.fails {
 				t.Errorf("got %v %.40q and %v, want %v %.40q", got.Status, got.Output, err, tc.status, tc.output)
 			}
@@ -83,7 +83,7 @@ func TestProbeExec(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
 			h := &v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}
-			got, err := New(Config{Exec: &stubExec{hang: true}}).Probe(t.Context(), h, local(), time.Second)
+			got, err := New(&stubExec{hang: true}).Probe(t.Context(), h, local(), time.Second)
 			if err != nil || got.Status != Failure || time.Since(begun) != time.Second+execMargin {
 				t.Errorf("after %v: %v and %v", time.Since(begun), got, err)
 			}
@@ -132,13 +132,13 @@ func TestProbeTCP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close() }()
-		got, err := New(Config{}).Probe(t.Context(), tcp(l.Addr().(*net.TCPAddr).Port), local(), time.Minute)
+		got, err := New(nil).Probe(t.Context(), tcp(l.Addr().(*net.TCPAddr).Port), local(), time.Minute)
 		if err != nil || got.Status != Success {
 			t.Errorf("got %v and %v", got, err)
 		}
 	})
 	t.Run("closed", func(t *testing.T) {
-		got, err := New(Config{}).Probe(t.Context(), tcp(closedPort(t)), local(), time.Minute)
+		got, err := New(nil).Probe(t.Context(), tcp(closedPort(t)), local(), time.Minute)
 		if err != nil || got.Status != Failure || !strings.HasSuffix(got.Output, "connect: connection refused") {
 			t.Errorf("got %v and %v", got, err)
 		}
@@ -146,7 +146,7 @@ func TestProbeTCP(t *testing.T) {
 	t.Run("unreachable", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
-			got, err := New(Config{Dial: unreachable}).Probe(t.Context(), tcp(80), local(), 5*time.Second)
+			got, err := dialing(nil, unreachable).Probe(t.Context(), tcp(80), local(), 5*time.Second)
 			if err != nil || got.Status != Failure || time.Since(begun) != 5*time.Second {
 				t.Errorf("after %v: %v and %v", time.Since(begun), got, err)
 			}
@@ -180,7 +180,7 @@ func TestNoResult(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			r := New(Config{Exec: &stubExec{hang: true}, Dial: unreachable})
+			r := dialing(&stubExec{hang: true}, unreachable)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			if tc.gone {

@@ -74,7 +74,7 @@ func cpu(b *testing.B, probe func()) {
 
 func benchProbe(b *testing.B, h *v1.ProbeHandler, exec Exec) {
 	b.Helper()
-	r := New(Config{Exec: exec})
+	r := New(exec)
 	target := local()
 	cpu(b, func() {
 		got, err := r.Probe(b.Context(), h, target, time.Minute)
@@ -130,9 +130,9 @@ func BenchmarkGRPC(b *testing.B) {
 // BenchmarkHTTPFloor is what any client has to do: dial, write, read, close.
 func BenchmarkHTTPFloor(b *testing.B) {
 	port := serveCheaply(b)
-	r := New(Config{})
+	r := New(nil)
 	target := local()
-	address, err := target.address("", port)
+	address, err := target.address("", intstr.FromInt(port))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func probeOf(takes string) *v1.ProbeHandler {
 func TestCommandsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &slowExec{}
-		r := New(Config{Exec: exec})
+		r := New(exec)
 		var all sync.WaitGroup
 		ids := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
 		for _, id := range ids {
@@ -81,7 +81,7 @@ func TestCommandsWait(t *testing.T) {
 // Commands that never end do not block others.
 func TestSlowCommandsGiveTheirPlaceUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Config{Exec: &slowExec{}})
+		r := New(&slowExec{})
 		var all sync.WaitGroup
 		for range 3 * maxCommands {
 			all.Go(func() {
@@ -102,7 +102,7 @@ func TestSlowCommandsGiveTheirPlaceUp(t *testing.T) {
 func TestCommandIsGivenUpWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &slowExec{}
-		r := New(Config{Exec: exec})
+		r := New(exec)
 		var all sync.WaitGroup
 		for range maxCommands {
 			all.Go(func() {

@@ -13,12 +13,13 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
 
 // probeGRPC succeeds if the service answers with the status SERVING.
 func (r *Runner) probeGRPC(ctx context.Context, a *v1.GRPCAction, t *Target, timeout time.Duration) (Result, error) {
-	address, err := t.address("", int(a.Port))
+	address, err := t.address("", intstr.FromInt32(a.Port))
 	if err != nil {
 		return Result{}, err
 	}
@@ -55,15 +56,13 @@ func (r *Runner) clientConn(address string) (*grpc.ClientConn, error) {
 // connect blocks until the connection is ready or ctx ends. It retries until
 // then.
 func connect(ctx context.Context, conn *grpc.ClientConn) error {
-	conn.Connect()
 	for {
 		state := conn.GetState()
-		switch state {
-		case connectivity.Ready:
+		if state == connectivity.Ready {
 			return nil
-		case connectivity.Idle:
+		}
+		if state == connectivity.Idle {
 			conn.Connect()
-		case connectivity.Connecting, connectivity.TransientFailure, connectivity.Shutdown:
 		}
 		if !conn.WaitForStateChange(ctx, state) {
 			return ctx.Err()

@@ -71,7 +71,7 @@ func TestProbeGRPC(t *testing.T) {
 		{"slow", slow, nil, 200 * time.Millisecond, Failure, "timeout: health rpc did not complete within 200ms"},
 		{"nobody listens", int32(closedPort(t)), nil, 50 * time.Millisecond, Failure, "timeout: failed to connect service "},
 	}
-	r := New(Config{})
+	r := New(nil)
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: tc.port, Service: tc.service}}
@@ -88,7 +88,7 @@ func TestProbeGRPCHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		h := &v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: 80}}
-		got, err := New(Config{Dial: silent(t)}).Probe(t.Context(), h, local(), 2*time.Second)
+		got, err := dialing(nil, silent(t)).Probe(t.Context(), h, local(), 2*time.Second)
 		if err != nil || got.Status != Failure || time.Since(begun) != 2*time.Second {
 			t.Errorf("after %v: %v and %v", time.Since(begun), got, err)
 		}

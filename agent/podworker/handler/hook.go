@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // errSleepInterrupted means that ctx ended before a hook's sleep did. The text is
@@ -28,7 +30,10 @@ func (r *Runner) Hook(ctx context.Context, h *v1.LifecycleHandler, t Target) (no
 	case h.HTTPGet != nil:
 		return r.hookHTTP(ctx, h.HTTPGet, &t)
 	case h.Sleep != nil:
-		return "", sleep(ctx, h.Sleep.Seconds)
+		if !wait.Pause(ctx, time.Duration(min(max(h.Sleep.Seconds, 0), maxSleepSeconds))*time.Second) {
+			return "", errSleepInterrupted
+		}
+		return "", nil
 	}
 	// This includes tcpSocket: the API accepts it, but no node runs it.
 	return "", errNoHandler
@@ -72,14 +77,3 @@ func (r *Runner) doRequest(req *http.Request) error {
 // maxSleepSeconds is one year. It keeps the value of a hostile hook from
 // overflowing time.Duration.
 const maxSleepSeconds = 365 * 24 * 3600
-
-func sleep(ctx context.Context, seconds int64) error {
-	timer := time.NewTimer(time.Duration(min(max(seconds, 0), maxSleepSeconds)) * time.Second)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return errSleepInterrupted
-	}
-}

@@ -34,7 +34,7 @@ func TestHookExec(t *testing.T) {
 			h := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"echo", "$(A)"}}}
 			target := local()
 			target.Container.Env = []v1.EnvVar{{Name: "A", Value: "1"}}
-			note, err := New(Config{Exec: &tc.exec}).Hook(t.Context(), h, target)
+			note, err := New(&tc.exec).Hook(t.Context(), h, target)
 			text := ""
 			if err != nil {
 				text = err.Error()
@@ -77,7 +77,7 @@ func TestHookHTTP(t *testing.T) {
 				Port: intstr.FromInt(tc.port), Path: "/hook", Scheme: v1.URIScheme(tc.scheme),
 				HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "secret"}},
 			}}
-			note, err := New(Config{}).Hook(t.Context(), h, Target{IP: host, Container: &v1.Container{}})
+			note, err := New(nil).Hook(t.Context(), h, Target{IP: host, Container: &v1.Container{}})
 			if (err != nil) != tc.fails {
 				t.Fatalf("error %v", err)
 			}
@@ -119,7 +119,7 @@ func TestHookTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				begun := time.Now()
-				_, err := New(Config{Exec: &stubExec{hang: true}, Dial: silent(t)}).Hook(ctx, tc.handler, local())
+				_, err := dialing(&stubExec{hang: true}, silent(t)).Hook(ctx, tc.handler, local())
 				if !errors.Is(err, tc.want) || time.Since(begun) != tc.took {
 					t.Errorf("after %v: %v, want %v after %v", time.Since(begun), err, tc.want, tc.took)
 				}

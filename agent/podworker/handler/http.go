@@ -16,16 +16,10 @@ import (
 // maxRedirects is the maximum number of redirects that are followed.
 const maxRedirects = 10
 
-var errRedirects = errors.New("stopped after 10 redirects")
-
 // newRequest returns the request of an httpGet action (NewRequestForHTTPGetAction in
 // pkg/probe/http/request.go).
 func newRequest(ctx context.Context, a *v1.HTTPGetAction, t *Target, purpose string) (*http.Request, error) {
-	port, err := portOf(a.Port, t.Container)
-	if err != nil {
-		return nil, err
-	}
-	address, err := t.address(a.Host, port)
+	address, err := t.address(a.Host, a.Port)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +63,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
 	if len(via) >= maxRedirects {
-		return errRedirects
+		return errors.New("stopped after 10 redirects")
 	}
 	return nil
 }

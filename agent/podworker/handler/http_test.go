@@ -103,7 +103,7 @@ func pages() http.Handler {
 func TestProbeHTTP(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-	r := New(Config{})
+	r := New(nil)
 	away := "Probe terminated redirects, Response body: "
 	cases := []struct {
 		path   string
@@ -162,7 +162,7 @@ func TestRedirectBodyOfAnotherHost(t *testing.T) {
 		w.WriteHeader(http.StatusFound)
 		_, _ = io.WriteString(w, secret)
 	}), httptest.NewServer)
-	r := New(Config{})
+	r := New(nil)
 	h := get(port, "/")
 	for _, named := range []string{"", host} {
 		h.HTTPGet.Host = named
@@ -176,7 +176,7 @@ func TestRedirectBodyOfAnotherHost(t *testing.T) {
 // TestProbeHTTPHung checks the time limit, in virtual time.
 func TestProbeHTTPHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Config{Dial: silent(t)})
+		r := dialing(nil, silent(t))
 		begun := time.Now()
 		got, err := r.Probe(t.Context(), get(80, "/"), local(), 3*time.Second)
 		if err != nil || got.Status != Failure {
@@ -192,7 +192,7 @@ func TestProbeHTTPHung(t *testing.T) {
 
 // TestProbeHTTPRefused checks a port on which nobody listens.
 func TestProbeHTTPRefused(t *testing.T) {
-	got, err := New(Config{}).Probe(t.Context(), get(closedPort(t), "/"), local(), time.Minute)
+	got, err := New(nil).Probe(t.Context(), get(closedPort(t), "/"), local(), time.Minute)
 	if err != nil || got.Status != Failure || !strings.Contains(got.Output, "connection refused") {
 		t.Errorf("got %v %q and %v", got.Status, got.Output, err)
 	}
@@ -235,7 +235,7 @@ func TestProbeHTTP2SendsLittleAhead(t *testing.T) {
 		s.StartTLS()
 		return s
 	})
-	r := New(Config{})
+	r := New(nil)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://%s:%d/", host, port), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -58,6 +58,13 @@ func unreachable(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
+// dialing returns a Runner that opens its connections with dial.
+func dialing(exec Exec, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Runner {
+	r := New(exec)
+	r.dial, r.transport.DialContext = dial, dial
+	return r
+}
+
 // serve starts a server on loopback and says where.
 func serve(t *testing.T, h http.Handler, start func(http.Handler) *httptest.Server) (host string, port int) {
 	t.Helper()

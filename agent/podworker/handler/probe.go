@@ -41,11 +41,7 @@ func (r *Runner) probe(ctx context.Context, h *v1.ProbeHandler, t *Target, timeo
 
 // probeTCP succeeds if it can open a connection.
 func (r *Runner) probeTCP(ctx context.Context, a *v1.TCPSocketAction, t *Target, timeout time.Duration) (Result, error) {
-	port, err := portOf(a.Port, t.Container)
-	if err != nil {
-		return Result{}, err
-	}
-	address, err := t.address(a.Host, port)
+	address, err := t.address(a.Host, a.Port)
 	if err != nil {
 		return Result{}, err
 	}

@@ -166,7 +166,7 @@ func TestCutOff(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, _ := newRunner(handler.New(handler.Config{}))
+				r, _ := newRunner(handler.New(nil))
 				ctx, cancel := tc.end(t.Context())
 				defer cancel()
 				begun := time.Now()

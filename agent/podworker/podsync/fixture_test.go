@@ -64,7 +64,7 @@ func onBench(t *testing.T, change func(c *Config), test func(b *bench)) {
 		rt.AddImage("localhost/app:1", fake.Program{})
 		log := slog.New(slog.DiscardHandler)
 		events := event.NewRecorder(log)
-		actions := handler.New(handler.Config{Exec: rt})
+		actions := handler.New(rt)
 		node := &criconfig.Node{PodLogsDir: dir + "/logs"}
 		b := &bench{t: t, rt: rt, dir: dir}
 		c := Config{

@@ -66,7 +66,7 @@ func tenPods(port int) (pods []*v1.Pod, seen []*container.Observed) {
 // every 10 s, the http servers' share with it: 20 probes.
 func BenchmarkRound(b *testing.B) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	m := New(Config{Actions: handler.New(handler.Config{Exec: instantExec{}}), Events: event.NewRecorder(log), Log: log, ResultChanged: func(types.UID) {}})
+	m := New(Config{Actions: handler.New(instantExec{}), Events: event.NewRecorder(log), Log: log, ResultChanged: func(types.UID) {}})
 	pods, seen := tenPods(serveHealthz(b))
 	for i := range pods {
 		m.Observe(pods[i], &container.Observed{})

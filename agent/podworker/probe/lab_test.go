@@ -114,7 +114,7 @@ func (l *lab) manager() *Manager {
 	saved := l.saved
 	l.mu.Unlock()
 	return New(Config{
-		Actions: handler.New(handler.Config{Exec: l.exec}), Events: l.events, Log: log,
+		Actions: handler.New(l.exec), Events: l.events, Log: log,
 		ResultChanged: func(uid types.UID) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
