@@ -61,15 +61,12 @@ func New(hooks HandlerRunner, events *event.Recorder) *Runner {
 	return &Runner{hooks: hooks, events: events}
 }
 
-// PostStart runs the container's postStart hook, if it has one. It blocks until
+// PostStart runs the postStart hook of c, which must have one. It blocks until
 // the hook or ctx ends; the API defines no other limit. podIPs are the pod's
 // addresses, the primary first, or the node's addresses with hostNetwork. The
 // error is an *Error.
-func (r *Runner) PostStart(ctx context.Context, p *v1.Pod, c *v1.Container, containerID string, podIPs []string) error {
-	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
-		return nil
-	}
-	err := r.run(ctx, pod.RefOf(p), c, containerID, podIPs, c.Lifecycle.PostStart)
+func (r *Runner) PostStart(ctx context.Context, ref pod.Ref, c *v1.Container, containerID string, podIPs []string) error {
+	err := r.run(ctx, ref, c, containerID, podIPs, c.Lifecycle.PostStart)
 	if err != nil {
 		err.Reason, err.Message = ReasonFailedPostStart, "PostStartHook failed"
 		return err
@@ -77,23 +74,12 @@ func (r *Runner) PostStart(ctx context.Context, p *v1.Pod, c *v1.Container, cont
 	return nil
 }
 
-// PreStop runs a preStop hook: h if it is not nil, else the hook of c. h may come
-// from the running container's own record if the spec is no longer known.
-// PreStop blocks until the hook or ctx ends. The caller sets the deadline of ctx
-// to the end of the grace period; as upstream, a hook that reaches the deadline
-// is no error. c needs only a name. p may be nil if only the container is known.
-// The error is an *Error.
-func (r *Runner) PreStop(ctx context.Context, p *v1.Pod, c *v1.Container, containerID string, podIPs []string, h *v1.LifecycleHandler) error {
-	if h == nil && c.Lifecycle != nil {
-		h = c.Lifecycle.PreStop
-	}
-	if h == nil {
-		return nil
-	}
-	var ref pod.Ref
-	if p != nil {
-		ref = pod.RefOf(p)
-	}
+// PreStop runs the preStop hook h. It may come from the running container's own
+// record if the spec is no longer known. PreStop blocks until the hook or ctx ends.
+// The caller sets the deadline of ctx to the end of the grace period; as upstream, a
+// hook that reaches the deadline is no error. c needs only a name. The error is an
+// *Error.
+func (r *Runner) PreStop(ctx context.Context, ref pod.Ref, c *v1.Container, containerID string, podIPs []string, h *v1.LifecycleHandler) error {
 	err := r.run(ctx, ref, c, containerID, podIPs, h)
 	if err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err.Reason, err.Message = ReasonFailedPreStop, "PreStopHook failed"

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
@@ -39,7 +39,7 @@ func newRunner(h HandlerRunner) (*Runner, *event.Recorder) {
 }
 
 var (
-	aPod  = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "uid"}}
+	aPod  = pod.Ref{Name: "p", Namespace: "default", UID: "uid"}
 	start = &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "x"}}}
 	stop  = &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/bye"}}
 	nap   = &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}}
@@ -65,18 +65,13 @@ func TestHooks(t *testing.T) {
 		ran       *v1.LifecycleHandler
 		want      *Error
 	}{
-		{"no lifecycle", postStart, nil, nil, errBroken, nil, nil},
-		{"no postStart", postStart, &v1.Lifecycle{PreStop: stop}, nil, errBroken, nil, nil},
-		{"no preStop", preStop, &v1.Lifecycle{PostStart: start}, nil, errBroken, nil, nil},
 		{"postStart", postStart, both, nil, nil, start, nil},
-		{"preStop", preStop, both, nil, nil, stop, nil},
-		{"preStop as the container has it", preStop, nil, nap, nil, nap, nil},
-		{"the container's own goes first", preStop, both, nap, nil, nap, nil},
+		{"preStop", preStop, both, stop, nil, stop, nil},
 		{"postStart fails", postStart, both, nil, &handler.ExitError{Code: 3, Output: "a secret"}, start, &Error{
 			Reason: "FailedPostStartHook", Message: "PostStartHook failed",
 			Detail: `Exec lifecycle hook ([sh -c x]) for Container "web" in Pod "p_default(uid)" failed - error: command exited with 3, message: "a secret"`,
 		}},
-		{"preStop fails", preStop, both, nil, errBroken, stop, &Error{
+		{"preStop fails", preStop, both, stop, errBroken, stop, &Error{
 			Reason: "FailedPreStopHook", Message: "PreStopHook failed",
 			Detail: `HTTP lifecycle hook (/bye) for Container "web" in Pod "p_default(uid)" failed - error: connection refused`,
 		}},
@@ -122,7 +117,7 @@ func TestHooks(t *testing.T) {
 // TestNote checks that a fallback from HTTPS to HTTP records an event.
 func TestNote(t *testing.T) {
 	r, events := newRunner(&stubHooks{note: "request to HTTPS lifecycle hook x got HTTP response, retry with HTTP succeeded"})
-	if err := r.PreStop(t.Context(), nil, &v1.Container{Name: "web"}, "c1", nil, stop); err != nil {
+	if err := r.PreStop(t.Context(), aPod, &v1.Container{Name: "web"}, "c1", nil, stop); err != nil {
 		t.Fatal(err)
 	}
 	if got := events.Recent(); len(got) != 1 || got[0].Reason != "LifecycleHTTPFallback" || got[0].Type != v1.EventTypeWarning {
@@ -141,12 +136,12 @@ func TestCutOff(t *testing.T) {
 		want string // the event's reason
 	}{
 		{"preStop over the grace period", func(r *Runner, ctx context.Context) error {
-			return r.PreStop(ctx, aPod, c, "c1", nil, nil)
+			return r.PreStop(ctx, aPod, c, "c1", nil, nap)
 		}, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 3*time.Second)
 		}, 3 * time.Second, ""},
 		{"preStop when the agent ends", func(r *Runner, ctx context.Context) error {
-			return r.PreStop(ctx, aPod, c, "c1", nil, nil)
+			return r.PreStop(ctx, aPod, c, "c1", nil, nap)
 		}, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()

@@ -19,14 +19,14 @@ import (
 func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *syncState) (seen *container.Observed, retry time.Time, err error) {
 	if a.KillPod {
 		whole := plan.Terminate(p, o)
-		if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).containers(ctx, whole); err != nil {
+		if err := s.stopper(pod.RefOf(p), o, f, noLimit).containers(ctx, whole); err != nil {
 			return nil, time.Time{}, err
 		}
 		if err := s.sandboxes(ctx, whole.Sandboxes); err != nil {
 			return nil, time.Time{}, err
 		}
 	}
-	if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).kill(ctx, a.Kill); err != nil {
+	if err := s.stopper(pod.RefOf(p), o, f, noLimit).kill(ctx, a.Kill); err != nil {
 		return nil, time.Time{}, err
 	}
 	if err := s.prune(ctx, p, o, a); err != nil {

@@ -36,7 +36,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 		s.evicted(p, f) // the pod may be terminated before a sync records it
 		s.report(ctx, p, o, f)
 	}
-	stopper, end := s.stopper(ref, p, o, f, grace), plan.Terminate(p, o)
+	stopper, end := s.stopper(ref, o, f, grace), plan.Terminate(p, o)
 	stopped := make(chan error, 1)
 	go func() { stopped <- stopper.containers(ctx, end) }()
 	if err := s.reportUntil(ctx, stopped, ref.UID, p, o, f); err != nil {

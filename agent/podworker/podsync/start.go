@@ -254,14 +254,15 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id str
 // failed; the restart policy decides whether it starts again. As with a kubelet, the
 // hook is not run for a container that was started right before the agent died.
 func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
-	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
-		st.state.slot.release()
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
 	}
+	st.state.slot.release()
 	ips := st.ips
 	if len(ips) == 0 {
 		ips = st.node.HostIPs
 	}
-	err := st.Hooks.PostStart(ctx, st.pod, c, id, ips)
+	err := st.Hooks.PostStart(ctx, st.ref, c, id, ips)
 	var bad *hook.Error
 	if !errors.As(err, &bad) || ctx.Err() != nil {
 		return err
@@ -270,12 +271,9 @@ func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) er
 	st.Events.Warning(st.ref, bad.Reason, bad.Message)
 	kill := plan.Kill{
 		ID: id, Name: c.Name, Message: hook.ReasonFailedPostStart,
-		Grace: pod.TerminationGracePeriod(st.pod), Container: c,
+		Grace: pod.TerminationGracePeriod(st.pod), PreStop: c.Lifecycle.PreStop, Container: c,
 	}
-	if c.Lifecycle != nil {
-		kill.PreStop = c.Lifecycle.PreStop
-	}
-	stop := st.stopper(st.ref, st.pod, st.observed, st.state, noLimit)
+	stop := st.stopper(st.ref, st.observed, st.state, noLimit)
 	return errors.Join(inContainer(c.Name, err), stop.kill(ctx, []plan.Kill{kill}))
 }
 

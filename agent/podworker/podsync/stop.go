@@ -23,15 +23,14 @@ const noLimit = time.Duration(1<<63 - 1)
 type stopper struct {
 	*Syncer
 	ref   pod.Ref
-	pod   *v1.Pod // nil if only the runtime has it
 	state *syncState
 	ips   []string
 	limit time.Duration // upper bound of each container's grace period
 	begun time.Time
 }
 
-func (s *Syncer) stopper(ref pod.Ref, p *v1.Pod, o *container.Observed, f *syncState, limit time.Duration) *stopper {
-	st := &stopper{Syncer: s, ref: ref, pod: p, state: f, limit: limit, begun: s.now()}
+func (s *Syncer) stopper(ref pod.Ref, o *container.Observed, f *syncState, limit time.Duration) *stopper {
+	st := &stopper{Syncer: s, ref: ref, state: f, limit: limit, begun: s.now()}
 	if sandbox := o.Sandbox(); sandbox != nil {
 		st.ips = sandbox.IPs
 	}
@@ -158,7 +157,7 @@ func (st *stopper) preStop(ctx context.Context, c plan.Kill, grace time.Duration
 	}
 	limited, cancel := context.WithTimeout(ctx, max(0, grace-st.now().Sub(st.begun)))
 	defer cancel()
-	err := st.Hooks.PreStop(limited, st.pod, specOf(c), c.ID, st.ips, c.PreStop)
+	err := st.Hooks.PreStop(limited, st.ref, specOf(c), c.ID, st.ips, c.PreStop)
 	var bad *hook.Error
 	switch {
 	case ctx.Err() != nil:

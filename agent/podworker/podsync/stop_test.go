@@ -17,7 +17,7 @@ func TestGracePeriodOfZero(t *testing.T) {
 		},
 		"kill of one container": func(b *bench, id string) error {
 			p := podOn(nil)
-			return b.stopper(pod.RefOf(p), p, nil, b.stateOf(p.UID), noLimit).kill(b.t.Context(), []plan.Kill{{ID: id, Name: "app"}})
+			return b.stopper(pod.RefOf(p), nil, b.stateOf(p.UID), noLimit).kill(b.t.Context(), []plan.Kill{{ID: id, Name: "app"}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
