@@ -17,24 +17,14 @@ func (v *Manager) bindFD(fd int, target string, flags uintptr) error {
 	return v.addMountFlags(target, flags)
 }
 
-// statfsFlags maps the flags of a bind mount in mount(2) to those in statfs(2).
-var statfsFlags = []struct {
-	mount uintptr
-	shown int64
-}{
-	{unix.MS_RDONLY, 0x1},
-	{unix.MS_NOSUID, 0x2},
-	{unix.MS_NODEV, 0x4},
-	{unix.MS_NOEXEC, 0x8},
-	{unix.MS_NOATIME, 0x400},
-	{unix.MS_NODIRATIME, 0x800},
-	{unix.MS_RELATIME, 0x1000},
-}
+// sameFlags are the flags of a bind mount that have the same numbers in mount(2) and
+// statfs(2): all but relatime.
+const sameFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME
 
 // isReadOnly reports whether a mount is read-only. It returns true on an error.
 func isReadOnly(path string) bool {
 	var st unix.Statfs_t
-	return unix.Statfs(path, &st) != nil || int64(st.Flags)&1 != 0
+	return unix.Statfs(path, &st) != nil || st.Flags&unix.ST_RDONLY != 0
 }
 
 // addMountFlags adds flags to a bind mount and keeps its other flags. It does not remount
@@ -47,11 +37,9 @@ func (v *Manager) addMountFlags(target string, flags uintptr) error {
 	if err := unix.Statfs(target, &st); err != nil {
 		return &fs.PathError{Op: "statfs", Path: target, Err: err}
 	}
-	var have uintptr
-	for _, f := range statfsFlags {
-		if int64(st.Flags)&f.shown != 0 {
-			have |= f.mount
-		}
+	have := uintptr(st.Flags) & sameFlags
+	if st.Flags&unix.ST_RELATIME != 0 {
+		have |= unix.MS_RELATIME
 	}
 	if have&flags == flags {
 		return nil

@@ -29,7 +29,7 @@ func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolum
 	}
 	switch {
 	case ptr.Deref(pv.Spec.VolumeMode, v1.PersistentVolumeFilesystem) == v1.PersistentVolumeBlock:
-		return "", &UnsupportedError{Kind: "persistentVolumeClaim with volumeMode Block"}
+		return "", unsupported("persistentVolumeClaim with volumeMode Block")
 	case pv.Spec.HostPath != nil:
 		s.plugin = pluginHostPath
 		path, err = hostPath(pv.Spec.HostPath)
@@ -37,7 +37,7 @@ func (s *setup) claim(ctx context.Context, source *v1.PersistentVolumeClaimVolum
 		s.plugin = pluginLocal
 		path, err = s.local(ctx, pv, source.ReadOnly && s.onlyReads(source.ClaimName))
 	default:
-		return "", &UnsupportedError{Kind: "persistentVolumeClaim bound to " + KindOf(&pv.Spec.PersistentVolumeSource)}
+		return "", unsupported("persistentVolumeClaim bound to " + KindOf(&pv.Spec.PersistentVolumeSource))
 	}
 	if err != nil {
 		return "", fmt.Errorf("PersistentVolume %q: %w", pv.Name, err)
@@ -61,9 +61,6 @@ func (s *setup) onlyReads(claim string) bool {
 // except that the volume of a claim without a UID needs no claimRef: objects from local
 // files have neither a phase nor UIDs.
 func (s *setup) bound(ctx context.Context, claim string) (*v1.PersistentVolume, error) {
-	if s.in.Objects == nil {
-		return nil, noObjects("persistentvolumeclaim", claim)
-	}
 	c, err := s.in.Objects.PersistentVolumeClaim(ctx, s.pod.Namespace, claim)
 	if err != nil {
 		return nil, s.missing(err)
@@ -157,7 +154,7 @@ func openLocal(path string) (int, error) {
 	case errors.Is(err, unix.ENOTDIR):
 		var st unix.Stat_t
 		if unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
-			return -1, &UnsupportedError{Kind: "local on a block device"}
+			return -1, unsupported("local on a block device")
 		}
 		return -1, fmt.Errorf("local.path %q is not a directory", path)
 	}

@@ -57,32 +57,21 @@ func (w *writer) allVisible(dir int, current string, files payload) bool {
 
 // topLevelCount returns the number of top-level names of the files.
 func topLevelCount(files payload) int {
-	n := 0
-	var dirs map[string]struct{}
+	names := make(map[string]struct{})
 	for path := range files {
-		top, _, deeper := strings.Cut(path, "/")
-		if !deeper {
-			n++
-			continue
-		}
-		if dirs == nil {
-			dirs = make(map[string]struct{})
-		}
-		dirs[top] = struct{}{}
+		name, _, _ := strings.Cut(path, "/")
+		names[name] = struct{}{}
 	}
-	return n + len(dirs)
+	return len(names)
 }
 
 // maxNesting is the maximum number of levels of a payload's paths.
 const maxNesting = unix.PathMax / 2
 
-// errTooDeep means that a tree has more levels than a payload can have.
-var errTooDeep = errors.New("directory tree is too deep")
-
 // count returns the number of files in an open directory, at all levels.
 func (w *writer) count(dir, level int) (int, error) {
 	if level > maxNesting {
-		return 0, errTooDeep
+		return 0, errors.New("directory tree is too deep")
 	}
 	n := 0
 	var below []string

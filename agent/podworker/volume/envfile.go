@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -63,12 +64,9 @@ func (v *Manager) ReadEnvFile(p *v1.Pod, volume, path string) (data []byte, err 
 }
 
 func hasEmptyDir(p *v1.Pod, name string) bool {
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; v.Name == name {
-			return v.EmptyDir != nil || v.VolumeSource == v1.VolumeSource{}
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+		return v.Name == name && (v.EmptyDir != nil || v.VolumeSource == v1.VolumeSource{})
+	})
 }
 
 // openVolume opens the directory of a pod's volume.

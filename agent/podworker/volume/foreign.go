@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -116,7 +118,7 @@ func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
 	mounts, err := readMounts(mountinfo, dir)
 	var paths []string
 	for _, m := range mounts {
-		paths = append(paths, m.path)
+		paths = append(paths, m.Mountpoint)
 	}
 	return paths, err
 }
@@ -140,6 +142,7 @@ func (v *Manager) HasForeign() (bool, error) {
 	if err != nil || len(mounts) > 0 {
 		return len(mounts) > 0, err
 	}
+	staged := false
 	err = filepath.WalkDir(filepath.Join(dir, dirStaged), func(_ string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -147,17 +150,15 @@ func (v *Manager) HasForeign() (bool, error) {
 		case err != nil:
 			return err
 		case e.Name() == fileCSI:
-			return errFound
+			staged = true
+			return fs.SkipAll
 		}
 		return nil
 	})
-	if errors.Is(err, errFound) {
-		return true, nil
-	}
 	if err != nil {
 		return false, fmt.Errorf("list staged volumes: %w", err)
 	}
-	return false, nil
+	return staged, nil
 }
 
 // ActionRequired returns a message with the foreign volumes of one pod that has ended, and
@@ -193,15 +194,12 @@ func (v *Manager) ForeignRemedies(terminated func(types.UID) bool) ([]string, er
 	return remedies, nil
 }
 
-// errFound stops a walk.
-var errFound = errors.New("found")
-
 // foreignScan is a snapshot of the mount table for one search for foreign volumes.
 type foreignScan struct {
-	podsDir       string       // the parent of all pods' directories
-	podsMountPath string       // the same as a path of the mount table
-	mounts        []mountPoint // below podsMountPath
-	devices       []string     // of foreign file systems, as major:minor
+	podsDir       string            // the parent of all pods' directories
+	podsMountPath string            // the same as a path of the mount table
+	mounts        []*mountinfo.Info // below podsMountPath
+	devices       []uint64          // of foreign file systems
 }
 
 // inMountTable returns the path of a directory in the mount table, which has no symbolic
@@ -237,12 +235,12 @@ func newForeignScan(prefix, rootDir, mountinfo string) (*foreignScan, error) {
 	staged := filepath.Join(root, dirPlugins) + "/"
 	for _, m := range all {
 		switch {
-		case strings.HasPrefix(m.path, staged):
-			s.devices = append(s.devices, m.device)
-		case strings.HasPrefix(m.path, s.podsMountPath+"/"):
+		case strings.HasPrefix(m.Mountpoint, staged):
+			s.devices = append(s.devices, deviceOf(m))
+		case strings.HasPrefix(m.Mountpoint, s.podsMountPath+"/"):
 			s.mounts = append(s.mounts, m)
-			if pluginOf(strings.TrimPrefix(m.path, s.podsMountPath+"/")) != "" {
-				s.devices = append(s.devices, m.device)
+			if pluginOf(strings.TrimPrefix(m.Mountpoint, s.podsMountPath+"/")) != "" {
+				s.devices = append(s.devices, deviceOf(m))
 			}
 		}
 	}
@@ -252,8 +250,7 @@ func newForeignScan(prefix, rootDir, mountinfo string) (*foreignScan, error) {
 	if err := unix.Stat(s.podsDir, &own); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: s.podsDir, Err: err}
 	}
-	device := fmt.Sprintf("%d:%d", unix.Major(uint64(own.Dev)), unix.Minor(uint64(own.Dev))) //nolint:unconvert // 32 bits on some machines
-	s.devices = slices.DeleteFunc(s.devices, func(d string) bool { return d == device })
+	s.devices = slices.DeleteFunc(s.devices, func(d uint64) bool { return d == uint64(own.Dev) }) //nolint:unconvert // 32 bits on some machines
 	return s, nil
 }
 
@@ -310,7 +307,7 @@ func pluginOf(rel string) string {
 // mountedBelow reports whether something is mounted at a path in a pod's directory or
 // below it.
 func (s *foreignScan) mountedBelow(uid, rel string) bool {
-	return slices.ContainsFunc(s.mounts, func(m mountPoint) bool { return within(m.path, filepath.Join(s.podsMountPath, uid, rel)) })
+	return slices.ContainsFunc(s.mounts, func(m *mountinfo.Info) bool { return within(m.Mountpoint, filepath.Join(s.podsMountPath, uid, rel)) })
 }
 
 // within reports whether path is dir or below it.
@@ -353,8 +350,8 @@ func (s *foreignScan) pod(uid string) ([]Foreign, error) {
 	for _, name := range names(dir, dirSubPaths) {
 		rel := filepath.Join(dirSubPaths, name)
 		at := slices.IndexFunc(out, func(f Foreign) bool { return f.Name == name })
-		foreign := slices.ContainsFunc(s.mounts, func(m mountPoint) bool {
-			return within(m.path, filepath.Join(s.podsMountPath, uid, rel)) && (at >= 0 || slices.Contains(s.devices, m.device))
+		foreign := slices.ContainsFunc(s.mounts, func(m *mountinfo.Info) bool {
+			return within(m.Mountpoint, filepath.Join(s.podsMountPath, uid, rel)) && (at >= 0 || slices.Contains(s.devices, deviceOf(m)))
 		})
 		switch {
 		case !foreign:
@@ -377,9 +374,7 @@ func mergeForeign(all []Foreign, f *Foreign) []Foreign {
 	}
 	all[at].keepPaths = append(all[at].keepPaths, f.keepPaths...)
 	all[at].Mounted = all[at].Mounted || f.Mounted
-	if all[at].Driver == "" {
-		all[at].Driver = f.Driver
-	}
+	all[at].Driver = cmp.Or(all[at].Driver, f.Driver)
 	return all
 }
 

@@ -123,7 +123,7 @@ func foreignMounts(t *testing.T, v *Manager, root string) (out []string) {
 		t.Fatal(err)
 	}
 	for _, m := range mounts {
-		rel := strings.TrimPrefix(m.path, root+"/")
+		rel := strings.TrimPrefix(m.Mountpoint, root+"/")
 		if strings.HasPrefix(rel, "plugins/") || !strings.Contains(rel, "kubernetes.io~empty-dir") &&
 			!strings.Contains(rel, "kubernetes.io~projected") && !strings.Contains(rel, "volume-subpaths/own/") {
 			out = append(out, rel)

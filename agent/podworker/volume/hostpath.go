@@ -76,20 +76,14 @@ func createIfMissing(path string, want v1.HostPathType) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case want == v1.HostPathFileOrCreate:
-		return makeFile(path, 0o644)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // O_EXCL rejects a dangling symbolic link
+		if err != nil {
+			return err
+		}
+		return f.Close()
 	default:
 		return os.MkdirAll(path, 0o755)
 	}
-}
-
-// makeFile creates an empty file. It returns an error if the path exists, also as a dangling
-// symbolic link.
-func makeFile(path string, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // fileTypeName returns the name of a file's type for messages.

@@ -14,19 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountPoint is one entry of the mount table of this process. device is the file
-// system's device, as major:minor.
-type mountPoint struct {
-	path, fstype, device string
-}
+// deviceOf returns the device of a mounted file system as in stat(2).
+func deviceOf(m *mountinfo.Info) uint64 { return unix.Mkdev(uint32(m.Major), uint32(m.Minor)) }
 
 // mountsBelow lists the mounts at and below dir, in the order of mounting. dir
 // must not contain symbolic links.
-func (v *Manager) mountsBelow(dir string) ([]mountPoint, error) {
+func (v *Manager) mountsBelow(dir string) ([]*mountinfo.Info, error) {
 	return readMounts(v.mountinfo, dir)
 }
 
-func readMounts(path, dir string) ([]mountPoint, error) {
+func readMounts(path, dir string) ([]*mountinfo.Info, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read mount table: %w", err)
@@ -37,16 +34,12 @@ func readMounts(path, dir string) ([]mountPoint, error) {
 
 // parseMounts parses a mount table (proc_pid_mountinfo(5)). It returns an error for an
 // invalid line: the data below a mount that is not known could be deleted.
-func parseMounts(table io.Reader, dir string) ([]mountPoint, error) {
+func parseMounts(table io.Reader, dir string) ([]*mountinfo.Info, error) {
 	found, err := mountinfo.GetMountsFromReader(table, mountinfo.PrefixFilter(strings.TrimSuffix(dir, "/")))
 	if err != nil {
 		return nil, fmt.Errorf("read mount table: %w", err)
 	}
-	out := make([]mountPoint, 0, len(found))
-	for _, m := range found {
-		out = append(out, mountPoint{path: m.Mountpoint, fstype: m.FSType, device: fmt.Sprintf("%d:%d", m.Major, m.Minor)})
-	}
-	return out, nil
+	return found, nil
 }
 
 // mounted reports whether path itself is a mount point. It uses statx(2) (Linux
@@ -74,7 +67,7 @@ func (v *Manager) inTable(path string) (bool, error) {
 	}
 	real := filepath.Join(parent, filepath.Base(path))
 	mounts, err := v.mountsBelow(real)
-	return slices.ContainsFunc(mounts, func(m mountPoint) bool { return m.path == real }), err
+	return slices.ContainsFunc(mounts, func(m *mountinfo.Info) bool { return m.Mountpoint == real }), err
 }
 
 // mountedElsewhere reports whether another pod has the local volume of the name mounted.
@@ -86,7 +79,7 @@ func (v *Manager) mountedElsewhere(uid, name string) (bool, error) {
 	mounts, err := v.mountsBelow(pods)
 	own := filepath.Join(pods, uid) + "/"
 	tail := filepath.Join("/", dirVolumes, dirLocal, name)
-	return slices.ContainsFunc(mounts, func(m mountPoint) bool {
-		return strings.HasSuffix(m.path, tail) && !strings.HasPrefix(m.path, own)
+	return slices.ContainsFunc(mounts, func(m *mountinfo.Info) bool {
+		return strings.HasSuffix(m.Mountpoint, tail) && !strings.HasPrefix(m.Mountpoint, own)
 	}), err
 }

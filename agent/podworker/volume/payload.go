@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
+
+	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
 // defaultMode is the mode of files for which the pod sets none.
@@ -81,7 +83,7 @@ func (c *collector) projection(ctx context.Context, source *v1.VolumeProjection)
 	case source.ClusterTrustBundle != nil:
 		return c.trustBundle(ctx, source.ClusterTrustBundle)
 	}
-	return &UnsupportedError{Kind: "projected." + KindOf(source)}
+	return unsupported("projected." + KindOf(source))
 }
 
 // explicitPath records a path that the pod names explicitly. It returns an error
@@ -107,13 +109,7 @@ func (c *collector) put(path string, data []byte, mode int32) error {
 
 // object returns an object of the pod's namespace, or an empty one if it is missing and
 // optional.
-func object[T any](ctx context.Context, c *collector, get func(o Objects, ctx context.Context, namespace, name string) (*T, error), kind, name string, optional bool) (*T, error) {
-	if c.in.Objects == nil {
-		if optional {
-			return new(T), nil
-		}
-		return nil, noObjects(kind, name)
-	}
+func object[T any](ctx context.Context, c *collector, get func(o objects.Reader, ctx context.Context, namespace, name string) (*T, error), name string, optional bool) (*T, error) {
 	found, err := get(c.in.Objects, ctx, c.pod.Namespace, name)
 	switch {
 	case err == nil:
@@ -126,7 +122,7 @@ func object[T any](ctx context.Context, c *collector, get func(o Objects, ctx co
 
 func (c *collector) configMap(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
 	may := ptr.Deref(optional, false)
-	m, err := object(ctx, c, Objects.ConfigMap, "configmap", name, may)
+	m, err := object(ctx, c, objects.Reader.ConfigMap, name, may)
 	if err != nil {
 		return err
 	}
@@ -149,7 +145,7 @@ func (c *collector) configMap(ctx context.Context, name string, items []v1.KeyTo
 
 func (c *collector) secret(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
 	may := ptr.Deref(optional, false)
-	s, err := object(ctx, c, Objects.Secret, "secret", name, may)
+	s, err := object(ctx, c, objects.Reader.Secret, name, may)
 	if err != nil {
 		return err
 	}
@@ -212,14 +208,12 @@ func (c *collector) downward(items []v1.DownwardAPIVolumeFile) error {
 
 func (c *collector) downwardValue(item *v1.DownwardAPIVolumeFile) (string, error) {
 	switch {
-	case item.FieldRef != nil && c.in.Field != nil:
+	case item.FieldRef != nil:
 		return c.in.Field(item.FieldRef.FieldPath)
-	case item.ResourceFieldRef != nil && c.in.Resource != nil:
+	case item.ResourceFieldRef != nil:
 		return c.in.Resource(item.ResourceFieldRef)
-	case item.FieldRef == nil && item.ResourceFieldRef == nil:
-		return "", nil
 	}
-	return "", errors.New("no source of pod fields is configured")
+	return "", nil
 }
 
 // bytesOf returns the bytes of a string without a copy, because a value can have a
@@ -233,8 +227,3 @@ func (s *setup) missing(err error) error {
 	}
 	return err
 }
-
-// errNoObjects means that Input.Objects is nil.
-var errNoObjects = errors.New("cannot be read: no source of objects is configured")
-
-func noObjects(what, name string) error { return fmt.Errorf("%s %q %w", what, name, errNoObjects) }

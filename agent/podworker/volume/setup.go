@@ -13,24 +13,14 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-)
 
-// Objects reads the objects that volumes refer to. It is a part of
-// objects.Reader.
-type Objects interface {
-	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
-	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	Token(ctx context.Context, p *v1.Pod, audience string, expiration time.Duration) (token string, expires time.Time, err error)
-	TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (pem string, err error)
-}
+	"github.com/tinylet/tinylet/agent/source/objects"
+)
 
 // Input is the input of Setup in addition to the pod.
 type Input struct {
-	// Objects is an objects.Reader. It may be nil if the pod's volumes do not
-	// refer to objects.
-	Objects Objects
+	// Objects returns the objects that the volumes refer to.
+	Objects objects.Reader
 	// Field returns a field of the pod, such as "metadata.labels", in the form
 	// in which the downward API writes it to a file.
 	Field func(fieldPath string) (string, error)
@@ -54,25 +44,23 @@ type Result struct {
 	Refresh time.Time
 }
 
-// UnsupportedError is the error for a volume type that is not implemented.
-type UnsupportedError struct {
-	// Kind is the name of the field, such as "nfs".
-	Kind string
-}
-
-func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("volumes of kind %s are not supported", e.Kind)
+// unsupported returns the error for a volume type that is not implemented. kind is the
+// name of the field, such as "nfs".
+func unsupported(kind string) error {
+	return fmt.Errorf("volumes of kind %s are not supported", kind)
 }
 
 // Setup creates the pod's volumes, or updates their content from the objects. It
 // is idempotent, does not write files that are up to date, and keeps the files
 // that containers wrote. If a volume fails, it continues with the others. The
 // error then has the errors of all failed volumes, each with the volume's name and, if
-// there is one, a remedy, and the Result is nil. errors.As finds an *UnsupportedError in
-// the error. If ctx ends between two volumes, Setup returns its cause.
+// there is one, a remedy, and the Result is nil. If ctx ends between two volumes, Setup
+// returns its cause.
 func (v *Manager) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, error) {
 	volumes := p.Spec.Volumes
-	s := &setup{v: v, pod: p, in: in, uid: string(p.UID), result: &Result{Paths: make(map[string]string, len(volumes))}}
+	s := &setup{v: v, pod: p, in: in, uid: string(p.UID), result: &Result{
+		Paths: make(map[string]string, len(volumes)), ReadOnly: make(map[string]bool), Images: make(map[string]*v1.ImageVolumeSource),
+	}}
 	defer s.close()
 	var all error
 	for i := range volumes {
@@ -147,32 +135,22 @@ func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 		readOnly = source.PersistentVolumeClaim.ReadOnly
 		path, err = s.claim(ctx, source.PersistentVolumeClaim)
 	case source.Image != nil:
-		if s.result.Images == nil {
-			s.result.Images = make(map[string]*v1.ImageVolumeSource)
-		}
 		s.result.Images[name] = source.Image
-		s.readOnly(name)
+		s.result.ReadOnly[name] = true
 		return nil
 	case *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
 		path, err = s.emptyDir(name, &v1.EmptyDirVolumeSource{})
 	default:
-		return &UnsupportedError{Kind: KindOf(source)}
+		return unsupported(KindOf(source))
 	}
 	if err != nil {
 		return err
 	}
 	s.result.Paths[name] = path
 	if readOnly {
-		s.readOnly(name)
+		s.result.ReadOnly[name] = true
 	}
 	return nil
-}
-
-func (s *setup) readOnly(name string) {
-	if s.result.ReadOnly == nil {
-		s.result.ReadOnly = make(map[string]bool)
-	}
-	s.result.ReadOnly[name] = true
 }
 
 // KindOf returns the JSON name of the first field that is set in a struct of

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -95,11 +96,11 @@ func (v *Manager) unmountBelow(ctx context.Context, pods, uid string) error {
 			switch {
 			case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // already unmounted
 			case m.neverDetach:
-				busy[m.path] = true
+				busy[m.Mountpoint] = true
 			case errors.Is(err, unix.EBUSY):
-				errs = append(errs, fmt.Errorf("unmount %s: %w: in use by a process", m.path, err))
+				errs = append(errs, fmt.Errorf("unmount %s: %w: in use by a process", m.Mountpoint, err))
 			default:
-				errs = append(errs, fmt.Errorf("unmount %s: %w", m.path, err))
+				errs = append(errs, fmt.Errorf("unmount %s: %w", m.Mountpoint, err))
 			}
 		}
 		if len(errs) > 0 {
@@ -110,7 +111,7 @@ func (v *Manager) unmountBelow(ctx context.Context, pods, uid string) error {
 			return err
 		}
 		if len(after) > 0 && len(after) >= len(mounts) {
-			return fmt.Errorf("unmount %s: still mounted", after[0].path)
+			return fmt.Errorf("unmount %s: still mounted", after[0].Mountpoint)
 		}
 	}
 }
@@ -118,7 +119,7 @@ func (v *Manager) unmountBelow(ctx context.Context, pods, uid string) error {
 // ownMount is a mount that has to be unmounted. neverDetach is set for NFS mounts: these
 // are not detached while they are in use.
 type ownMount struct {
-	mountPoint
+	*mountinfo.Info
 	neverDetach bool
 }
 
@@ -150,10 +151,10 @@ func (v *Manager) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 	var out []ownMount
 	for _, m := range mounts {
 		// Detaching a mount also detaches the mounts below it.
-		if slices.ContainsFunc(kept, func(path string) bool { return within(m.path, path) || within(path, m.path) }) {
+		if slices.ContainsFunc(kept, func(path string) bool { return within(m.Mountpoint, path) || within(path, m.Mountpoint) }) {
 			continue
 		}
-		out = append(out, ownMount{m, slices.ContainsFunc(plain, func(path string) bool { return within(m.path, path) })})
+		out = append(out, ownMount{m, slices.ContainsFunc(plain, func(path string) bool { return within(m.Mountpoint, path) })})
 	}
 	return out, nil
 }
@@ -174,7 +175,7 @@ func (v *Manager) UnmountIdle(wait time.Duration) {
 		}
 		for _, m := range slices.Backward(mounts) {
 			if m.neverDetach {
-				_ = v.unmountWithTimeout(m.path, wait) // stays mounted while in use
+				_ = v.unmountWithTimeout(m.Mountpoint, wait) // stays mounted while in use
 			}
 		}
 	}
@@ -183,16 +184,13 @@ func (v *Manager) UnmountIdle(wait time.Duration) {
 // serverTimeout is the timeout for the server of a network volume during teardown.
 const serverTimeout = 10 * time.Second
 
-// errServerTimeout means that the server of a network volume does not respond.
-var errServerTimeout = errors.New("server does not respond")
-
 // unmountWithTimeout unmounts a network volume unless it is in use. If the system
-// call takes longer than wait, it returns errServerTimeout and the call
-// continues; no second call is made for the path until it returns.
+// call takes longer than wait, it returns an error and the call continues; no second
+// call is made for the path until it returns.
 func (v *Manager) unmountWithTimeout(path string, wait time.Duration) error {
 	var err error
 	if !v.unmounting.Do(context.Background(), path, wait, func() { err = v.unmount(path, unix.UMOUNT_NOFOLLOW) }) {
-		return errServerTimeout
+		return errors.New("server does not respond")
 	}
 	return err
 }
@@ -203,13 +201,13 @@ func (v *Manager) unmountWithTimeout(path string, wait time.Duration) error {
 // has to know that.
 func (v *Manager) unmountOne(m ownMount) error {
 	if m.neverDetach {
-		return v.unmountWithTimeout(m.path, v.serverTimeout)
+		return v.unmountWithTimeout(m.Mountpoint, v.serverTimeout)
 	}
-	holdsData := m.fstype == "tmpfs" || m.fstype == "hugetlbfs"
-	if holdsData && !strings.Contains(m.path, "/"+dirSubPaths+"/") {
-		return v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
+	holdsData := m.FSType == "tmpfs" || m.FSType == "hugetlbfs"
+	if holdsData && !strings.Contains(m.Mountpoint, "/"+dirSubPaths+"/") {
+		return v.unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW)
 	}
-	return v.unmountOrDetach(m.path)
+	return v.unmountOrDetach(m.Mountpoint)
 }
 
 // unmountOrDetach unmounts a bind mount, and detaches it if it is busy.

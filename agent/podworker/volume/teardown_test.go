@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -232,9 +233,13 @@ func TestParseMounts(t *testing.T) {
 		"33 30 0:31 /x /a/last rw - fuse.x none rw\n" +
 		"34 30 0:32 / /a/none rw - tmpfs  rw\n"
 	got, err := parseMounts(strings.NewReader(raw), "/a")
-	want := []mountPoint{{"/a", "ext4", "0:30"}, {"/a/b c\\d", "tmpfs", "0:31"}, {"/a/last", "fuse.x", "0:31"}, {"/a/none", "tmpfs", "0:32"}}
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %v, %v, want %v", got, err, want)
+	want := []string{"/a ext4 30", "/a/b c\\d tmpfs 31", "/a/last fuse.x 31", "/a/none tmpfs 32"}
+	var texts []string
+	for _, m := range got {
+		texts = append(texts, fmt.Sprintf("%s %s %d", m.Mountpoint, m.FSType, deviceOf(m)))
+	}
+	if err != nil || !slices.Equal(texts, want) {
+		t.Errorf("got %q, %v, want %q", texts, err, want)
 	}
 	if all, err := parseMounts(strings.NewReader(raw), "/"); err != nil || len(all) != 6 {
 		t.Errorf("below /: %v, %v", all, err)
@@ -251,8 +256,8 @@ func FuzzParseMounts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte, dir string) {
 		found, _ := parseMounts(bytes.NewReader(raw), dir)
 		for _, m := range found {
-			if !strings.HasPrefix(m.path, strings.TrimSuffix(dir, "/")) {
-				t.Errorf("%q is not below %q", m.path, dir)
+			if !strings.HasPrefix(m.Mountpoint, strings.TrimSuffix(dir, "/")) {
+				t.Errorf("%q is not below %q", m.Mountpoint, dir)
 			}
 		}
 	})

@@ -44,7 +44,7 @@ func TestMemoryVolume(t *testing.T) {
 		}
 	}
 	mounts, err := v.mountsBelow(root)
-	if err != nil || len(mounts) != 1 || mounts[0].path != paths["m"] || mounts[0].fstype != "tmpfs" {
+	if err != nil || len(mounts) != 1 || mounts[0].Mountpoint != paths["m"] || mounts[0].FSType != "tmpfs" {
 		t.Errorf("mounted: %v, %v", mounts, err)
 	}
 

@@ -26,15 +26,14 @@ const (
 )
 
 func (c *collector) token(ctx context.Context, source *v1.ServiceAccountTokenProjection) error {
-	if c.in.Objects == nil {
-		return fmt.Errorf("service account token %w", errNoObjects)
-	}
 	life := time.Duration(min(ptr.Deref(source.ExpirationSeconds, defaultTokenLife), 1<<32)) * time.Second // the API's limit
 	token, expires, err := c.in.Objects.Token(ctx, c.pod, source.Audience, life)
 	if err != nil {
 		return fmt.Errorf("request token of service account %q: %w", c.pod.Spec.ServiceAccountName, err)
 	}
-	c.refreshBy(renewalTime(time.Now(), expires, life))
+	if at := renewalTime(time.Now(), expires, life); c.result.Refresh.IsZero() || at.Before(c.result.Refresh) {
+		c.result.Refresh = at
+	}
 	return c.putPrivate(source.Path, []byte(token))
 }
 
@@ -52,18 +51,9 @@ func renewalTime(now, expires time.Time, life time.Duration) time.Time {
 	return at
 }
 
-func (c *collector) refreshBy(at time.Time) {
-	if c.result.Refresh.IsZero() || at.Before(c.result.Refresh) {
-		c.result.Refresh = at
-	}
-}
-
 func (c *collector) trustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) error {
 	if err := c.explicitPath(source.Path); err != nil {
 		return err
-	}
-	if c.in.Objects == nil {
-		return fmt.Errorf("ClusterTrustBundle %w", errNoObjects)
 	}
 	pem, err := c.in.Objects.TrustBundle(ctx, source)
 	if apierrors.IsNotFound(err) && ptr.Deref(source.Optional, false) {

@@ -67,7 +67,7 @@ func powerCut(t *testing.T, v *Manager) {
 		if len(mounts) == 0 {
 			return
 		}
-		if err := unix.Unmount(mounts[len(mounts)-1].path, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(mounts[len(mounts)-1].Mountpoint, unix.MNT_DETACH); err != nil {
 			t.Fatal(err)
 		}
 	}
