@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -20,10 +22,7 @@ func (p *planner) failure(kind pod.ContainerType, c *v1.Container, cur *containe
 	if kind == pod.Init {
 		message = "Init container " + c.Name
 	}
-	if r.Failed == kindStartup {
-		return message + " failed startup probe", true
-	}
-	return message + " failed liveness probe", true
+	return message + " failed " + strings.ToLower(r.Failed) + " probe", true
 }
 
 // killFailed plans the kill of a main container that failed, and its restart if

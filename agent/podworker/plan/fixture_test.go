@@ -202,18 +202,18 @@ func ran(start, end time.Duration) func(*container.Container) {
 
 // starts, kills and so on say what is expected, in a short form.
 func start(name string, count int, backoff time.Duration) Start {
-	return Start{Container: &v1.Container{Name: name}, RestartCount: count, Backoff: backoff}
+	return Start{Container: &v1.Container{Name: name}, Kind: pod.Main, RestartCount: count, Backoff: backoff}
 }
 
 func startInit(name string, count int, backoff time.Duration) Start {
 	s := start(name, count, backoff)
-	s.Init = true
+	s.Kind = pod.Init
 	return s
 }
 
 func startEphemeral(name string) Start {
 	s := start(name, 0, 0)
-	s.Ephemeral = true
+	s.Kind = pod.Ephemeral
 	return s
 }
 

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -11,9 +9,6 @@ import (
 
 // kill plans the kill of cur. c is its spec, or nil if the pod has none.
 func (p *planner) kill(c *v1.Container, cur *container.Container, message string) {
-	if slices.ContainsFunc(p.out.Kill, func(k Kill) bool { return k.ID == cur.ID }) {
-		return
-	}
 	var grace *int64
 	if r := p.Probes[cur.ID]; r.Failed != "" {
 		grace = r.Grace

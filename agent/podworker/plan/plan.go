@@ -67,9 +67,6 @@ type Input struct {
 	MaxBackoff time.Duration
 }
 
-// kindStartup is the kind of startup probes in pod.ProbeResult.
-const kindStartup = "Startup"
-
 // Actions is what to do next, in this order:
 //
 //  1. KillPod with the result of Terminate, else Kill (all at once) and StopSandboxes.
@@ -159,10 +156,9 @@ type Kill struct {
 // Start is one container to create and start.
 type Start struct {
 	Container *v1.Container // points into the pod's spec
-	// Init and Ephemeral select the list of the spec that has the container; if
-	// both are false, it is a main container. Ephemeral containers come first, then
-	// init containers, then main ones. The executor continues after a failure.
-	Init, Ephemeral bool
+	// Kind is the container's type. Ephemeral containers come first, then init
+	// containers, then main ones. The executor continues after a failure.
+	Kind pod.ContainerType
 	// Existing is the ID of a container that was created and only has to be
 	// started; if empty, a container is created.
 	Existing string

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // prune plans the removal of what is no longer needed: exited containers
@@ -35,7 +36,8 @@ func (p *planner) prunable(index int) bool {
 	case container.StateExited:
 		return c != p.statusContainer(c.Name) && p.deadBefore(index) > 0
 	case container.StateCreated:
-		return p.specified(c.Name) && !slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Existing == c.ID })
+		spec, _ := pod.FindContainer(&p.Pod.Spec, c.Name)
+		return spec != nil && !slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Existing == c.ID })
 	case container.StateRunning, container.StateUnknown:
 	}
 	return false

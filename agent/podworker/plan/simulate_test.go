@@ -229,7 +229,7 @@ func (w *world) lawful(a Actions, seen *container.Observed) {
 	}
 	for _, s := range a.Start {
 		name := s.Container.Name
-		if kind := w.kind(name); s.Init != (kind == pod.Init) || s.Ephemeral != (kind == pod.Ephemeral) {
+		if s.Kind != w.kind(name) {
 			w.t.Errorf("starts %s as what it is not", name)
 		}
 		if _, waits := a.Waiting[name]; started[name] || waits {

@@ -170,7 +170,7 @@ func (p *planner) end() {
 
 // starting reports whether a main container is started or waits for its backoff.
 func (p *planner) starting() bool {
-	if slices.ContainsFunc(p.out.Start, func(s Start) bool { return !s.Init && !s.Ephemeral }) {
+	if slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Kind == pod.Main }) {
 		return true
 	}
 	for i := range p.Pod.Spec.Containers {
@@ -213,9 +213,9 @@ func (p *planner) replace(c *v1.Container, kind pod.ContainerType, cur *containe
 			p.start(c, kind, p.lastStarted(c.Name))
 			return
 		}
-		s := startOf(c, kind)
-		s.Existing, s.RestartCount, s.Backoff = cur.ID, cur.RestartCount, cur.Backoff
-		p.add(s)
+		p.out.Start = append(p.out.Start, Start{
+			Container: c, Kind: kind, Existing: cur.ID, RestartCount: cur.RestartCount, Backoff: cur.Backoff,
+		})
 	case container.StateRunning:
 		p.kill(c, cur, p.whyReplaced(c, kind, cur))
 		p.start(c, kind, cur)
@@ -243,11 +243,7 @@ func (p *planner) whyReplaced(c *v1.Container, kind pod.ContainerType, cur *cont
 // start plans a new container after the end of last (nil for the first), or the
 // wait for it.
 func (p *planner) start(c *v1.Container, kind pod.ContainerType, last *container.Container) {
-	if p.planned(c.Name) {
-		return
-	}
-	s := startOf(c, kind)
-	s.RestartCount = p.nextCount(c.Name)
+	s := Start{Container: c, Kind: kind, RestartCount: p.nextCount(c.Name)}
 	// An init container that succeeded and runs again, because its sandbox was
 	// lost, has not crashed: a board may lose its power several times in a row.
 	again := kind == pod.Init && !pod.IsRestartableInit(c) && last != nil && succeeded(last)
@@ -259,28 +255,7 @@ func (p *planner) start(c *v1.Container, kind pod.ContainerType, last *container
 		}
 		s.Backoff = next
 	}
-	p.add(s)
-}
-
-func startOf(c *v1.Container, kind pod.ContainerType) Start {
-	return Start{Container: c, Init: kind == pod.Init, Ephemeral: kind == pod.Ephemeral}
-}
-
-// add plans one start. A name that an invalid spec has twice starts once.
-func (p *planner) add(s Start) {
-	if !p.planned(s.Container.Name) {
-		p.out.Start = append(p.out.Start, s)
-	}
-}
-
-func (p *planner) planned(name string) bool {
-	_, waits := p.out.Waiting[name]
-	return waits || slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Container.Name == name })
-}
-
-func (p *planner) specified(name string) bool {
-	c, _ := pod.FindContainer(&p.Pod.Spec, name)
-	return c != nil
+	p.out.Start = append(p.out.Start, s)
 }
 
 // wakeAt sets Next to t, unless Next is earlier.

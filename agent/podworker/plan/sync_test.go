@@ -163,11 +163,6 @@ func TestSandbox(t *testing.T) {
 			pod:  basePod(func(p *v1.Pod) { p.Spec.Containers = nil }), seen: nil,
 			want: Actions{Done: true},
 		},
-		{
-			name: "a name that the spec has twice starts once",
-			pod:  basePod(func(p *v1.Pod) { p.Spec.Containers[1].Name = "a" }), seen: observed(ready("s0", 0)),
-			want: Actions{SandboxID: "s0", Start: []Start{start("a", 0, 0)}},
-		},
 	})
 }
 
@@ -282,15 +277,6 @@ func TestMains(t *testing.T) {
 			name: "a created container beside a running one is removed",
 			pod:  basePod(), seen: observed(ready("s0", 0), created("a1", "a", count(1)), running("a0", "a"), running("b0", "b")),
 			want: Actions{SandboxID: "s0", Remove: []string{"a1"}},
-		},
-		{
-			name: "a name that the spec has twice is killed once",
-			pod:  basePod(func(p *v1.Pod) { p.Spec.Containers[1].Name = "a" }), seen: observed(ready("s0", 0), unknown("a0", "a")),
-			want: Actions{
-				SandboxID: "s0",
-				Kill:      []Kill{kill("a0", "a", "Container a is in an unknown state, killed before its restart")},
-				Start:     []Start{start("a", 1, first)},
-			},
 		},
 		{
 			name: "a second running container is killed",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container/image"
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 )
 
@@ -61,11 +62,8 @@ func (s *Syncer) countPod(ctx context.Context, err error) {
 // reason for which the container waits.
 func (st *starter) countContainer(ctx context.Context, what *plan.Start, err error) {
 	kind := "container"
-	switch {
-	case what.Init:
-		kind = "init_container"
-	case what.Ephemeral:
-		kind = "ephemeral_container"
+	if what.Kind != pod.Main {
+		kind = what.Kind.String() + "_container"
 	}
 	var room [96]byte
 	labels := metrics.AppendLabel(room[:0], "container_type", kind)
