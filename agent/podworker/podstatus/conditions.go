@@ -42,7 +42,9 @@ func (g *generator) conditions(s *v1.PodStatus) {
 	if disruption != nil {
 		s.Conditions = append(s.Conditions, *disruption)
 	}
-	g.resizeConditions(s)
+	if !pod.IsTerminal(s.Phase) {
+		s.Conditions = append(s.Conditions, g.Resize.List()...)
+	}
 	containersReady := g.containersReady(s)
 	ready := containersReady
 	ready.Type = v1.PodReady
@@ -107,7 +109,7 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	for i := range g.Pod.Spec.Containers {
-		if name := g.Pod.Spec.Containers[i].Name; !find(s.ContainerStatuses, name).Ready {
+		if name := g.Pod.Spec.Containers[i].Name; !pod.FindContainerStatus(s, name).Ready {
 			unready = append(unready, name)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -30,7 +29,7 @@ const exitUnknown = 137
 // none is reported as started or ready.
 func (g *generator) containers(s *v1.PodStatus) {
 	for c, kind := range pod.Containers(&g.Pod.Spec) {
-		list, old := statusList(s, kind), find(*statusList(g.old, kind), c.Name)
+		list, old := statusList(s, kind), pod.FindContainerStatus(g.old, c.Name)
 		cs := g.container(c, old, kind)
 		g.wait(c, &cs, kind)
 		if kind != pod.Ephemeral {
@@ -59,15 +58,6 @@ func statusList(s *v1.PodStatus, kind pod.ContainerType) *[]v1.ContainerStatus {
 	default:
 		return &s.ContainerStatuses
 	}
-}
-
-func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
-	for i := range list {
-		if list[i].Name == name {
-			return &list[i]
-		}
-	}
-	return nil
 }
 
 // newest returns the container that represents a name, and the one before it
@@ -170,7 +160,7 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.Co
 	if s.ContainerID == "" {
 		s.Image, s.VolumeMounts = c.Image, g.volumeMounts(c)
 	}
-	if isRemoved(s.State) {
+	if w := s.State.Waiting; w != nil && w.Reason == reasonRestartingAll {
 		return s
 	}
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}
@@ -227,9 +217,8 @@ func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.Contai
 func (g *generator) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 	result := pod.ProbeResult{}
 	if s.State.Running != nil {
-		_, id, _ := strings.Cut(s.ContainerID, "://")
 		known := false
-		if result, known = g.Probes[id]; !known {
+		if result, known = g.Probes[pod.ContainerID(s)]; !known {
 			same := old != nil && old.ContainerID == s.ContainerID
 			result.Started = c.StartupProbe == nil || same && old.Started != nil && *old.Started
 			result.Ready = c.ReadinessProbe == nil || same && old.Ready

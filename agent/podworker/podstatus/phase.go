@@ -141,7 +141,7 @@ func (g *generator) count(s *v1.PodStatus) (n counts) {
 	}
 	for i := range g.Pod.Spec.Containers {
 		c := &g.Pod.Spec.Containers[i]
-		cs := find(s.ContainerStatuses, c.Name)
+		cs := pod.FindContainerStatus(s, c.Name)
 		end := ended(cs)
 		switch {
 		case cs.State.Running != nil:

@@ -4,7 +4,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
@@ -46,11 +45,4 @@ func (g *generator) podResources(s *v1.PodStatus) {
 		actual = new(resize.PodActual)
 	}
 	s.Resources, s.AllocatedResources = resize.PodResources(g.Pod, actual, g.old)
-}
-
-// resizeConditions adds the resize conditions of a pod that has not ended.
-func (g *generator) resizeConditions(s *v1.PodStatus) {
-	if !pod.IsTerminal(s.Phase) {
-		s.Conditions = append(s.Conditions, g.Resize.List()...)
-	}
 }

@@ -85,10 +85,6 @@ func removed(old *v1.ContainerStatus) v1.ContainerStatus {
 	return s
 }
 
-func isRemoved(s v1.ContainerState) bool {
-	return s.Waiting != nil && s.Waiting.Reason == reasonRestartingAll
-}
-
 // allRestarting returns the condition AllContainersRestarting of a pod that has
 // such rules.
 func (g *generator) allRestarting(s *v1.PodStatus) v1.PodCondition {
