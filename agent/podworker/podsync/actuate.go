@@ -60,19 +60,18 @@ func (s *Syncer) updateCgroups(p *v1.Pod, runs map[string]resize.Running, n *cri
 }
 
 func (s *Syncer) executeStep(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
-	switch step.Kind {
-	case resize.PodLimit:
-		desired := criconfig.PodResources(p, n)
-		if step.Resource == v1.ResourceMemory {
-			return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{MemoryMax: step.Amount})
-		}
-		return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{CPUMax: cgroups.CPUMax{Quota: step.Amount, Period: desired.CPUMax.Period}})
-	case resize.PodWeight:
-		return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{CPUWeight: uint64(step.Amount)})
-	case resize.Update:
+	var r cgroups.Resources
+	switch {
+	case step.Kind == resize.Update:
 		return s.updateContainer(ctx, p, step, n)
+	case step.Kind == resize.PodWeight:
+		r.CPUWeight = uint64(step.Amount)
+	case step.Resource == v1.ResourceMemory:
+		r.MemoryMax = step.Amount
+	default: // the pod's CPU limit
+		r.CPUMax = cgroups.CPUMax{Quota: step.Amount, Period: criconfig.PodResources(p, n).CPUMax.Period}
 	}
-	return nil
+	return s.setCgroup(criconfig.PodCgroup(p, n), r)
 }
 
 // updateContainer updates one container through the runtime. Each update has

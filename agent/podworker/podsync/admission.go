@@ -17,7 +17,7 @@ import (
 
 // admitter decides which pods the node admits. Running pods are always admitted.
 // The others are decided in the order in which the sources submit them, so the
-// same manifests always give the same result. The zero value is ready to use.
+// same manifests always give the same result.
 type admitter struct {
 	mu sync.Mutex
 	// running are the pods that the runtime had when the agent started; nil
@@ -25,9 +25,9 @@ type admitter struct {
 	running map[types.UID]struct{}
 	pods    []*candidate // in the order of submission
 	// reserved returns a pod with the resources that the admission of other
-	// pods has to count; nil returns the pod unchanged. It must not block.
+	// pods has to count. It must not block.
 	reserved func(*v1.Pod) *v1.Pod
-	// pressure returns the node's pressure conditions; nil means no pressure.
+	// pressure returns the node's pressure conditions.
 	pressure func() evictionapi.Conditions
 }
 
@@ -103,11 +103,9 @@ func (a *admitter) decide(j *candidate, node *nodeinfo.Admission) {
 	if j.ended = plan.TerminalInAPI(j.pod); j.ended {
 		return
 	}
-	if a.pressure != nil {
-		if message, ok := policy.Admit(j.pod, a.pressure()); !ok {
-			j.rejection = &admission.Rejection{Reason: policy.Reason, Message: message}
-			return
-		}
+	if message, ok := policy.Admit(j.pod, a.pressure()); !ok {
+		j.rejection = &admission.Rejection{Reason: policy.Reason, Message: message}
+		return
 	}
 	if node != nil {
 		j.rejection = admission.Fit(j.pod, node, a.others(j))
@@ -232,11 +230,7 @@ func (a *admitter) others(j *candidate) []*v1.Pod {
 	var out []*v1.Pod
 	for _, other := range a.pods {
 		if other != j && !other.ended && other.rejection == nil && pod.RefOf(other.pod).FullName() != name {
-			p := other.pod
-			if a.reserved != nil {
-				p = a.reserved(p)
-			}
-			out = append(out, p)
+			out = append(out, a.reserved(other.pod))
 		}
 	}
 	return out

@@ -41,7 +41,7 @@ func TestTerminalPodsTakeNoRoom(t *testing.T) {
 	} {
 		for _, when := range []string{"before the start", "after the start", "synced"} {
 			t.Run(row.name+" "+when, func(t *testing.T) {
-				var a admitter
+				a := &New(quiet(t.TempDir(), Config{})).admission
 				old, next := burstable("old", "1", "1Mi"), burstable("next", "1", "1Mi")
 				old.Status.Phase = row.phase
 				if row.static {
@@ -81,11 +81,11 @@ func TestTerminalPodsAreNotRejected(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			events := event.NewRecorder(slog.New(slog.DiscardHandler))
-			s := New(Config{
+			s := New(quiet(t.TempDir(), Config{
 				Runtime: fake.New(fake.Config{}), Statuses: podstatus.NewStore(), Events: events, AdmitNode: oneCPU,
 				HostIPs: func() []string { return nil }, RecursiveReadOnly: func(string) bool { return false },
 				Probes: probe.New(probe.Config{}), Log: slog.New(slog.DiscardHandler),
-			})
+			}))
 			p := burstable("ended", "2", "1Mi")
 			p.Status.Phase = v1.PodSucceeded
 			row.change(p, s)

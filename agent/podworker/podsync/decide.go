@@ -1,11 +1,10 @@
 package podsync
 
 import (
-	"errors"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
@@ -42,7 +41,7 @@ func (s *Syncer) OnStatusReconciled(p *v1.Pod) {
 // so that pod needs no wakeup.
 func (s *Syncer) decideResizes(by types.UID) {
 	s.resizes.begin(by)
-	if len(s.resizes.allDue()) == 0 || s.Ready != nil && !s.Ready() {
+	if len(s.resizes.allDue()) == 0 || !s.Ready() {
 		return
 	}
 	s.resizes.deciding.Lock()
@@ -73,8 +72,8 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	if d.Outcome == resize.Allocate {
 		given = resize.FromSpec(p)
 	}
-	if d.Outcome != resize.Unchanged && s.resizes.record != nil {
-		if err := s.resizes.record.Put(p.UID, given); err != nil {
+	if d.Outcome != resize.Unchanged {
+		if err := s.Allocations.Put(p.UID, given); err != nil {
 			return err
 		}
 	}
@@ -91,12 +90,12 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	})
 	s.admission.resize(s.resizes.allocated(p))
 	if eventDue {
-		s.countInfeasible(&d)
 		s.emitDecision(p, &d)
 	}
 	return nil
 }
 
+// emitDecision emits the event for a decision, and counts an infeasible resize.
 func (s *Syncer) emitDecision(p *v1.Pod, d *resize.Decision) {
 	ref := pod.RefOf(p)
 	switch d.Outcome {
@@ -105,6 +104,7 @@ func (s *Syncer) emitDecision(p *v1.Pod, d *resize.Decision) {
 	case resize.Deferred:
 		s.Events.Warning(ref, resize.ReasonDeferred, resize.EventMessage(resize.PrefixPending+d.Reason, p, p.Generation, d.Message))
 	case resize.Infeasible:
+		s.counted.infeasible.Add(1, metrics.AppendLabel(nil, "reason_detail", d.Cause))
 		s.Events.Warning(ref, resize.ReasonInfeasible, resize.EventMessage(resize.PrefixPending+d.Reason, p, p.Generation, d.Message))
 	case resize.Unchanged:
 	}
@@ -144,7 +144,3 @@ func (s *Syncer) reserved(p *v1.Pod) *v1.Pod {
 	seen.Status = *st
 	return resize.Reserved(&seen)
 }
-
-// errResizeNotEffective means that a resize was carried out, but the actual resources
-// differ.
-var errResizeNotEffective = errors.New("the container runtime or the cgroup does not report the resources that were set")

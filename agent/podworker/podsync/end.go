@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,9 +17,6 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 	"github.com/tinylet/tinylet/cgroups"
 )
-
-// errStillRuns means that the termination has to be repeated.
-var errStillRuns = errors.New("containers or sandboxes are still running")
 
 // Terminate implements podworker.Syncer.
 func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
@@ -46,7 +44,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 		return err
 	}
 	if o.Running() {
-		return fmt.Errorf("terminate pod %s: %w", ref, errStillRuns)
+		return fmt.Errorf("terminate pod %s: containers or sandboxes are still running", ref)
 	}
 	if p != nil {
 		s.report(ctx, p, o, f)
@@ -77,21 +75,16 @@ func (s *Syncer) reportUntil(ctx context.Context, stopped <-chan error, uid type
 // most of the time on network teardown. It observes the pod again if something seems to
 // run.
 func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (*container.Observed, error) {
-	type seen struct {
-		o   *container.Observed
-		err error
+	var o *container.Observed
+	var observeErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { o, observeErr = container.Observe(ctx, s.Runtime, ref.UID) })
+	stopErr := s.sandboxes(ctx, ids)
+	wg.Wait()
+	if err := errors.Join(stopErr, observeErr); err != nil {
+		return nil, err
 	}
-	meanwhile := make(chan seen, 1)
-	go func() {
-		o, err := container.Observe(ctx, s.Runtime, ref.UID)
-		meanwhile <- seen{o, err}
-	}()
-	err := s.sandboxes(ctx, ids)
-	m := <-meanwhile
-	if err != nil || m.err != nil {
-		return nil, errors.Join(err, m.err)
-	}
-	if o := m.o.WithStopped(ids); !o.Running() {
+	if o = o.WithStopped(ids); !o.Running() {
 		return o, nil
 	}
 	return container.Observe(ctx, s.Runtime, ref.UID)
@@ -238,7 +231,7 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := s.logsOf(ref, node).remove(); err != nil {
 		return err
 	}
-	if err := s.resizes.forget(ref.UID); err != nil {
+	if err := s.Allocations.Drop(ref.UID); err != nil {
 		return fmt.Errorf("drop resource allocation of pod %s: %w", ref, err)
 	}
 	s.OOM.Forget(ref.UID)

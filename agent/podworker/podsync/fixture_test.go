@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/container/image"
@@ -23,6 +25,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/podworker/probe"
 	"github.com/tinylet/tinylet/agent/podworker/volume"
+	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
@@ -85,10 +88,19 @@ func onBench(t *testing.T, change func(c *Config), test func(b *bench)) {
 		if change != nil {
 			change(&c)
 		}
-		b.Syncer = New(c)
+		b.Syncer = New(quiet(dir, c))
 		b.OnPodsDiscovered(nil)
 		test(b)
 	})
+}
+
+// quiet returns c for a node without pressure and resizes that does not shut down. dir has
+// the allocations.
+func quiet(dir string, c Config) Config {
+	c.Allocations = checkpoint.Open(filepath.Join(dir, "allocations"), c.Log)
+	c.Ready, c.ShuttingDown = func() bool { return true }, func() bool { return false }
+	c.Pressure, c.PodAdded = func() evictionapi.Conditions { return evictionapi.Conditions{} }, func(*v1.Pod) {}
+	return c
 }
 
 // noObjects is the reader of pods that refer to no objects.

@@ -34,7 +34,7 @@ func (s *Syncer) admit(ctx context.Context, p *v1.Pod, o *container.Observed, f 
 		return podworker.Result{}, false
 	case unsupported != "":
 		return s.reject(ctx, p, o, f, &admission.Rejection{Reason: admission.ReasonFeature, Message: unsupported}), true
-	case s.ShuttingDown != nil && s.ShuttingDown() && len(o.Containers) == 0 && !o.Running():
+	case s.ShuttingDown() && len(o.Containers) == 0 && !o.Running():
 		return s.reject(ctx, p, o, f, &admission.Rejection{Reason: shutdown.ReasonRejected, Message: shutdown.MessageRejected}), true
 	case r == nil:
 		return podworker.Result{}, false

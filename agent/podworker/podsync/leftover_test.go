@@ -39,10 +39,10 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := false
-	s := &Syncer{Config: Config{
+	s := New(quiet(t.TempDir(), Config{
 		Volumes: volume.New(root), Cgroups: tree, Statuses: podstatus.NewStore(),
 		PeekNode: func() (*criconfig.Node, bool) { return &criconfig.Node{PodLogsDir: logs}, known },
-	}}
+	}))
 	for _, row := range []struct {
 		known bool
 		want  []types.UID
@@ -86,12 +86,12 @@ func TestLeftSlices(t *testing.T) {
 	}
 	known := podstatus.NewStore()
 	known.SetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "of_mine"}}, v1.PodStatus{})
-	s := &Syncer{Config: Config{
+	s := New(quiet(t.TempDir(), Config{
 		Volumes: volume.New(t.TempDir()), Cgroups: tree.NewSlices(t.TempDir()), Statuses: known,
 		PeekNode: func() (*criconfig.Node, bool) {
 			return &criconfig.Node{PodLogsDir: t.TempDir(), CgroupDriver: criconfig.DriverSystemd}, true
 		},
-	}}
+	}))
 	got, err := s.ListOrphans()
 	slices.Sort(got)
 	if want := []types.UID{"a-b", "c"}; err != nil || !slices.Equal(got, want) {

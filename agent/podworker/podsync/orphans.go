@@ -29,7 +29,7 @@ func (s *Syncer) ListOrphans() ([]types.UID, error) {
 	s.Volumes.UnmountIdle(0) // the next call observes the result
 	volumes, err := s.Volumes.Orphans()
 	errs := []error{err}
-	for _, uid := range append(volumes, s.resizes.uids()...) {
+	for _, uid := range append(volumes, s.Allocations.UIDs()...) {
 		found[uid] = struct{}{}
 	}
 	if node, ok := s.PeekNode(); ok {

@@ -75,12 +75,12 @@ type Config struct {
 	NativeAPI interface {
 		RemoveOrphans(ctx context.Context, pod types.UID) (removed int, err error)
 	}
-	// Allocations persists the allocations of resized pods; nil persists none.
+	// Allocations persists the allocations of resized pods.
 	Allocations *checkpoint.Store
 	// Resizable are the settings of the node that forbid resizes.
 	Resizable resize.Features
 	// Ready reports whether all sources have reported their pods. No resize is
-	// decided before that. It must not block; nil means always ready.
+	// decided before that. It must not block.
 	Ready func() bool
 	// CPUs allocates exclusive CPUs to containers; nil allocates none.
 	CPUs *cpumanager.Manager
@@ -104,13 +104,13 @@ type Config struct {
 	// nil is for a standalone node.
 	ConfirmNode func(ctx context.Context) error
 	// ShuttingDown reports whether the node is shutting down and no longer admits
-	// pods. It must not block. nil means never.
+	// pods. It must not block.
 	ShuttingDown func() bool
 	// Pressure returns the node's pressure conditions, which keep some pods from
-	// being admitted. It must not block. nil means no pressure.
+	// being admitted. It must not block.
 	Pressure func() evictionapi.Conditions
 	// PodAdded is called for each version of a pod that a source has, and before the
-	// first sync of a pod. It must not block. nil calls nothing.
+	// first sync of a pod. It must not block.
 	PodAdded func(*v1.Pod)
 	// Handler returns the runtime handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
@@ -269,9 +269,7 @@ func (s *Syncer) OnPodAdded(p *v1.Pod) {
 	s.admission.submit(p, s.AdmitNode())
 	s.submit(p.UID)
 	s.Statuses.SetPod(p, s.initialStatus(p))
-	if s.PodAdded != nil {
-		s.PodAdded(p) // after the store has the pod, since the callee lists pods
-	}
+	s.PodAdded(p) // after the store has the pod, since the callee lists pods
 }
 
 // initialStatus returns the pod's status until the pod is observed: the API server's
@@ -301,7 +299,7 @@ const maxRounds = 16
 // Sync implements podworker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) {
 	f := s.stateOf(p.UID)
-	if s.PodAdded != nil && !f.begun {
+	if !f.begun {
 		s.PodAdded(p) // its submission may have come while an earlier pod of the UID ended
 	}
 	s.countBegin(f)

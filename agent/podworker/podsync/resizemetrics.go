@@ -77,13 +77,6 @@ func (s *Syncer) countAccepted(e *resizable, d *resize.Decision) {
 	}
 }
 
-// countInfeasible counts an infeasible resize. It is called once for each resize.
-func (s *Syncer) countInfeasible(d *resize.Decision) {
-	if d.Outcome == resize.Infeasible {
-		s.counted.infeasible.Add(1, metrics.AppendLabel(nil, "reason_detail", d.Cause))
-	}
-}
-
 // countResized counts an attempt to execute a resize. It omits a failed attempt whose ctx
 // has ended, because the pod is terminated.
 func (s *Syncer) countResized(ctx context.Context, took time.Duration, err error) {

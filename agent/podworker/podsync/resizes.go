@@ -1,7 +1,6 @@
 package podsync
 
 import (
-	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,10 +13,9 @@ import (
 
 // resizes has the allocations of the API server's pods: the resources that the node has
 // allocated, as opposed to those that the spec requests. The rest of the agent uses a pod
-// as returned by allocated. Static pods are not included: they cannot be resized. The zero
-// value is ready to use, and persists nothing.
+// as returned by allocated. Static pods are not included: they cannot be resized.
 type resizes struct {
-	record *checkpoint.Store // nil persists nothing
+	record *checkpoint.Store
 
 	// deciding is held during a decision, until it is persisted: each decision
 	// changes the free resources for the next. It is locked before mu.
@@ -129,9 +127,6 @@ func (e *resizable) takeConditions(p *v1.Pod) (some bool) {
 
 // recorded returns the persisted allocation of a pod, or nil.
 func (r *resizes) recorded(uid types.UID) *resize.Allocation {
-	if r.record == nil {
-		return nil
-	}
 	if a, ok := r.record.Get(uid); ok {
 		return &a
 	}
@@ -236,27 +231,11 @@ func (r *resizes) end(uid types.UID) {
 	r.change(uid, func(e *resizable) { e.over, e.due, e.waiting = true, false, false })
 }
 
-// remove removes a pod that no source has. Its record stays until forget.
+// remove removes a pod that no source has. Its record stays until Forget.
 func (r *resizes) remove(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, uid)
-}
-
-// forget deletes the record of a pod.
-func (r *resizes) forget(uid types.UID) error {
-	if r.record == nil {
-		return nil
-	}
-	return r.record.Drop(uid)
-}
-
-// uids returns the pods with a record.
-func (r *resizes) uids() []types.UID {
-	if r.record == nil {
-		return nil
-	}
-	return r.record.UIDs()
 }
 
 // keepMemory stores the memory requests of the running containers before the
@@ -267,7 +246,7 @@ func (e *resizable) keepMemory(was *v1.Pod, st *v1.PodStatus) {
 		if kind == pod.Ephemeral || s == nil || s.State.Running == nil {
 			continue
 		}
-		_, id, _ := strings.Cut(s.ContainerID, "://")
+		id := pod.ContainerID(s)
 		if had, known := e.previousMemory[c.Name]; known && had.id == id {
 			continue // the previous resize has not reached this container
 		}

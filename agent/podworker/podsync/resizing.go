@@ -3,6 +3,7 @@ package podsync
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -68,7 +69,7 @@ func (r *resizing) compare(ctx context.Context, s *Syncer, p *v1.Pod, o *contain
 	case !f.resizing || len(r.plan.Restart) > 0:
 	case r.executed && r.err == nil:
 		r.recheck = effectRecheck
-		s.resizeFailed(p, errResizeNotEffective)
+		s.resizeFailed(p, errors.New("the container runtime or the cgroup does not report the resources that were set"))
 	case r.plan.LowersMemory():
 		if err := r.plan.Check(s.memoryUsed(p, &w, r.node)); err != nil {
 			r.recheck = memoryRecheck
@@ -98,7 +99,7 @@ func (r *resizing) next(s *Syncer, uid types.UID) time.Time {
 		return s.now().Add(retryResize(failures))
 	case r.recheck > 0:
 		return s.now().Add(r.recheck)
-	case s.resizes.state(uid).due && (s.Ready == nil || s.Ready()):
+	case s.resizes.state(uid).due && s.Ready():
 		return s.now().Add(memoryRecheck)
 	}
 	return time.Time{}
