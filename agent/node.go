@@ -95,7 +95,7 @@ func (s *nodeStage) addEviction(core *core, rt *runtimeStage, p *podStage) error
 		Pods: s.evictable, DiskUsage: s.disks,
 		Reclaim: func(ctx context.Context, what policy.Reclaim) error {
 			if what == policy.DeadContainers {
-				return s.evictable.RemoveDead(ctx)
+				return s.evictable.RemoveExited(ctx, s.evictable.IsRecorded)
 			}
 			return rt.images.RemoveUnused(ctx)
 		},

@@ -57,7 +57,7 @@ func (s *Syncer) stopOldSandboxes(ctx context.Context, o *container.Observed, f 
 	if len(old) == 0 {
 		return nil
 	}
-	if err := s.startLimiter.acquire(ctx, &f.slot); err != nil {
+	if err := f.slot.acquire(ctx, s.startSlots); err != nil {
 		return err
 	}
 	defer f.slot.release()

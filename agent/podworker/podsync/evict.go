@@ -41,18 +41,16 @@ func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
 	s.EvictWith(uid, &Eviction{Reason: why, Disruption: &disruption})
 }
 
-// EvictWith is Evict with all details of the report. It reports whether the pod exists
-// and was not evicted before. The Syncer retains e.
-func (s *Syncer) EvictWith(uid types.UID, e *Eviction) (first bool) {
+// EvictWith is Evict with all details of the report. The Syncer retains e.
+func (s *Syncer) EvictWith(uid types.UID, e *Eviction) {
 	f := s.existing(uid)
 	if f == nil || !f.evicted.CompareAndSwap(nil, e) {
-		return false
+		return
 	}
 	if e.Signal != "" {
 		s.counted.evictions.Add(1, metrics.AppendLabel(nil, "eviction_signal", e.Signal))
 	}
 	s.Wake(uid)
-	return true
 }
 
 // KillProcesses kills every process of a pod through its cgroups, without the runtime,

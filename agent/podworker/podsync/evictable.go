@@ -1,8 +1,6 @@
 package podsync
 
 import (
-	"context"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -88,13 +86,10 @@ func (a *Evictable) NotifyChanges(slot chan<- struct{}) (cancel func()) {
 	return a.Statuses.Notify(slot)
 }
 
-// RemoveDead removes exited containers that are no longer needed; see RemoveExited.
-func (a *Evictable) RemoveDead(ctx context.Context) error { return a.RemoveExited(ctx, a.isRecorded) }
-
-// isRecorded reports whether a pod is terminated and its containers are not needed as the
+// IsRecorded reports whether a pod is terminated and its containers are not needed as the
 // record of that. For a static pod they are the only record. But an evicted static pod
 // starts again with the agent in any case.
-func (a *Evictable) isRecorded(uid types.UID) bool {
+func (a *Evictable) IsRecorded(uid types.UID) bool {
 	state, ok := a.Workers.State(uid)
 	if !ok || state != podworker.Terminated {
 		return false

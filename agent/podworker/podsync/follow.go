@@ -76,12 +76,12 @@ func (a *APIPods) prune(ctx context.Context, listed []*v1.Pod) {
 // observed: after a reboot, the status in the API server is better than that of an agent
 // whose runtime does not respond yet. It omits a status for which mayReport returns false,
 // such as a final one that is not in the journal yet: a pod that is terminal for the API
-// server must not run again. A nil mayReport omits none.
+// server must not run again.
 func Reportable(entries []pod.Entry, mayReport func(*v1.Pod, *v1.PodStatus) bool) []statusmanager.Entry {
 	out := make([]statusmanager.Entry, len(entries))
 	for i, e := range entries {
 		out[i].Pod = e.Pod
-		if e.Observed && (mayReport == nil || mayReport(e.Pod, e.Status)) {
+		if e.Observed && mayReport(e.Pod, e.Status) {
 			out[i].Status = e.Status
 		}
 	}

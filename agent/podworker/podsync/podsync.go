@@ -40,6 +40,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Config is the configuration of a Syncer. All fields are required unless their
@@ -134,11 +135,11 @@ type Syncer struct {
 	Config
 	now func() time.Time
 
-	admission    admitter
-	resizes      resizes
-	startLimiter startLimiter
-	groups       parentCgroups
-	counted      counted
+	admission  admitter
+	resizes    resizes
+	startSlots wait.Slots
+	groups     parentCgroups
+	counted    counted
 
 	mu     sync.Mutex
 	states map[types.UID]*syncState
@@ -210,7 +211,7 @@ type syncState struct {
 // New returns a Syncer. It starts nothing.
 func New(cfg Config) *Syncer {
 	s := &Syncer{
-		Config: cfg, admission: admitter{pressure: cfg.Pressure}, now: time.Now, states: make(map[types.UID]*syncState), startLimiter: newStartLimiter(),
+		Config: cfg, admission: admitter{pressure: cfg.Pressure}, now: time.Now, states: make(map[types.UID]*syncState), startSlots: newStartSlots(),
 		groups:  parentCgroups{written: make(map[string]writtenCgroup)},
 		counted: counted{started: metrics.NewTiming(startBounds), resized: metrics.NewTimingVec(resizeBounds)},
 	}

@@ -213,7 +213,7 @@ func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed,
 	for _, w := range criconfig.SandboxWarnings(st.pod, st.node) {
 		st.Events.Warning(st.ref, w.Reason, w.Message)
 	}
-	if err := st.startLimiter.acquire(ctx, &st.state.slot); err != nil {
+	if err := st.state.slot.acquire(ctx, st.startSlots); err != nil {
 		return nil, err
 	}
 	id, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.state.handler)

@@ -12,19 +12,17 @@ import (
 // CPU time than that for a start. A pod that takes longer waits for something else.
 const slotTimeout = 10 * time.Second
 
-// startLimiter limits the number of pods that start at the same time. Pods get slots
+// minSlots is the limit for a node with one processor: starting a pod also
+// waits for the disk.
+const minSlots = 2
+
+// newStartSlots limits the number of pods that start at the same time. Pods get slots
 // in the order of their requests. Starting a pod is CPU-bound: if ten pods start in
 // parallel, all of them run late. If they start one after the other, half of them run
 // in half the time.
 //
 // Image pulls, volumes and postStart hooks need no start slot.
-type startLimiter wait.Slots
-
-// minSlots is the limit for a node with one processor: starting a pod also
-// waits for the disk.
-const minSlots = 2
-
-func newStartLimiter() startLimiter { return make(startLimiter, max(minSlots, runtime.NumCPU())) }
+func newStartSlots() wait.Slots { return make(wait.Slots, max(minSlots, runtime.NumCPU())) }
 
 // startSlot is the start slot of one pod. Its zero value holds none. It is not safe
 // for concurrent use.
@@ -32,12 +30,10 @@ type startSlot struct{ end func() }
 
 // acquire blocks until the pod has a start slot. It returns at once if the pod has
 // one. It returns the cause of ctx when ctx ends.
-func (t startLimiter) acquire(ctx context.Context, mine *startSlot) error {
-	if mine.end != nil {
-		return nil
+func (m *startSlot) acquire(ctx context.Context, slots wait.Slots) (err error) {
+	if m.end == nil {
+		m.end, err = slots.Acquire(ctx, slotTimeout)
 	}
-	var err error
-	mine.end, err = wait.Slots(t).Acquire(ctx, slotTimeout)
 	return err
 }
 

@@ -8,21 +8,23 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 func TestTurnsComeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := make(startLimiter, 2)
+		all := make(wait.Slots, 2)
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		var order []int
 		for i := range 6 {
 			wg.Go(func() {
 				var mine startSlot
-				if err := all.acquire(t.Context(), &mine); err != nil {
+				if err := mine.acquire(t.Context(), all); err != nil {
 					t.Error(err)
 				}
-				if err := all.acquire(t.Context(), &mine); err != nil { // has it already
+				if err := mine.acquire(t.Context(), all); err != nil { // has it already
 					t.Error(err)
 				}
 				mu.Lock()
@@ -46,13 +48,13 @@ func TestTurnsComeInOrder(t *testing.T) {
 
 func TestATurnThatHangsPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := make(startLimiter, 1)
+		all := make(wait.Slots, 1)
 		var hangs, next startSlot
 		begun := time.Now()
-		if err := all.acquire(t.Context(), &hangs); err != nil {
+		if err := hangs.acquire(t.Context(), all); err != nil {
 			t.Fatal(err)
 		}
-		if err := all.acquire(t.Context(), &next); err != nil {
+		if err := next.acquire(t.Context(), all); err != nil {
 			t.Fatal(err)
 		}
 		if waited := time.Since(begun); waited != slotTimeout {
@@ -62,7 +64,7 @@ func TestATurnThatHangsPasses(t *testing.T) {
 		var third startSlot
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("stopped"))
 		defer cancel()
-		if err := all.acquire(ctx, &third); err == nil || err.Error() != "stopped" {
+		if err := third.acquire(ctx, all); err == nil || err.Error() != "stopped" {
 			t.Errorf("a third got in: %v", err)
 		}
 		third.release()

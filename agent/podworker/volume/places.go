@@ -17,8 +17,8 @@ import (
 //
 // bound returns the name of the PersistentVolume that a claim in the pod's
 // namespace is bound to, or an empty string. It is called only if the pod has several
-// claims or local volumes, so that its directories do not identify the claim's volume. A
-// nil bound finds none. If the pod has claims, UsagePaths blocks on the disk and on bound.
+// claims or local volumes, so that its directories do not identify the claim's volume. If
+// the pod has claims, UsagePaths blocks on the disk and on bound.
 func (v *Manager) UsagePaths(p *v1.Pod, bound func(claim string) (volume string)) (volumes []diskusage.Volume, other []diskusage.Place) {
 	uid := string(p.UID)
 	if checkComponent(uid) != nil {
@@ -84,7 +84,7 @@ func (c *claimDirs) volume(claim string, bound func(string) string) string {
 	if len(c.claims) == 1 && len(c.dirs) == 1 {
 		return c.dirs[0]
 	}
-	if len(c.dirs) == 0 || bound == nil {
+	if len(c.dirs) == 0 {
 		return ""
 	}
 	if name := bound(claim); slices.Contains(c.dirs, name) {
