@@ -50,11 +50,7 @@ func Terminate(p *v1.Pod, o *container.Observed) Termination {
 		stage := 1 + slices.IndexFunc(sidecars, func(s *v1.Container) bool { return s.Name == c.Name })
 		stages[stage] = append(stages[stage], stopOf(p, c))
 	}
-	for _, stage := range stages {
-		if len(stage) > 0 {
-			t.Stages = append(t.Stages, stage)
-		}
-	}
+	t.Stages = slices.DeleteFunc(stages, func(stage []Kill) bool { return len(stage) == 0 })
 	for i := range o.Sandboxes {
 		t.Sandboxes = append(t.Sandboxes, o.Sandboxes[i].ID)
 	}

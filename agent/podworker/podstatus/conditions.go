@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,16 +19,11 @@ const (
 	reasonGatesNotReady  = "ReadinessGatesNotReady"
 )
 
-// ownedByKubelet reports whether the kubelet sets a condition. All others are kept as
-// the API server has them.
-func ownedByKubelet(t v1.PodConditionType) bool {
-	switch t {
-	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
-		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
-		return true
-	case v1.DisruptionTarget:
-	}
-	return false
+// kubeletConditions are the conditions that the kubelet sets, in addition to
+// DisruptionTarget. All others are kept as the API server has them.
+var kubeletConditions = []v1.PodConditionType{
+	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting,
 }
 
 // conditions sets the conditions. The phase and the container statuses must be
@@ -35,7 +31,7 @@ func ownedByKubelet(t v1.PodConditionType) bool {
 func (g *generator) conditions(s *v1.PodStatus) {
 	disruption := g.disruption(s)
 	for _, c := range g.api.Conditions {
-		if !ownedByKubelet(c.Type) && (c.Type != v1.DisruptionTarget || disruption == nil) {
+		if !slices.Contains(kubeletConditions, c.Type) && (c.Type != v1.DisruptionTarget || disruption == nil) {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}

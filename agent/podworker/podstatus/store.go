@@ -32,7 +32,7 @@ type Store struct {
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]pod.Entry)}
+	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]pod.Entry), notified: make(map[chan<- struct{}]struct{})}
 }
 
 // Set stores the pod, its observed status and its sandbox. The caller must not change them
@@ -138,9 +138,6 @@ func (s *Store) Changed() <-chan struct{} { return s.changed }
 // with the same store at a time.
 func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 	s.mu.Lock()
-	if s.notified == nil {
-		s.notified = make(map[chan<- struct{}]struct{})
-	}
 	s.notified[slot] = struct{}{}
 	s.mu.Unlock()
 	return func() {

@@ -58,12 +58,10 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 }
 
 // livePods returns the pods without a terminal phase, except for gone.
-func (s *Syncer) livePods(gone types.UID) []*v1.Pod {
-	entries := s.Statuses.List()
-	pods := make([]*v1.Pod, 0, len(entries))
-	for i := range entries {
-		if !pod.IsTerminal(entries[i].Status.Phase) && entries[i].Pod.UID != gone {
-			pods = append(pods, entries[i].Pod)
+func (s *Syncer) livePods(gone types.UID) (pods []*v1.Pod) {
+	for _, e := range s.Statuses.List() {
+		if !pod.IsTerminal(e.Status.Phase) && e.Pod.UID != gone {
+			pods = append(pods, e.Pod)
 		}
 	}
 	return pods

@@ -20,15 +20,13 @@ import (
 // (pkg/kubelet/kuberuntime/{helpers,legacy}.go).
 type logs struct {
 	ref   pod.Ref
-	root  string // the parent of all pods' log directories
 	dir   string // the pod's log directory
 	links string // the directory of the links that log collectors follow
 }
 
 func (s *Syncer) logsOf(ref pod.Ref, n *criconfig.Node) logs {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: ref.UID, Namespace: ref.Namespace, Name: ref.Name}}
-	dir := criconfig.LogDirectory(p, n)
-	return logs{ref: ref, root: filepath.Dir(dir), dir: dir, links: s.LogLinks}
+	return logs{ref: ref, dir: criconfig.LogDirectory(p, n), links: s.LogLinks}
 }
 
 // path returns the path to which the runtime writes a container's log.
@@ -143,14 +141,15 @@ func (l logs) dirs() []string {
 	if l.ref.Name != "" {
 		return []string{l.dir}
 	}
-	entries, err := os.ReadDir(l.root)
+	root := filepath.Dir(l.dir)
+	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil
 	}
 	var dirs []string
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), "_"+string(l.ref.UID)) {
-			dirs = append(dirs, filepath.Join(l.root, e.Name()))
+			dirs = append(dirs, filepath.Join(root, e.Name()))
 		}
 	}
 	return dirs

@@ -183,9 +183,8 @@ func (l *Loop) listOrphans() {
 // removeOrphans removes the data on disk of pods without a worker. A pod that
 // came since the listing has a worker by now.
 func (l *Loop) removeOrphans(ctx context.Context, uids []types.UID) {
-	known := l.cfg.Workers.States()
 	for _, uid := range uids {
-		if _, ok := known[uid]; !ok {
+		if _, known := l.cfg.Workers.State(uid); !known {
 			l.cfg.Log.Info("remove orphaned pod data", "podUID", uid)
 			l.cfg.Workers.RemovePod(ctx, pod.Ref{UID: uid})
 		}
