@@ -47,13 +47,7 @@ func (b *Backoff) Wait(ctx context.Context, again <-chan struct{}) bool {
 	defer timer.Stop()
 	select {
 	case <-again:
-		timer.Reset(rand.N(spread))
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-	select {
+		return Pause(ctx, rand.N(spread))
 	case <-timer.C:
 		return true
 	case <-ctx.Done():

@@ -14,14 +14,7 @@ import (
 
 // Pause waits for d. It reports whether d has passed, and false as soon as ctx ends.
 func Pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return Wakeup(nil).Wait(ctx, d) // a nil channel is never ready
 }
 
 // Longer returns d plus up to a tenth of d, at random, so that many nodes do not act at
