@@ -1,5 +1,7 @@
 package metrics
 
+import "slices"
+
 // defaultBounds are the default upper bounds of a Histogram's buckets in seconds. They
 // are the defaults of Prometheus' client libraries, and so of the kubelet.
 var defaultBounds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
@@ -22,10 +24,7 @@ func (h *Histogram) Observe(seconds float64) {
 	if h.counts == nil {
 		h.counts = make([]uint64, len(limits)+1)
 	}
-	i := 0
-	for i < len(limits) && seconds > limits[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(limits, seconds)
 	h.counts[i]++
 	h.sum += seconds
 }
