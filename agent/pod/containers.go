@@ -7,27 +7,15 @@ import (
 )
 
 // ContainerType is the list of the pod spec that a container is in.
-type ContainerType uint8
+type ContainerType string
 
 // The types of containers. A restartable init container, a sidecar, is of type
 // Init.
 const (
-	Init ContainerType = iota + 1
-	Main
-	Ephemeral
+	Init      ContainerType = "init"
+	Main      ContainerType = "main"
+	Ephemeral ContainerType = "ephemeral"
 )
-
-func (k ContainerType) String() string {
-	switch k {
-	case Init:
-		return "init"
-	case Main:
-		return "main"
-	case Ephemeral:
-		return "ephemeral"
-	}
-	return "unknown"
-}
 
 // Containers yields all containers of the spec: init, main, ephemeral, each list
 // in its order. The pointers point into the spec.
@@ -58,7 +46,7 @@ func EphemeralAsContainer(c *v1.EphemeralContainer) *v1.Container {
 }
 
 // FindContainer returns the container with that name, as a pointer into the spec, or nil
-// and 0 if there is none. If an invalid spec has the name twice, it returns the
+// and "" if there is none. If an invalid spec has the name twice, it returns the
 // first.
 func FindContainer(s *v1.PodSpec, name string) (*v1.Container, ContainerType) {
 	for c, kind := range Containers(s) {
@@ -66,7 +54,7 @@ func FindContainer(s *v1.PodSpec, name string) (*v1.Container, ContainerType) {
 			return c, kind
 		}
 	}
-	return nil, 0
+	return nil, ""
 }
 
 // ContainerStatuses yields the statuses of all containers of a pod: init, main, ephemeral.

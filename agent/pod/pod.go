@@ -4,11 +4,13 @@
 package pod
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 // Annotations with which the kubelet marks a pod's config source
@@ -76,21 +78,15 @@ func IsMirror(p *v1.Pod) bool {
 // and is evicted last: static and mirror pods, and pods of system priority
 // (pkg/kubelet/types/pod_update.go).
 func IsCritical(p *v1.Pod) bool {
-	if IsStatic(p) || IsMirror(p) {
-		return true
-	}
-	return p.Spec.Priority != nil && *p.Spec.Priority >= SystemCriticalPriority
+	return IsStatic(p) || IsMirror(p) || ptr.Deref(p.Spec.Priority, 0) >= SystemCriticalPriority
 }
 
 // Tolerates reports whether one of the pod's tolerations matches a taint. The numeric
 // operators Lt and Gt are alpha in 1.36 and match no taint.
 func Tolerates(p *v1.Pod, taint *v1.Taint) bool {
-	for i := range p.Spec.Tolerations {
-		if p.Spec.Tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Spec.Tolerations, func(t v1.Toleration) bool {
+		return t.ToleratesTaint(klog.Logger{}, taint, false)
+	})
 }
 
 // TerminationGracePeriod returns the termination grace period of the pod's containers: the
@@ -154,9 +150,6 @@ func deleting(p *v1.Pod) bool { return p.DeletionTimestamp != nil && !IsStatic(p
 // firstSeen returns the time in AnnotationFirstSeen, or the zero time if there is
 // none.
 func firstSeen(p *v1.Pod) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, p.Annotations[AnnotationFirstSeen])
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339Nano, p.Annotations[AnnotationFirstSeen])
 	return t
 }

@@ -51,18 +51,12 @@ func HasLimit(p *v1.Pod, name v1.ResourceName) bool {
 		}
 	}
 	sidecar := false
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
+	for c, kind := range Containers(&p.Spec) {
 		_, limited := positive(c.Resources.Limits, name)
-		if !limited && !sidecar {
+		if !limited && (kind == Main || kind == Init && !sidecar) {
 			return false
 		}
 		sidecar = sidecar || limited && IsRestartableInit(c)
-	}
-	for i := range p.Spec.Containers {
-		if _, limited := positive(p.Spec.Containers[i].Resources.Limits, name); !limited {
-			return false
-		}
 	}
 	return true
 }
@@ -206,13 +200,5 @@ func SysctlName(name string) string {
 	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
 		return name
 	}
-	return strings.Map(func(r rune) rune {
-		switch r {
-		case '.':
-			return '/'
-		case '/':
-			return '.'
-		}
-		return r
-	}, name)
+	return strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }

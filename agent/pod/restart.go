@@ -4,21 +4,17 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // RestartPolicy returns the container's own restart policy, else the pod's. It
 // returns Always if neither has a known value.
 func RestartPolicy(s *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
-	if c.RestartPolicy != nil {
-		switch p := v1.RestartPolicy(*c.RestartPolicy); p {
+	for _, p := range []v1.RestartPolicy{v1.RestartPolicy(ptr.Deref(c.RestartPolicy, "")), s.RestartPolicy} {
+		switch p {
 		case v1.RestartPolicyNever, v1.RestartPolicyOnFailure, v1.RestartPolicyAlways:
 			return p
 		}
-	}
-	switch s.RestartPolicy {
-	case v1.RestartPolicyNever, v1.RestartPolicyOnFailure:
-		return s.RestartPolicy
-	case v1.RestartPolicyAlways:
 	}
 	return v1.RestartPolicyAlways
 }
@@ -35,14 +31,8 @@ func ShouldRestart(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 			return true
 		}
 	}
-	switch RestartPolicy(s, c) {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return exitCode != 0
-	case v1.RestartPolicyAlways:
-	}
-	return true
+	policy := RestartPolicy(s, c)
+	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
 }
 
 // RestartsAllContainers reports whether the exit of a main or init container with exitCode
@@ -74,14 +64,8 @@ func matched(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 			continue
 		}
 		listed := slices.Contains(codes.Values, exitCode)
-		switch codes.Operator {
-		case v1.ContainerRestartRuleOnExitCodesOpIn:
-		case v1.ContainerRestartRuleOnExitCodesOpNotIn:
-			listed = !listed
-		default:
-			listed = false
-		}
-		if listed {
+		if listed && codes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn ||
+			!listed && codes.Operator == v1.ContainerRestartRuleOnExitCodesOpNotIn {
 			return c.RestartPolicyRules[i].Action
 		}
 	}

@@ -79,7 +79,7 @@ func TestContainers(t *testing.T) {
 	}
 	got := ""
 	for c, kind := range Containers(s) {
-		got += c.Name + " " + kind.String() + ", "
+		got += c.Name + " " + string(kind) + ", "
 	}
 	if want := "i init, j init, a main, i main, e ephemeral, "; got != want {
 		t.Errorf("containers are %s, want %s", got, want)
@@ -101,7 +101,7 @@ func TestContainers(t *testing.T) {
 	if c, kind := FindContainer(s, "e"); kind != Ephemeral || c.Name != "e" {
 		t.Errorf("e is %v, %v", c, kind)
 	}
-	if c, kind := FindContainer(s, "x"); c != nil || kind != 0 || kind.String() != "unknown" {
+	if c, kind := FindContainer(s, "x"); c != nil || kind != "" {
 		t.Errorf("x is %v, %v", c, kind)
 	}
 	c, _ := FindContainer(s, "e")

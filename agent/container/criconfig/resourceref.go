@@ -102,7 +102,7 @@ func divideRoundingUp(q, divisor resource.Quantity, name v1.ResourceName) string
 func containerNamed(p *v1.Pod, name string) (*v1.Container, pod.ContainerType) {
 	c, kind := pod.FindContainer(&p.Spec, name)
 	if kind == pod.Ephemeral {
-		return nil, 0 // ephemeral containers have no resources
+		return nil, "" // ephemeral containers have no resources
 	}
 	return c, kind
 }

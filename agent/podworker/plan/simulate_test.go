@@ -257,7 +257,7 @@ func (w *world) lawful(a Actions, seen *container.Observed) {
 // those that asked for it the last one last.
 func (w *world) lawfulReset(a Actions, byID map[string]*container.Container) {
 	for id, c := range byID {
-		if w.kind(c.Name) != 0 && w.kind(c.Name) != pod.Ephemeral && !slices.Contains(a.Remove, id) {
+		if w.kind(c.Name) != "" && w.kind(c.Name) != pod.Ephemeral && !slices.Contains(a.Remove, id) {
 			w.t.Errorf("keeps %q of a pod that starts from the beginning", id)
 		}
 	}
@@ -364,7 +364,7 @@ func (w *world) settled(a Actions) bool {
 		if mayRun(c) {
 			runs[c.Name]++
 		}
-		if w.kind(c.Name) == 0 {
+		if w.kind(c.Name) == "" {
 			continue
 		}
 		all[c.Name]++
