@@ -44,7 +44,6 @@ const maxMessage = 1024
 // briefly, on its own lock.
 type Recorder struct {
 	log *slog.Logger
-	now func() time.Time
 
 	mu          sync.Mutex
 	ring        ring
@@ -54,7 +53,7 @@ type Recorder struct {
 
 // NewRecorder returns a Recorder that also logs events to log.
 func NewRecorder(log *slog.Logger) *Recorder {
-	return &Recorder{log: log, now: time.Now}
+	return &Recorder{log: log, limiter: make(rateLimiter), subscribers: make(map[chan<- struct{}]struct{})}
 }
 
 // Normal records an event of type Normal.
@@ -74,7 +73,7 @@ func (r *Recorder) AnnotatedWarning(ref pod.Ref, reason, message string, annotat
 }
 
 func (r *Recorder) record(ref pod.Ref, kind, reason, message string, annotations map[string]string) {
-	now := r.now()
+	now := time.Now()
 	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: truncate(message), Annotations: annotations, First: now}}
 	if !r.store(&e, now) {
 		return

@@ -190,7 +190,7 @@ func TestBucket(t *testing.T) {
 		{"clock set back", -time.Hour, 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var l rateLimiter
+			l := make(rateLimiter)
 			for range burst - 3 {
 				l.allow(ref("a"), "Normal", start)
 			}
@@ -206,7 +206,7 @@ func TestBucket(t *testing.T) {
 }
 
 func TestBucketsAreBounded(t *testing.T) {
-	var l rateLimiter
+	l := make(rateLimiter)
 	now := time.Unix(1000, 0)
 	for i := range 3 * maxBuckets {
 		now = now.Add(time.Second)
@@ -214,15 +214,15 @@ func TestBucketsAreBounded(t *testing.T) {
 			t.Fatal("a first event was refused")
 		}
 	}
-	if len(l.buckets) != maxBuckets {
-		t.Errorf("%d buckets", len(l.buckets))
+	if len(l) != maxBuckets {
+		t.Errorf("%d buckets", len(l))
 	}
-	if _, ok := l.buckets[bucketKey{ref(fmt.Sprint(3*maxBuckets - 1)), "Normal"}]; !ok {
+	if _, ok := l[bucketKey{ref(fmt.Sprint(3*maxBuckets - 1)), "Normal"}]; !ok {
 		t.Error("the newest bucket was forgotten")
 	}
 	l.allow(ref("later"), "Normal", now.Add(24*time.Hour))
-	if len(l.buckets) != 1 {
-		t.Errorf("%d buckets after a day", len(l.buckets))
+	if len(l) != 1 {
+		t.Errorf("%d buckets after a day", len(l))
 	}
 }
 

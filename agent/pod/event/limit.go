@@ -20,9 +20,7 @@ const maxBuckets = 256
 
 // rateLimiter is a rate limiter of new events, with a token bucket for each pod and
 // event type.
-type rateLimiter struct {
-	buckets map[bucketKey]*rate.Limiter
-}
+type rateLimiter map[bucketKey]*rate.Limiter
 
 type bucketKey struct {
 	ref  pod.Ref
@@ -30,36 +28,33 @@ type bucketKey struct {
 }
 
 // allow takes a token from a bucket, and reports whether there was one.
-func (l *rateLimiter) allow(ref pod.Ref, kind string, now time.Time) bool {
+func (l rateLimiter) allow(ref pod.Ref, kind string, now time.Time) bool {
 	key := bucketKey{ref, kind}
-	b := l.buckets[key]
+	b := l[key]
 	if b == nil {
-		if l.buckets == nil {
-			l.buckets = make(map[bucketKey]*rate.Limiter)
-		}
-		if len(l.buckets) >= maxBuckets {
+		if len(l) >= maxBuckets {
 			l.prune(now)
 		}
 		b = rate.NewLimiter(rate.Every(refill), burst)
-		l.buckets[key] = b
+		l[key] = b
 	}
 	return b.AllowN(now, 1)
 }
 
 // prune removes the buckets that are full again. If there is none, it removes the
 // fullest one.
-func (l *rateLimiter) prune(now time.Time) {
+func (l rateLimiter) prune(now time.Time) {
 	var fullest bucketKey
 	most := -1.0
-	for key, b := range l.buckets {
+	for key, b := range l {
 		switch n := b.TokensAt(now); {
 		case n >= burst:
-			delete(l.buckets, key)
+			delete(l, key)
 		case n > most:
 			fullest, most = key, n
 		}
 	}
-	if len(l.buckets) >= maxBuckets {
-		delete(l.buckets, fullest)
+	if len(l) >= maxBuckets {
+		delete(l, fullest)
 	}
 }

@@ -33,9 +33,6 @@ func (r *Recorder) Watch(ctx context.Context, handle func([]Event) error) error 
 // registered with several notifiers, but with each only once at a time.
 func (r *Recorder) Subscribe(slot chan<- struct{}) (cancel func()) {
 	r.mu.Lock()
-	if r.subscribers == nil {
-		r.subscribers = make(map[chan<- struct{}]struct{})
-	}
 	r.subscribers[slot] = struct{}{}
 	r.mu.Unlock()
 	return func() {
