@@ -10,11 +10,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
@@ -25,17 +24,10 @@ import (
 // together.
 const apiGap = 100 * time.Millisecond
 
-// PodAPI is the part of an API client that an API source needs.
-// *apiclient.Client implements it.
-type PodAPI interface {
-	List(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions, into runtime.Object) error
-	Watch(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
-}
-
 // APIConfig configures an API source. API, NodeName, Log and Events are
 // required.
 type APIConfig struct {
-	API      PodAPI
+	API      listwatch.API
 	NodeName string
 	// All is called with every pod of the node, including the mirror pods of
 	// static pods, before the set that they belong to, and also if only a
@@ -68,7 +60,7 @@ func NewAPI(config APIConfig) (*API, error) {
 		return nil, errors.New("api source: API, NodeName, Log and Events are required")
 	}
 	a := &API{config: config, wake: make(chan struct{}, 1), pods: apiPods{nodeName: config.NodeName}}
-	a.follow = follower{api: config.API, nodeName: config.NodeName, log: config.Log, sink: a, recovered: config.Recovered}
+	a.follow = follower{config: &a.config, sink: a}
 	return a, nil
 }
 

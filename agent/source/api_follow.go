@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,13 +33,6 @@ var (
 	errSilent     = errors.New("pod watch ended without any event or bookmark")
 )
 
-// podSink receives the pods from a follower. Its methods are called one at a
-// time.
-type podSink interface {
-	onList(items []v1.Pod)
-	onEvent(kind watch.EventType, p *v1.Pod)
-}
-
 // follower lists and watches a node's pods:
 //
 //	list --> watch --> watch --> ...
@@ -51,12 +43,8 @@ type podSink interface {
 // watch, after a watch without any event (errSilent), and after one that did not
 // end (errNoEnd). After any other end or failure the follower backs off first.
 type follower struct {
-	api      PodAPI
-	nodeName string
-	log      *slog.Logger
-	sink     podSink
-
-	recovered apiclient.Recoveries
+	config *APIConfig
+	sink   *API
 
 	wait       wait.Backoff
 	version    string // last seen resource version; "" before the first list
@@ -71,7 +59,7 @@ type follower struct {
 func (f *follower) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f.lasted = false
-		again := f.recovered.Next()
+		again := f.config.Recovered.Next()
 		step := f.list
 		if f.watching {
 			step = f.watch
@@ -99,7 +87,7 @@ func (f *follower) list(ctx context.Context) error {
 		options.ResourceVersion = "0"
 	}
 	var list v1.PodList
-	if err := f.api.List(ctx, apiclient.Pods, metav1.NamespaceAll, options, &list); err != nil {
+	if err := f.config.API.List(ctx, apiclient.Pods, metav1.NamespaceAll, options, &list); err != nil {
 		return fmt.Errorf("list the node's pods: %w", err)
 	}
 	if list.ResourceVersion == "" || list.ResourceVersion == "0" {
@@ -114,7 +102,7 @@ func (f *follower) list(ctx context.Context) error {
 }
 
 func (f *follower) options() metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", f.nodeName).String()}
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", f.config.NodeName).String()}
 }
 
 // watch receives changes from the last known version on until the watch ends.
@@ -122,7 +110,7 @@ func (f *follower) options() metav1.ListOptions {
 func (f *follower) watch(ctx context.Context) error {
 	var due time.Time
 	open := func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		w, err := f.api.Watch(ctx, apiclient.Pods, metav1.NamespaceAll, options)
+		w, err := f.config.API.Watch(ctx, apiclient.Pods, metav1.NamespaceAll, options)
 		if err != nil {
 			return nil, fmt.Errorf("watch the node's pods: %w", err)
 		}
@@ -189,7 +177,7 @@ func (f *follower) markWorking() {
 	f.lasted, f.brokenAt = true, ""
 	if f.down {
 		f.down = false
-		f.log.Info("resumed watching the node's pods")
+		f.config.Log.Info("resumed watching the node's pods")
 	}
 }
 
@@ -198,7 +186,7 @@ func (f *follower) markWorking() {
 func (f *follower) failed(err error) {
 	if !f.lasted && !f.down {
 		f.down = true
-		f.log.Warn("cannot list or watch the node's pods", "error", err)
+		f.config.Log.Warn("cannot list or watch the node's pods", "error", err)
 	}
 	switch f.remedy(err) {
 	case again:

@@ -21,13 +21,14 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/source"
 )
 
 var (
-	_ source.PodAPI = (*cluster)(nil)
-	_ source.PodAPI = (*apiclient.Client)(nil)
+	_ listwatch.API = (*cluster)(nil)
+	_ listwatch.API = (*apiclient.Client)(nil)
 )
 
 // followed is an API source that runs against a cluster.

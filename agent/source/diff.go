@@ -110,7 +110,7 @@ func diff(winners []candidate, live map[types.UID]*livePod, now time.Time) []cha
 				continue
 			}
 			op, next := compare(c, live[c.pod.UID], now)
-			if op == 0 {
+			if op == "" {
 				continue
 			}
 			if byOp[op] == nil {
@@ -151,7 +151,7 @@ func removals(desired map[types.UID]candidate, live map[types.UID]*livePod) []ch
 	return changes
 }
 
-// compare returns the operation for one candidate, or 0 if nothing changed. A pod that the API
+// compare returns the operation for one candidate, or "" if nothing changed. A pod that the API
 // server has unchanged after a RESTORE is a RECONCILE.
 func compare(c candidate, old *livePod, now time.Time) (Op, *livePod) {
 	if old == nil || pod.RefOf(old.pod) != pod.RefOf(c.pod) {
@@ -162,7 +162,7 @@ func compare(c candidate, old *livePod, now time.Time) (Op, *livePod) {
 		return op, &livePod{source: c.source, sourcePod: c.pod, pod: mark(c, now.Format(time.RFC3339Nano))}
 	}
 	if old.sourcePod == c.pod && old.source == c.source {
-		return 0, nil
+		return "", nil
 	}
 	next := &livePod{source: c.source, sourcePod: c.pod, pod: mark(c, old.pod.Annotations[pod.AnnotationFirstSeen])}
 	switch {
@@ -170,7 +170,7 @@ func compare(c candidate, old *livePod, now time.Time) (Op, *livePod) {
 		return RECONCILE, next // it keeps running unchanged
 	case old.source == c.source && sameDesired(old.sourcePod, c.pod):
 		if equality.Semantic.DeepEqual(&old.sourcePod.Status, &c.pod.Status) {
-			return 0, nil
+			return "", nil
 		}
 		return RECONCILE, next
 	case c.pod.DeletionTimestamp != nil:
@@ -184,28 +184,19 @@ func compare(c candidate, old *livePod, now time.Time) (Op, *livePod) {
 func sameDesired(a, b *v1.Pod) bool {
 	return equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
 		maps.Equal(a.Labels, b.Labels) &&
-		sameAnnotations(a.Annotations, b.Annotations) &&
+		maps.Equal(desiredAnnotations(a), desiredAnnotations(b)) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		equality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
 }
 
-// local reports whether an annotation only describes how the pod reached this
-// node. Such annotations are ignored in comparisons.
-func local(key string) bool {
-	return key == pod.AnnotationSource || key == pod.AnnotationMirror || key == pod.AnnotationFirstSeen
-}
-
-func sameAnnotations(a, b map[string]string) bool {
-	return contains(a, b) && contains(b, a)
-}
-
-func contains(all, some map[string]string) bool {
-	for key, value := range some {
-		if other, ok := all[key]; !local(key) && (!ok || other != value) {
-			return false
-		}
+// desiredAnnotations returns the pod's annotations without those that only describe how
+// the pod reached this node.
+func desiredAnnotations(p *v1.Pod) map[string]string {
+	desired := maps.Clone(p.Annotations)
+	for _, key := range []string{pod.AnnotationSource, pod.AnnotationMirror, pod.AnnotationFirstSeen} {
+		delete(desired, key)
 	}
-	return true
+	return desired
 }
 
 // mark returns a copy of the pod annotated with its source and the time at

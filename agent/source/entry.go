@@ -49,18 +49,9 @@ type entry struct {
 	lastError string // last reported error
 }
 
-// step is the action of a scan for an entry.
-type step uint8
-
-const (
-	stepNothing step = iota
-	stepWait         // scan again after settleTime
-	stepRead
-)
-
-// next returns the next action for a file whose stat is sig. With calm, a
-// changed file need not settle before it is read.
-func (e *entry) next(sig filewatch.Signature, calm bool) step {
+// next reports whether to read the file, whose stat is sig, or to scan again after
+// settleTime. With calm, a changed file need not settle before it is read.
+func (e *entry) next(sig filewatch.Signature, calm bool) (read, unsettled bool) {
 	changed := e.touched || sig != e.sig
 	e.sig, e.touched = sig, false
 	if changed {
@@ -70,14 +61,8 @@ func (e *entry) next(sig filewatch.Signature, calm bool) step {
 			e.since = time.Time{}
 		}
 	}
-	switch {
-	case !e.pending:
-		return stepNothing
-	case changed && !calm, e.doubted && time.Since(e.since) < doubtTime:
-		return stepWait
-	default:
-		return stepRead
-	}
+	unsettled = changed && !calm || e.doubted && time.Since(e.since) < doubtTime
+	return e.pending && !unsettled, e.pending && unsettled
 }
 
 // doubt reports whether bad content is too new to be reported.

@@ -40,7 +40,10 @@ const (
 	retryTime = 5 * time.Second
 	// unwatchedRescan is the rescan period while inotify does not work.
 	unwatchedRescan = 10 * time.Second
-	// defaultRescan is the rescan period if none is configured.
+	// defaultRescan is the period of full scans without an inotify event, plus up to
+	// 10% of jitter. They are a safety net for changes that inotify does not report
+	// (network file systems, writes through a mapping, mounts). A scan calls stat on
+	// each file.
 	defaultRescan = 2 * time.Minute
 )
 
@@ -50,14 +53,8 @@ type FileConfig struct {
 	Path string
 	// NodeName, in lower case, is appended to the pods' names.
 	NodeName string
-	// Rescan is the period of full scans without an inotify event, plus up to
-	// 10% of jitter; zero means 2 min. It is a safety net for changes that
-	// inotify does not report (network file systems, writes through a mapping,
-	// mounts); all other changes take effect by inotify.
-	// One rescan calls stat on each file.
-	Rescan time.Duration
-	Log    *slog.Logger
-	Events *event.Recorder
+	Log      *slog.Logger
+	Events   *event.Recorder
 }
 
 // File is the config source for the manifests of a directory or one file.
@@ -105,14 +102,11 @@ func NewFile(config FileConfig) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("file source: resolve %q: %w", config.Path, err)
 	}
-	if config.Rescan <= 0 {
-		config.Rescan = defaultRescan
-	}
 	return &File{
 		path:   path,
 		cpath:  filewatch.NewPath(path),
 		origin: manifest.Origin{Source: pod.SourceFile, NodeName: config.NodeName},
-		rescan: config.Rescan,
+		rescan: defaultRescan,
 		log:    config.Log,
 		events: config.Events,
 		byName: make(map[string]*entry),

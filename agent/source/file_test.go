@@ -49,21 +49,18 @@ type running struct {
 	hold     sync.Mutex // while it is held, a set is not taken
 }
 
-// start runs a File whose rescan takes an hour: what the tests see is
-// inotify's work, unless change says otherwise.
-func start(t *testing.T, path string, change ...func(*source.FileConfig)) *running {
+// start runs a File that scans without an event after an hour: what the tests see is
+// inotify's work, unless rescan has another period.
+func start(t *testing.T, path string, rescan ...time.Duration) *running {
 	t.Helper()
 	r := &running{t: t, path: path, uids: map[string]string{}, news: make(chan struct{}, 1)}
 	log := r.log.logger()
 	r.events = event.NewRecorder(log)
-	config := source.FileConfig{Path: path, NodeName: "n", Rescan: time.Hour, Log: log, Events: r.events}
-	for _, c := range change {
-		c(&config)
-	}
-	f, err := source.NewFile(config)
+	f, err := source.NewFile(source.FileConfig{Path: path, NodeName: "n", Log: log, Events: r.events})
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.SetRescan(append(rescan, time.Hour)[0])
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ended := make(chan error)
 	go func() { ended <- f.Run(ctx, r.set) }()
@@ -320,7 +317,7 @@ func TestFileKeepsPodsOfABadFile(t *testing.T) {
 	good := manifestText("a", "1")
 	write(t, path, good)
 	write(t, filepath.Join(folder, "b.yaml"), manifestText("b", "1"))
-	r := start(t, folder, func(c *source.FileConfig) { c.Rescan = 100 * time.Millisecond })
+	r := start(t, folder, 100*time.Millisecond)
 	r.want("a=1", "b=1")
 
 	var want []string
@@ -613,7 +610,7 @@ func TestFileOfAnUnreadableFolder(t *testing.T) {
 	t.Run("at start", func(t *testing.T) {
 		root := t.TempDir()
 		write(t, filepath.Join(root, "file"), "")
-		r := start(t, filepath.Join(root, "file", "manifests"), func(c *source.FileConfig) { c.Rescan = 50 * time.Millisecond })
+		r := start(t, filepath.Join(root, "file", "manifests"), 50*time.Millisecond)
 		r.warned("UnreadableManifest: stat " + r.path + ": not a directory")
 		if _, n := r.last(); n != 0 {
 			t.Fatal("handed over a set of a folder that cannot be read")
@@ -649,7 +646,7 @@ func TestFileWithoutDescriptors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			folder := t.TempDir()
 			write(t, filepath.Join(folder, "a.yaml"), manifestText("a", "1"))
-			fast := func(c *source.FileConfig) { c.Rescan = 50 * time.Millisecond }
+			const fast = 50 * time.Millisecond
 			var r *running
 			if !tt.first {
 				r = start(t, folder, fast)

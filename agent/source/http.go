@@ -42,9 +42,6 @@ type HTTPConfig struct {
 	// Period is the time between requests, plus up to 10% of jitter; zero means
 	// 20 s.
 	Period time.Duration
-	// Client makes the requests; nil means a client with Go's default
-	// transport. Its Timeout and CheckRedirect are replaced.
-	Client *http.Client
 	Log    *slog.Logger
 	Events *event.Recorder
 }
@@ -87,13 +84,9 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	h := &HTTP{
 		config: config,
 		url:    target,
-		client: &http.Client{},
+		client: &http.Client{Timeout: httpTimeout},
 		origin: manifest.Origin{Source: pod.SourceHTTP, Location: config.URL, NodeName: config.NodeName},
 	}
-	if config.Client != nil {
-		*h.client = *config.Client
-	}
-	h.client.Timeout = httpTimeout
 	h.client.CheckRedirect = h.redirect
 	return h, nil
 }

@@ -82,16 +82,16 @@ func ask(t *testing.T, config source.HTTPConfig, transport func(r *http.Request,
 	if config.Log == nil {
 		config.Log = log
 	}
-	config.Client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-		return transport(r, func() {
-			cancel(stop)
-			<-r.Context().Done()
-		})
-	})}
 	h, err := source.NewHTTP(config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.SetTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+		return transport(r, func() {
+			cancel(stop)
+			<-r.Context().Done()
+		})
+	}))
 	err = h.Run(ctx, func(_ context.Context, wanted source.PodSet) {
 		names := []string{}
 		for _, p := range wanted.Pods {

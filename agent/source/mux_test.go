@@ -33,7 +33,7 @@ func with(p *v1.Pod, change func(*v1.Pod)) *v1.Pod {
 
 // text is an update as "OP source: uid=tag uid=tag".
 func text(u source.Update) string {
-	parts := []string{u.Op.String() + " " + u.Source + ":"}
+	parts := []string{string(u.Op) + " " + u.Source + ":"}
 	for _, p := range u.Pods {
 		_, tag, _ := strings.Cut(p.Spec.Containers[0].Image, ":")
 		parts = append(parts, string(p.UID)+"="+tag)
@@ -285,17 +285,6 @@ func TestMuxWithSlowConsumer(t *testing.T) {
 	})
 }
 
-func TestOp(t *testing.T) {
-	for op, want := range map[source.Op]string{
-		source.ADD: "ADD", source.UPDATE: "UPDATE", source.REMOVE: "REMOVE", source.RECONCILE: "RECONCILE",
-		source.DELETE: "DELETE", source.RESTORE: "RESTORE", source.Op(99): "Op(99)",
-	} {
-		if got := op.String(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}
-
 // TestRestoredPodsAreTakenOver checks that the API server's first set replaces
 // the pods from the journal: unchanged pods keep running, and the others follow
 // the API server.
@@ -308,7 +297,7 @@ func TestRestoredPodsAreTakenOver(t *testing.T) {
 	go func() {
 		defer close(done)
 		for u := range m.Updates() {
-			if u.Op == 0 {
+			if u.Op == "" {
 				return
 			}
 			got = append(got, text(u))

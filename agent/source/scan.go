@@ -179,11 +179,9 @@ func (f *File) checkFile(e *entry, r *result) {
 		return
 	}
 	calm := !f.sent && f.scans == 1 && f.started.Sub(sig.Modified()) > settledAge
-	switch e.next(sig, calm) {
-	case stepNothing:
-	case stepWait:
-		r.unsettled = true
-	case stepRead:
+	read, unsettled := e.next(sig, calm)
+	r.unsettled = r.unsettled || unsettled
+	if read {
 		f.read(e, r)
 	}
 }

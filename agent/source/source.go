@@ -19,36 +19,26 @@ import (
 )
 
 // Op is the kind of change that an Update carries.
-type Op uint8
+type Op string
 
 // The operations, as the kubelet has them (pkg/kubelet/types/pod_update.go).
 const (
 	// ADD adds pods that the source did not have.
-	ADD Op = iota + 1
+	ADD Op = "ADD"
 	// UPDATE carries pods whose spec, labels or annotations changed, or whose
 	// source changed.
-	UPDATE
+	UPDATE Op = "UPDATE"
 	// REMOVE removes pods that no source desires, or whose name changed. The
 	// update carries their last known state.
-	REMOVE
+	REMOVE Op = "REMOVE"
 	// RECONCILE carries pods of which only the status changed, and restored pods
 	// that the API server has unchanged.
-	RECONCILE
+	RECONCILE Op = "RECONCILE"
 	// DELETE carries known pods that are to be deleted gracefully.
-	DELETE
+	DELETE Op = "DELETE"
 	// RESTORE carries pods from the journal, before their source is ready.
-	RESTORE
+	RESTORE Op = "RESTORE"
 )
-
-var opNames = [...]string{ADD: "ADD", UPDATE: "UPDATE", REMOVE: "REMOVE", RECONCILE: "RECONCILE", DELETE: "DELETE", RESTORE: "RESTORE"}
-
-// String returns the name of the operation.
-func (op Op) String() string {
-	if op == 0 || int(op) >= len(opNames) {
-		return fmt.Sprintf("Op(%d)", uint8(op))
-	}
-	return opNames[op]
-}
 
 // Update is one change of the desired pods. Its pods are shared and must not be
 // modified. An ADD without pods marks the source as ready when it has nothing

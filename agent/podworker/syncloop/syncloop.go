@@ -106,7 +106,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		if u.Op == source.RECONCILE {
 			level = slog.LevelDebug
 		}
-		l.cfg.Log.Log(ctx, level, "pod update", "op", u.Op.String(), "pod", pod.RefOf(p).String(), "podUID", p.UID, "source", u.Source)
+		l.cfg.Log.Log(ctx, level, "pod update", "op", string(u.Op), "pod", pod.RefOf(p).String(), "podUID", p.UID, "source", u.Source)
 		switch u.Op {
 		case source.RECONCILE:
 			// This agent has reported most such changes itself. Only the

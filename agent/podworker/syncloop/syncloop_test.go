@@ -179,7 +179,7 @@ func TestDispatch(t *testing.T) {
 			t.Errorf("a change of a known and of an unknown pod made %v", r.calls[before:])
 		}
 		r.updates <- source.Update{Op: source.REMOVE, Source: "file", Pods: []*v1.Pod{named("a")}}
-		r.updates <- source.Update{Op: source.Op(99), Source: "file", Pods: []*v1.Pod{named("x")}}
+		r.updates <- source.Update{Op: "UNKNOWN", Source: "file", Pods: []*v1.Pod{named("x")}}
 		synctest.Wait()
 		if !r.has("forget a") || r.has("sync x") {
 			t.Errorf("calls: %v", r.calls)
