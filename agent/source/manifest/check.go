@@ -21,6 +21,20 @@ func (c *checks) add(err *field.Error) {
 	}
 }
 
+// invalid rejects a value if a condition holds.
+func (c *checks) invalid(condition bool, path *field.Path, value any, message string) {
+	if condition {
+		c.add(field.Invalid(path, value, message))
+	}
+}
+
+// forbid rejects a field if a condition holds.
+func (c *checks) forbid(condition bool, path *field.Path, message string) {
+	if condition {
+		c.add(field.Forbidden(path, message))
+	}
+}
+
 // must applies a function of the validation package to a value.
 func (c *checks) must(path *field.Path, value string, valid func(string) []string) {
 	for _, message := range valid(value) {
@@ -60,9 +74,7 @@ func (c *checks) once(path *field.Path, value string, seen map[string]struct{}) 
 }
 
 func (c *checks) notNegative(path *field.Path, value int64) {
-	if value < 0 {
-		c.add(field.Invalid(path, value, "must not be negative"))
-	}
+	c.invalid(value < 0, path, value, "must not be negative")
 }
 
 // address requires an IP address without a zone, which may contain any character,
@@ -81,24 +93,19 @@ func (c *checks) fileMode(path *field.Path, mode *int32) {
 
 // descending requires a relative path without "..".
 func (c *checks) descending(path *field.Path, value string) {
-	if strings.HasPrefix(value, "/") {
-		c.add(field.Invalid(path, value, "must be a relative path"))
-	}
+	c.invalid(strings.HasPrefix(value, "/"), path, value, "must be a relative path")
 	c.noBacksteps(path, value)
 }
 
 func (c *checks) noBacksteps(path *field.Path, value string) {
-	if slices.Contains(strings.Split(value, "/"), "..") {
-		c.add(field.Invalid(path, value, "must not contain '..'"))
-	}
+	c.invalid(slices.Contains(strings.Split(value, "/"), ".."), path, value, "must not contain '..'")
 	c.noControl(path, value)
 }
 
 // noControl rejects control characters, which could end a line or a C string.
 func (c *checks) noControl(path *field.Path, value string) {
-	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		c.add(field.Invalid(path, value, "must not contain control characters"))
-	}
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
+	c.invalid(strings.ContainsFunc(value, control), path, value, "must not contain control characters")
 }
 
 // oneOf requires one of the allowed values.
@@ -129,7 +136,3 @@ func IsUID(uid types.UID) bool {
 	}
 	return uid != "" && len(uid) <= 63
 }
-
-func isName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
-
-func isNamespace(namespace string) bool { return len(validation.IsDNS1123Label(namespace)) == 0 }

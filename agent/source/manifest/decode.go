@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
@@ -19,12 +20,6 @@ type object struct {
 	place string
 	// typed means that the list implies the kind of its items.
 	typed bool
-}
-
-// header is the type metadata of an object.
-type header struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
 }
 
 // toJSON converts one document to JSON text. The warning is for a duplicate
@@ -58,14 +53,14 @@ func podsIn(text []byte) ([]object, error) {
 		return nil, errors.New("not an object with apiVersion and kind")
 	}
 	var list struct {
-		header
+		metav1.TypeMeta
 		Items []json.RawMessage `json:"items"`
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list.header); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list.TypeMeta); err != nil {
 		return nil, fmt.Errorf("read apiVersion and kind: %w", err)
 	}
 	if list.APIVersion != "v1" || (list.Kind != "Pod" && list.Kind != "PodList" && list.Kind != "List") {
-		return nil, notAPod(list.header)
+		return nil, notAPod(list.TypeMeta)
 	}
 	if list.Kind == "Pod" {
 		return []object{{text: text}}, nil
@@ -87,7 +82,7 @@ func podsIn(text []byte) ([]object, error) {
 	return objects, nil
 }
 
-func notAPod(h header) error {
+func notAPod(h metav1.TypeMeta) error {
 	switch {
 	case h.Kind == "":
 		return errors.New("kind is missing: only v1 Pod and lists of it are supported")
@@ -112,7 +107,7 @@ func decodePod(o object) (p *v1.Pod, warning, err error) {
 	}
 	untyped := p.Kind == "" && p.APIVersion == "" && o.typed
 	if !untyped && (p.Kind != "Pod" || p.APIVersion != "v1") {
-		return nil, nil, notAPod(header{APIVersion: p.APIVersion, Kind: p.Kind})
+		return nil, nil, notAPod(p.TypeMeta)
 	}
 	p.Kind, p.APIVersion = "Pod", "v1"
 	if len(strict) > 0 {

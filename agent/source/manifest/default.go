@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"cmp"
+
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 
@@ -50,10 +52,7 @@ func Default(p *v1.Pod) {
 
 // initial sets a field that is zero.
 func initial[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	*field = cmp.Or(*field, value)
 }
 
 // pointTo sets a pointer that is nil.

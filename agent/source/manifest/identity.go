@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
@@ -65,7 +66,7 @@ func identify(p *v1.Pod, uid types.UID, origin Origin) error {
 	if p.UID == "" {
 		p.UID = uid
 	}
-	p.Name = StaticName(p.Name, origin.NodeName)
+	p.Name = staticName(p.Name, origin.NodeName)
 	if p.Namespace == "" {
 		p.Namespace = metav1.NamespaceDefault
 	}
@@ -90,8 +91,8 @@ func identify(p *v1.Pod, uid types.UID, origin Origin) error {
 	return nil
 }
 
-// StaticName returns the name of a static pod on a node.
-func StaticName(name, nodeName string) string {
+// staticName returns the name of a static pod on a node.
+func staticName(name, nodeName string) string {
 	return name + "-" + strings.ToLower(nodeName)
 }
 
@@ -121,11 +122,11 @@ func refOf(text []byte, origin Origin) pod.Ref {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &named); err != nil || named.Metadata.Name == "" {
 		return pod.Ref{}
 	}
-	ref := pod.Ref{Namespace: named.Metadata.Namespace, Name: StaticName(named.Metadata.Name, origin.NodeName)}
+	ref := pod.Ref{Namespace: named.Metadata.Namespace, Name: staticName(named.Metadata.Name, origin.NodeName)}
 	if ref.Namespace == "" {
 		ref.Namespace = metav1.NamespaceDefault
 	}
-	if !isName(ref.Name) || !isNamespace(ref.Namespace) {
+	if len(validation.IsDNS1123Subdomain(ref.Name)) > 0 || len(validation.IsDNS1123Label(ref.Namespace)) > 0 {
 		return pod.Ref{}
 	}
 	return ref

@@ -9,6 +9,7 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -63,12 +64,7 @@ type Problem struct {
 
 // Complete reports whether every document of the text is in Pods.
 func (m *Manifest) Complete() bool {
-	for i := range m.Problems {
-		if !m.Problems[i].Warning {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.Problems, func(p Problem) bool { return !p.Warning })
 }
 
 // Parse parses a whole text. It never fails as a whole: a bad document becomes

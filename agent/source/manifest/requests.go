@@ -36,7 +36,7 @@ func defaultPodHugePages(spec *v1.PodSpec) {
 	if len(own.Limits) == 0 && len(own.Requests) == 0 {
 		return
 	}
-	for name, quantity := range containerLimits(spec) {
+	for name, quantity := range pod.Limits(containersOf(spec)) {
 		_, requested := own.Requests[name]
 		_, limited := own.Limits[name]
 		if !pod.IsHugePages(name) || requested || limited {
@@ -61,12 +61,10 @@ func defaultPodRequests(spec *v1.PodSpec) {
 	if requests == nil {
 		requests = v1.ResourceList{}
 	}
-	needed := containerRequests(spec)
+	needed := pod.Requests(containersOf(spec))
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		if _, ok := requests[name]; ok {
-			continue
-		}
-		if quantity, ok := needed[name]; ok {
+		quantity, needs := needed[name]
+		if _, given := requests[name]; needs && !given {
 			requests[name] = quantity
 		}
 	}
@@ -80,13 +78,8 @@ func defaultPodRequests(spec *v1.PodSpec) {
 	}
 }
 
-// containerRequests returns the aggregate requests of the containers, without
-// the pod-level ones: the most that they need at any one time.
-func containerRequests(spec *v1.PodSpec) v1.ResourceList { return pod.Requests(containersOf(spec)) }
-
-// containerLimits returns the aggregate limits of the containers.
-func containerLimits(spec *v1.PodSpec) v1.ResourceList { return pod.Limits(containersOf(spec)) }
-
+// containersOf returns a pod of the containers alone: its requests and limits are their
+// aggregate, the most that they need at any one time.
 func containersOf(spec *v1.PodSpec) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{InitContainers: spec.InitContainers, Containers: spec.Containers}}
 }

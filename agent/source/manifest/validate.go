@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -39,9 +40,7 @@ func (c *checks) metadata(p *v1.Pod) {
 	path := field.NewPath("metadata")
 	c.name(path.Child("name"), p.Name, validation.IsDNS1123Subdomain)
 	c.name(path.Child("namespace"), p.Namespace, validation.IsDNS1123Label)
-	if !IsUID(p.UID) {
-		c.add(field.Invalid(path.Child("uid"), p.UID, "must have at most 63 letters, digits and '-', with a letter or digit at both ends"))
-	}
+	c.invalid(!IsUID(p.UID), path.Child("uid"), p.UID, "must have at most 63 letters, digits and '-', with a letter or digit at both ends")
 	// The pod's log directory is named NAMESPACE_NAME_UID.
 	if length := len(p.Namespace) + len(p.Name) + len(p.UID) + 2; length > maxFileName {
 		c.add(field.Invalid(path.Child("name"), p.Name, fmt.Sprintf("makes the log directory's name %d bytes long, more than %d", length, maxFileName)))
@@ -100,12 +99,8 @@ func (c *checks) hostnames(spec *v1.PodSpec, path *field.Path) {
 		if len(*name) > maxHostname {
 			c.add(field.TooLong(at, "", maxHostname))
 		}
-		if spec.HostNetwork {
-			c.add(field.Forbidden(at, "may not be specified when hostNetwork is true"))
-		}
-		if spec.SetHostnameAsFQDN != nil && *spec.SetHostnameAsFQDN {
-			c.add(field.Forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
-		}
+		c.forbid(spec.HostNetwork, at, "may not be specified when hostNetwork is true")
+		c.forbid(ptr.Deref(spec.SetHostnameAsFQDN, false), at, "may not be specified when setHostnameAsFQDN is true")
 	}
 	for i, alias := range spec.HostAliases {
 		at := path.Child("hostAliases").Index(i)
@@ -161,19 +156,11 @@ func (c *checks) dns(spec *v1.PodSpec, path *field.Path) {
 func validateStatic(p *v1.Pod) field.ErrorList {
 	c := &checks{}
 	spec, path := &p.Spec, field.NewPath("spec")
-	if len(spec.ResourceClaims) > 0 {
-		c.add(field.Forbidden(path.Child("resourceClaims"), "static pods may not use ResourceClaims"))
-	}
-	if len(spec.EphemeralContainers) > 0 {
-		c.add(field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
-	}
-	if len(spec.SchedulingGates) > 0 {
-		c.add(field.Forbidden(path.Child("schedulingGates"), "static pods are not scheduled"))
-	}
+	c.forbid(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"), "static pods may not use ResourceClaims")
+	c.forbid(len(spec.EphemeralContainers) > 0, path.Child("ephemeralContainers"), "cannot be set on create")
+	c.forbid(len(spec.SchedulingGates) > 0, path.Child("schedulingGates"), "static pods are not scheduled")
 	eachContainer(spec, path, func(container *v1.Container, at *field.Path) {
-		if len(container.Resources.Claims) > 0 {
-			c.add(field.Forbidden(at.Child("resources", "claims"), "static pods may not use ResourceClaims"))
-		}
+		c.forbid(len(container.Resources.Claims) > 0, at.Child("resources", "claims"), "static pods may not use ResourceClaims")
 	})
 	return c.errs
 }

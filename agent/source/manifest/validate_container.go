@@ -46,7 +46,7 @@ func (c *checks) containers(spec *v1.PodSpec, volumes map[string]*v1.Volume, pat
 	}
 	for i := range spec.EphemeralContainers {
 		at := path.Child("ephemeralContainers").Index(i)
-		container := (*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
+		container := pod.EphemeralAsContainer(&spec.EphemeralContainers[i])
 		c.container(container, spec, volumes, at)
 		c.once(at.Child("name"), container.Name, names)
 		c.noHandlers(container, at)
@@ -116,9 +116,8 @@ func (c *checks) resizePolicy(policies []v1.ContainerResizePolicy, podPolicy v1.
 		c.once(at, string(policy.ResourceName), names)
 		oneOf(c, at.Child("resourceName"), policy.ResourceName, v1.ResourceCPU, v1.ResourceMemory)
 		oneOf(c, at.Child("restartPolicy"), policy.RestartPolicy, v1.NotRequired, v1.RestartContainer)
-		if podPolicy == v1.RestartPolicyNever && policy.RestartPolicy != v1.NotRequired {
-			c.add(field.Invalid(at.Child("restartPolicy"), policy.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
-		}
+		c.invalid(podPolicy == v1.RestartPolicyNever && policy.RestartPolicy != v1.NotRequired,
+			at.Child("restartPolicy"), policy.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 	}
 }
 
@@ -126,9 +125,8 @@ func (c *checks) resizePolicy(policies []v1.ContainerResizePolicy, podPolicy v1.
 // sidecar.
 func (c *checks) noRestart(policies []v1.ContainerResizePolicy, path *field.Path) {
 	for i, policy := range policies {
-		if policy.RestartPolicy == v1.RestartContainer {
-			c.add(field.Invalid(path.Index(i).Child("restartPolicy"), policy.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers"))
-		}
+		c.invalid(policy.RestartPolicy == v1.RestartContainer, path.Index(i).Child("restartPolicy"), policy.RestartPolicy,
+			"must not be set to 'RestartContainer' for non-sidecar initContainers")
 	}
 }
 
@@ -155,9 +153,8 @@ func (c *checks) ports(ports []v1.ContainerPort, path *field.Path) {
 // the host network.
 func (c *checks) samePorts(ports []v1.ContainerPort, path *field.Path) {
 	for i := range ports {
-		if port := &ports[i]; port.HostPort != port.ContainerPort {
-			c.add(field.Invalid(path.Index(i).Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
-		}
+		port := &ports[i]
+		c.invalid(port.HostPort != port.ContainerPort, path.Index(i).Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true")
 	}
 }
 

@@ -39,9 +39,7 @@ func (c *checks) env(vars []v1.EnvVar, volumes map[string]*v1.Volume, path *fiel
 	for i := range vars {
 		at := path.Index(i)
 		c.name(at.Child("name"), vars[i].Name, validation.IsRelaxedEnvVarName)
-		if strings.IndexByte(vars[i].Value, 0) >= 0 {
-			c.add(field.Invalid(at.Child("value"), "", "must not contain a zero byte"))
-		}
+		c.invalid(strings.IndexByte(vars[i].Value, 0) >= 0, at.Child("value"), "", "must not contain a zero byte")
 		if vars[i].ValueFrom != nil {
 			c.envSource(&vars[i], volumes, at.Child("valueFrom"))
 		}

@@ -65,18 +65,10 @@ func isSignal(name string) bool {
 // noHandlers rejects probes and hooks on containers for which they do not run.
 func (c *checks) noHandlers(container *v1.Container, path *field.Path) {
 	const why = "may not be set for init containers without restartPolicy=Always"
-	if container.LivenessProbe != nil {
-		c.add(field.Forbidden(path.Child("livenessProbe"), why))
-	}
-	if container.ReadinessProbe != nil {
-		c.add(field.Forbidden(path.Child("readinessProbe"), why))
-	}
-	if container.StartupProbe != nil {
-		c.add(field.Forbidden(path.Child("startupProbe"), why))
-	}
-	if container.Lifecycle != nil {
-		c.add(field.Forbidden(path.Child("lifecycle"), why))
-	}
+	c.forbid(container.LivenessProbe != nil, path.Child("livenessProbe"), why)
+	c.forbid(container.ReadinessProbe != nil, path.Child("readinessProbe"), why)
+	c.forbid(container.StartupProbe != nil, path.Child("startupProbe"), why)
+	c.forbid(container.Lifecycle != nil, path.Child("lifecycle"), why)
 }
 
 func (c *checks) probe(p *v1.Probe, oneSuccess bool, path *field.Path) {
@@ -88,16 +80,11 @@ func (c *checks) probe(p *v1.Probe, oneSuccess bool, path *field.Path) {
 	c.notNegative(path.Child("periodSeconds"), int64(p.PeriodSeconds))
 	c.notNegative(path.Child("successThreshold"), int64(p.SuccessThreshold))
 	c.notNegative(path.Child("failureThreshold"), int64(p.FailureThreshold))
-	if oneSuccess && p.SuccessThreshold != 1 {
-		c.add(field.Invalid(path.Child("successThreshold"), p.SuccessThreshold, "must be 1"))
-	}
+	c.invalid(oneSuccess && p.SuccessThreshold != 1, path.Child("successThreshold"), p.SuccessThreshold, "must be 1")
 	if grace := p.TerminationGracePeriodSeconds; grace != nil {
-		if *grace < 1 {
-			c.add(field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must be greater than 0"))
-		}
-		if !oneSuccess {
-			c.add(field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must not be set for readinessProbes"))
-		}
+		at := path.Child("terminationGracePeriodSeconds")
+		c.invalid(*grace < 1, at, *grace, "must be greater than 0")
+		c.invalid(!oneSuccess, at, *grace, "must not be set for readinessProbes")
 	}
 	c.actions(p.Exec, p.HTTPGet, p.TCPSocket, path)
 	if p.GRPC != nil {

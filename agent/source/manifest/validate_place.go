@@ -52,9 +52,7 @@ func (c *checks) matchExpression(r *v1.NodeSelectorRequirement, path *field.Path
 			c.add(field.Required(values, "must be specified when `operator` is 'In' or 'NotIn'"))
 		}
 	case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
-		if len(r.Values) > 0 {
-			c.add(field.Forbidden(values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
-		}
+		c.forbid(len(r.Values) > 0, values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
 	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
 			c.add(field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
@@ -91,9 +89,8 @@ func (c *checks) toleration(t *v1.Toleration, path *field.Path) {
 	} else if t.Operator != v1.TolerationOpExists {
 		c.add(field.Invalid(path.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 	}
-	if t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute {
-		c.add(field.Invalid(path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
-	}
+	c.invalid(t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute,
+		path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
 	oneOf(c, path.Child("operator"), t.Operator, "", v1.TolerationOpEqual, v1.TolerationOpExists)
 	if t.Operator == v1.TolerationOpExists && t.Value != "" {
 		c.add(field.Invalid(path.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))

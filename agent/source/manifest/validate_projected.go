@@ -42,21 +42,15 @@ func (c *checks) projected(v *v1.ProjectedVolumeSource, at *field.Path) {
 		if source.ClusterTrustBundle != nil {
 			c.trustBundle(source.ClusterTrustBundle, taken, at.Child("clusterTrustBundle"))
 		}
-		if len(setFields(source)) > 1 {
-			c.add(field.Forbidden(at, "may not specify more than 1 volume type per source"))
-		}
+		c.forbid(len(setFields(source)) > 1, at, "may not specify more than 1 volume type per source")
 	}
 	c.collisions(targets)
 }
 
 func (c *checks) token(t *v1.ServiceAccountTokenProjection, taken *[]target, at *field.Path) {
 	if life := t.ExpirationSeconds; life != nil {
-		if *life < minTokenLifetime {
-			c.add(field.Invalid(at.Child("expirationSeconds"), *life, "may not specify a duration less than 10 minutes"))
-		}
-		if *life > maxTokenLifetime {
-			c.add(field.Invalid(at.Child("expirationSeconds"), *life, "may not specify a duration larger than 2^32 seconds"))
-		}
+		c.invalid(*life < minTokenLifetime, at.Child("expirationSeconds"), *life, "may not specify a duration less than 10 minutes")
+		c.invalid(*life > maxTokenLifetime, at.Child("expirationSeconds"), *life, "may not specify a duration larger than 2^32 seconds")
 	}
 	c.noControl(at.Child("audience"), t.Audience)
 	c.volumePath(t.Path, taken, at.Child("path"))
@@ -71,15 +65,11 @@ func (c *checks) trustBundle(b *v1.ClusterTrustBundleProjection, taken *[]target
 		c.name(at.Child("name"), *b.Name, func(name string) []string {
 			return validation.IsDNS1123Subdomain(strings.ReplaceAll(name, ":", "."))
 		})
-		if b.LabelSelector != nil {
-			c.add(field.Invalid(at.Child("labelSelector"), "", "labelSelector must be unset if name is specified"))
-		}
+		c.invalid(b.LabelSelector != nil, at.Child("labelSelector"), "", "labelSelector must be unset if name is specified")
 	case b.SignerName != nil:
 		c.name(at.Child("signerName"), *b.SignerName, isSigner)
-		if b.LabelSelector != nil {
-			if _, err := metav1.LabelSelectorAsSelector(b.LabelSelector); err != nil {
-				c.add(field.Invalid(at.Child("labelSelector"), "", err.Error()))
-			}
+		if _, err := metav1.LabelSelectorAsSelector(b.LabelSelector); err != nil {
+			c.add(field.Invalid(at.Child("labelSelector"), "", err.Error()))
 		}
 	default:
 		c.add(field.Required(at, "either name or signerName must be specified"))
@@ -119,9 +109,7 @@ func (c *checks) volumePath(name string, taken *[]target, at *field.Path) {
 	if !c.required(at, name) {
 		return
 	}
-	if strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../") {
-		c.add(field.Invalid(at, name, "must not start with '..'"))
-	}
+	c.invalid(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), at, name, "must not start with '..'")
 	c.descending(at, name)
 	if taken != nil {
 		*taken = append(*taken, target{name, at})
@@ -136,9 +124,8 @@ func (c *checks) collisions(targets []target) {
 	key := func(t target) string { return strings.ReplaceAll(path.Clean(t.name), "/", "\x00") }
 	keys := make(map[string]target, len(targets))
 	for _, t := range targets {
-		if _, ok := keys[key(t)]; ok {
-			c.add(field.Invalid(t.at, t.name, "conflicting duplicate paths"))
-		}
+		_, taken := keys[key(t)]
+		c.invalid(taken, t.at, t.name, "conflicting duplicate paths")
 		keys[key(t)] = t
 	}
 	before := ""

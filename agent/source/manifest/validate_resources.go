@@ -21,11 +21,9 @@ func (c *checks) podResources(spec *v1.PodSpec, path *field.Path) {
 	if own == nil {
 		return
 	}
-	if len(own.Claims) > 0 {
-		c.add(field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
-	}
+	c.forbid(len(own.Claims) > 0, path.Child("claims"), "claims may not be set for Resources at pod-level")
 	c.resources(own, podResource, path)
-	needed := containerRequests(spec)
+	needed := pod.Requests(containersOf(spec))
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
 		sum := needed[name]
 		if request, ok := own.Requests[name]; ok && sum.Cmp(request) > 0 {
@@ -79,18 +77,15 @@ func (c *checks) hugePages(path *field.Path, lists ...v1.ResourceList) {
 			huge = huge || pod.IsHugePages(name)
 		}
 	}
-	if huge && !compute {
-		c.add(field.Forbidden(path, "HugePages require cpu or memory"))
-	}
+	c.forbid(huge && !compute, path, "HugePages require cpu or memory")
 }
 
 func (c *checks) quantities(list v1.ResourceList, valid func(v1.ResourceName) string, path *field.Path) {
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		at, quantity := path.Key(string(name)), list[name]
 		c.name(at, string(name), validation.IsQualifiedName)
-		if message := valid(name); message != "" {
-			c.add(field.Invalid(at, string(name), message))
-		}
+		message := valid(name)
+		c.invalid(message != "", at, string(name), message)
 		switch {
 		case quantity.Sign() < 0:
 			c.add(field.Invalid(at, quantity.String(), "must be greater than or equal to 0"))

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // Limits of the API and of Linux.
@@ -26,9 +27,8 @@ var sysctlPattern = sync.OnceValue(func() *regexp.Regexp {
 
 func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
 	c.hostUsers(spec, path)
-	if spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace && spec.HostPID {
-		c.add(field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
-	}
+	c.invalid(ptr.Deref(spec.ShareProcessNamespace, false) && spec.HostPID,
+		path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
 	s := spec.SecurityContext
 	if s == nil {
 		return
@@ -43,9 +43,7 @@ func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
 	oneOfOptional(c, at.Child("supplementalGroupsPolicy"), s.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
 	oneOfOptional(c, at.Child("fsGroupChangePolicy"), s.FSGroupChangePolicy, v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways)
 	oneOfOptional(c, at.Child("seLinuxChangePolicy"), s.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption)
-	if s.WindowsOptions != nil && isLinux(spec) {
-		c.add(field.Forbidden(at.Child("windowsOptions"), notOnLinux))
-	}
+	c.forbid(s.WindowsOptions != nil && isLinux(spec), at.Child("windowsOptions"), notOnLinux)
 	c.sysctls(s.Sysctls, spec, at.Child("sysctls"))
 	c.seLinux(at.Child("seLinuxOptions"), s.SELinuxOptions)
 	c.seccomp(at.Child("seccompProfile"), s.SeccompProfile)
@@ -63,18 +61,11 @@ func (c *checks) hostUsers(spec *v1.PodSpec, path *field.Path) {
 	if !hasUserNamespace(spec) {
 		return
 	}
-	for _, shared := range []struct {
-		name string
-		is   bool
-	}{{"hostNetwork", spec.HostNetwork}, {"hostPID", spec.HostPID}, {"hostIPC", spec.HostIPC}} {
-		if shared.is {
-			c.add(field.Forbidden(path.Child(shared.name), withoutHostUser))
-		}
-	}
+	c.forbid(spec.HostNetwork, path.Child("hostNetwork"), withoutHostUser)
+	c.forbid(spec.HostPID, path.Child("hostPID"), withoutHostUser)
+	c.forbid(spec.HostIPC, path.Child("hostIPC"), withoutHostUser)
 	eachContainer(spec, path, func(container *v1.Container, at *field.Path) {
-		if len(container.VolumeDevices) > 0 {
-			c.add(field.Forbidden(at.Child("volumeDevices"), withoutHostUser))
-		}
+		c.forbid(len(container.VolumeDevices) > 0, at.Child("volumeDevices"), withoutHostUser)
 	})
 }
 
@@ -92,12 +83,8 @@ func (c *checks) sysctls(sysctls []v1.Sysctl, spec *v1.PodSpec, path *field.Path
 		c.once(at, sysctl.Name, names)
 		c.noControl(path.Index(i).Child("value"), sysctl.Value)
 		name := strings.ReplaceAll(sysctl.Name, "/", ".")
-		if spec.HostNetwork && strings.HasPrefix(name, "net.") {
-			c.add(field.Invalid(at, sysctl.Name, "may not be specified when 'hostNetwork' is true"))
-		}
-		if spec.HostIPC && isIPCSysctl(name) {
-			c.add(field.Invalid(at, sysctl.Name, "may not be specified when 'hostIPC' is true"))
-		}
+		c.invalid(spec.HostNetwork && strings.HasPrefix(name, "net."), at, sysctl.Name, "may not be specified when 'hostNetwork' is true")
+		c.invalid(spec.HostIPC && isIPCSysctl(name), at, sysctl.Name, "may not be specified when 'hostIPC' is true")
 	}
 }
 
@@ -119,16 +106,13 @@ func (c *checks) containerSecurity(s *v1.SecurityContext, spec *v1.PodSpec, path
 	c.userID(path.Child("runAsGroup"), s.RunAsGroup, validation.IsValidGroupID)
 	if s.ProcMount != nil {
 		oneOf(c, path.Child("procMount"), *s.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
-		if *s.ProcMount == v1.UnmaskedProcMount && !hasUserNamespace(spec) {
-			c.add(field.Invalid(path.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
-		}
+		c.invalid(*s.ProcMount == v1.UnmaskedProcMount && !hasUserNamespace(spec),
+			path.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`")
 	}
-	if s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation {
-		c.noEscalation(s, path)
+	if !ptr.Deref(s.AllowPrivilegeEscalation, true) {
+		c.noEscalation(s, path.Child("allowPrivilegeEscalation"))
 	}
-	if s.WindowsOptions != nil && isLinux(spec) {
-		c.add(field.Forbidden(path.Child("windowsOptions"), notOnLinux))
-	}
+	c.forbid(s.WindowsOptions != nil && isLinux(spec), path.Child("windowsOptions"), notOnLinux)
 	c.capabilities(s.Capabilities, path.Child("capabilities"))
 	c.seLinux(path.Child("seLinuxOptions"), s.SELinuxOptions)
 	c.seccomp(path.Child("seccompProfile"), s.SeccompProfile)
@@ -138,16 +122,9 @@ func (c *checks) containerSecurity(s *v1.SecurityContext, spec *v1.PodSpec, path
 // noEscalation rejects privileges that contradict
 // allowPrivilegeEscalation=false.
 func (c *checks) noEscalation(s *v1.SecurityContext, path *field.Path) {
-	if s.Privileged != nil && *s.Privileged {
-		c.add(field.Invalid(path.Child("allowPrivilegeEscalation"), false, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
-	}
-	if s.Capabilities == nil {
-		return
-	}
-	for _, capability := range s.Capabilities.Add {
-		if capability == "CAP_SYS_ADMIN" {
-			c.add(field.Invalid(path.Child("allowPrivilegeEscalation"), false, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
-		}
+	c.invalid(ptr.Deref(s.Privileged, false), path, false, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+	for _, capability := range ptr.Deref(s.Capabilities, v1.Capabilities{}).Add {
+		c.invalid(capability == "CAP_SYS_ADMIN", path, false, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 	}
 }
 
@@ -242,17 +219,14 @@ func (c *checks) appArmorAnnotation(p *v1.Pod, key string, path *field.Path) {
 	}
 	c.noControl(path, local)
 	eachContainer(&p.Spec, field.NewPath("spec"), func(container *v1.Container, at *field.Path) {
-		found = found || container.Name == name
 		if container.Name != name {
 			return
 		}
-		if as, ok := annotationOf(profileOf(&p.Spec, container)); ok && as != value {
-			c.add(field.Forbidden(at.Child("securityContext", "appArmorProfile"), "apparmor type in annotation and field must match"))
-		}
+		found = true
+		as, ok := annotationOf(profileOf(&p.Spec, container))
+		c.forbid(ok && as != value, at.Child("securityContext", "appArmorProfile"), "apparmor type in annotation and field must match")
 	})
-	if !found {
-		c.add(field.Invalid(path, name, "container not found"))
-	}
+	c.invalid(!found, path, name, "container not found")
 }
 
 // profileOf returns the profile from the container's field, else from the
@@ -279,11 +253,7 @@ func annotationOf(profile *v1.AppArmorProfile) (string, bool) {
 	case v1.AppArmorProfileTypeRuntimeDefault:
 		return v1.DeprecatedAppArmorBetaProfileRuntimeDefault, true
 	case v1.AppArmorProfileTypeLocalhost:
-		name := ""
-		if profile.LocalhostProfile != nil {
-			name = *profile.LocalhostProfile
-		}
-		return v1.DeprecatedAppArmorBetaProfileNamePrefix + name, true
+		return v1.DeprecatedAppArmorBetaProfileNamePrefix + ptr.Deref(profile.LocalhostProfile, ""), true
 	}
 	return "", false
 }

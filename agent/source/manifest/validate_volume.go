@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // setFields returns the manifest field names of the members of a union that are
@@ -137,9 +138,7 @@ func (c *checks) mounts(container *v1.Container, volumes map[string]*v1.Volume, 
 		}
 		c.descending(at.Child("subPath"), mount.SubPath)
 		c.descending(at.Child("subPathExpr"), mount.SubPathExpr)
-		if mount.SubPath != "" && mount.SubPathExpr != "" {
-			c.add(field.Invalid(at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
-		}
+		c.invalid(mount.SubPath != "" && mount.SubPathExpr != "", at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 		c.propagation(mount, container, at)
 	}
 }
@@ -150,10 +149,9 @@ func (c *checks) propagation(mount *v1.VolumeMount, container *v1.Container, pat
 	if !none {
 		at := path.Child("mountPropagation")
 		oneOf(c, at, *mount.MountPropagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
-		s := container.SecurityContext
-		if privileged := s != nil && s.Privileged != nil && *s.Privileged; *mount.MountPropagation == v1.MountPropagationBidirectional && !privileged {
-			c.add(field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
-		}
+		privileged := ptr.Deref(ptr.Deref(container.SecurityContext, v1.SecurityContext{}).Privileged, false)
+		c.forbid(*mount.MountPropagation == v1.MountPropagationBidirectional && !privileged,
+			at, "Bidirectional mount propagation is available only to privileged containers")
 	}
 	if mount.RecursiveReadOnly == nil {
 		return
@@ -163,12 +161,8 @@ func (c *checks) propagation(mount *v1.VolumeMount, container *v1.Container, pat
 	if *mount.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return
 	}
-	if !mount.ReadOnly {
-		c.add(field.Forbidden(at, "may only be specified when readOnly is true"))
-	}
-	if !none {
-		c.add(field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
-	}
+	c.forbid(!mount.ReadOnly, at, "may only be specified when readOnly is true")
+	c.forbid(!none, at, "may only be specified when mountPropagation is None or not specified")
 }
 
 // devices checks the volumes that a container uses as block devices.
