@@ -105,7 +105,7 @@ func (c *core) wakeAll() {
 // objectChanged triggers a sync of the pods that refer to an object.
 func (c *core) objectChanged(kind, namespace, name string) {
 	for _, e := range c.statuses.List() {
-		if objects.PodReferences(e.Pod, kind, namespace, name) {
+		if objects.PodReferences(e.Pod, objects.Key{Kind: kind, Namespace: namespace, Name: name}) {
 			c.wakeups.Wake(e.Pod.UID)
 		}
 	}

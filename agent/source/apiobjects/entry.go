@@ -1,10 +1,8 @@
 package apiobjects
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"maps"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -45,21 +43,25 @@ func (e *entry) drop() {
 	e.settle()
 }
 
-// watched returns the object of an entry. It fetches an object that no known
-// pod references, since a pod may become known shortly after the first read for
-// it.
-func (o *Objects) watched(ctx context.Context, k key) (objects.Object, error) {
+// get returns an object. A ConfigMap or Secret is from memory if a pod references
+// it and the API server has answered once; otherwise get waits for that. If the API
+// server denies the request or is unreachable, it returns an error as long as
+// nothing is known. Any other object, and one that no known pod references, is
+// fetched: a pod may become known shortly after the first read for it. A claim or a
+// volume is at most a minute old, a runtime class five minutes, or older if the API
+// server is unreachable.
+func (o *Objects) get(ctx context.Context, k key) (objects.Object, error) {
 	for {
 		o.mu.Lock()
 		e := o.entries[k]
 		if e == nil {
 			local := o.locals.Has(k)
-			if !local {
+			if !local && isWatched(k) {
 				o.strayed.Insert(k)
 			}
 			o.mu.Unlock()
 			if local {
-				return nil, localOnly(k)
+				return nil, fmt.Errorf("not read from API server, since only static pods reference it: %w", objects.NotFound(k))
 			}
 			return o.fetched.read(ctx, k)
 		}
@@ -84,17 +86,12 @@ func (o *Objects) watched(ctx context.Context, k key) (objects.Object, error) {
 	}
 }
 
-// localOnly returns the error for an object that only static pods reference.
-func localOnly(k key) error {
-	return fmt.Errorf("not read from API server, since only static pods reference it: %w", objects.NotFound(k))
-}
-
 // onAnswer records the API server's answer, and calls Changed if the answer
 // differs from what earlier reads returned. found is nil if the object does not
 // exist. It reports whether the object is immutable.
 func (o *Objects) onAnswer(e *entry, found objects.Object) (final bool) {
 	o.mu.Lock()
-	changed := e.known && !same(e.object, found) || !e.known && e.readFailed
+	changed := e.known && !objects.Same(e.object, found) || !e.known && e.readFailed
 	e.known, e.object, e.err = true, found, nil
 	e.settle()
 	dropped := e.dropped
@@ -125,21 +122,4 @@ func immutable(found objects.Object) bool {
 		flag = found.Immutable
 	}
 	return flag != nil && *flag
-}
-
-// same reports whether two versions of an object, each of which may be nil, are
-// equal for a pod. Annotations are ignored: a lock kept in an annotation
-// changes every few seconds.
-func same(a, b objects.Object) bool {
-	switch a := a.(type) {
-	case *v1.ConfigMap:
-		b, ok := b.(*v1.ConfigMap)
-		return ok && (a.UID == b.UID && a.ResourceVersion == b.ResourceVersion ||
-			maps.Equal(a.Data, b.Data) && maps.EqualFunc(a.BinaryData, b.BinaryData, bytes.Equal))
-	case *v1.Secret:
-		b, ok := b.(*v1.Secret)
-		return ok && (a.UID == b.UID && a.ResourceVersion == b.ResourceVersion ||
-			a.Type == b.Type && maps.EqualFunc(a.Data, b.Data, bytes.Equal))
-	}
-	return a == nil && b == nil
 }

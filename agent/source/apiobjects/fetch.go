@@ -22,24 +22,6 @@ const (
 	serviceAge = time.Minute
 )
 
-// get returns an object. A ConfigMap or Secret is from memory if a pod references
-// it and the API server has answered once; otherwise get waits for that. If the API
-// server denies the request or is unreachable, it returns an error as long as
-// nothing is known. A claim or a volume is at most a minute old, a runtime class
-// five minutes, or older if the API server is unreachable.
-func (o *Objects) get(ctx context.Context, k key) (objects.Object, error) {
-	if isWatched(k) {
-		return o.watched(ctx, k)
-	}
-	o.mu.Lock()
-	local := o.locals.Has(k)
-	o.mu.Unlock()
-	if local {
-		return nil, localOnly(k)
-	}
-	return o.fetched.read(ctx, k)
-}
-
 // isWatched reports whether objects of the kind are watched while pods reference
 // them.
 func isWatched(k key) bool { return k.Kind == objects.KindConfigMap || k.Kind == objects.KindSecret }

@@ -51,7 +51,11 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		return
 	}
 	f := &follower{o: o, e: e}
-	defer f.leaveOutage()
+	defer func() {
+		if f.out {
+			f.o.outage.drop()
+		}
+	}()
 	for {
 		again := o.config.Recovered.Next()
 		final, err := f.round(ctx)
@@ -160,7 +164,10 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 	}
 	end := errShort
 	works := func() {
-		f.established()
+		// Only this resets the backoff: an API server that allows lists but not
+		// watches must not be listed every second.
+		f.backoff.Reset()
+		f.healthy()
 		end = listwatch.ErrEnded
 	}
 	err = listwatch.Watch(ctx, f.options(), f.version, standing, open, works, func(event watch.Event) (err error) {
@@ -214,21 +221,6 @@ func (f *follower) recordFailure(err error) {
 	case !refused && !f.out:
 		f.out = true
 		f.o.outage.add(err)
-	}
-}
-
-// established records that the watch works. Only this resets the backoff: an API
-// server that allows lists but not watches must not be listed every second.
-func (f *follower) established() {
-	f.backoff.Reset()
-	f.healthy()
-}
-
-// leaveOutage removes the entry from the outage without marking the outage as ended.
-func (f *follower) leaveOutage() {
-	if f.out {
-		f.out = false
-		f.o.outage.drop()
 	}
 }
 

@@ -59,30 +59,17 @@ func (w *references) add(p *v1.Pod) {
 	if links := p.Spec.EnableServiceLinks; !static && (links == nil || *links) {
 		w.linked.Insert(p.Namespace)
 	}
-	for kind, name := range objects.References(p) {
-		k := key{Kind: kind, Namespace: p.Namespace, Name: name}
-		switch {
-		case kind == objects.KindClass:
-			k.Namespace = ""
-		case static:
+	objects.EachReference(p, func(k key) {
+		if static && k.Kind != objects.KindClass {
 			w.locals.Insert(k)
-			continue
+			return
 		}
 		w.objects.Insert(k)
-		w.claims = w.claims || kind == objects.KindClaim
-	}
-	for i := range p.Spec.Volumes {
-		projected := p.Spec.Volumes[i].Projected
-		if projected == nil {
-			continue
-		}
-		for _, source := range projected.Sources {
-			if source.ClusterTrustBundle == nil {
-				continue
-			}
-			if k, err := bundleOf(source.ClusterTrustBundle); err == nil {
-				w.bundles.Insert(k)
-			}
+		w.claims = w.claims || k.Kind == objects.KindClaim
+	})
+	for source := range objects.TrustBundles(p) {
+		if k, err := bundleOf(source); err == nil {
+			w.bundles.Insert(k)
 		}
 	}
 }

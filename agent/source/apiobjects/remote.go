@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/wait"
 )
@@ -24,9 +24,8 @@ import (
 // implements it. Its methods block on the network until their context ends and
 // are safe for concurrent use.
 type API interface {
+	listwatch.API
 	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
-	List(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions, into runtime.Object) error
-	Watch(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
 }
 

@@ -12,6 +12,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 )
 
 // maxData bounds the data of a Secret or ConfigMap in bytes, as in an API
@@ -93,26 +94,14 @@ func checkSecret(s *v1.Secret) error {
 }
 
 func checkVolume(pv *v1.PersistentVolume) error {
-	for _, path := range []string{hostPathOf(pv), localPathOf(pv)} {
+	host := ptr.Deref(pv.Spec.HostPath, v1.HostPathVolumeSource{})
+	local := ptr.Deref(pv.Spec.Local, v1.LocalVolumeSource{})
+	for _, path := range []string{host.Path, local.Path} {
 		if strings.Contains("/"+path+"/", "/../") || strings.ContainsRune(path, 0) {
 			return fmt.Errorf("the path %q must not contain '..'", path)
 		}
 	}
 	return nil
-}
-
-func hostPathOf(pv *v1.PersistentVolume) string {
-	if pv.Spec.HostPath == nil {
-		return ""
-	}
-	return pv.Spec.HostPath.Path
-}
-
-func localPathOf(pv *v1.PersistentVolume) string {
-	if pv.Spec.Local == nil {
-		return ""
-	}
-	return pv.Spec.Local.Path
 }
 
 func checkKey(field, name string) error {

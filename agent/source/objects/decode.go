@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -19,12 +20,6 @@ type decoded struct {
 	objects  map[Key]Object
 	warnings []string // about objects that were accepted
 	place    string   // the document, as the beginning of a message; empty in a file with one
-}
-
-// header is the type metadata of an object.
-type header struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
 }
 
 // decode decodes a whole file: YAML or JSON, several documents, v1 Lists. One
@@ -94,7 +89,7 @@ func (d *decoded) object(text []byte, top bool) error {
 	if len(text) == 0 || text[0] != '{' {
 		return errors.New("not an object with apiVersion and kind")
 	}
-	var h header
+	var h metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &h); err != nil {
 		return fmt.Errorf("read apiVersion and kind: %w", err)
 	}
@@ -121,7 +116,7 @@ func (d *decoded) object(text []byte, top bool) error {
 	return notReadable(h)
 }
 
-func notReadable(h header) error {
+func notReadable(h metav1.TypeMeta) error {
 	return fmt.Errorf("kind %q of apiVersion %q is not supported in files: only v1 %s, %s, %s, %s and List of them, and %s %s are",
 		h.Kind, h.APIVersion, KindConfigMap, KindSecret, KindClaim, KindVolume, nodev1.SchemeGroupVersion, KindClass)
 }

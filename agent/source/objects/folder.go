@@ -24,8 +24,9 @@ const (
 	// doubtTime is how long bad content must stay unchanged before it is
 	// reported: a slow writer truncates a file first.
 	doubtTime = 500 * time.Millisecond
-	// defaultRescan is the rescan period if none is configured.
-	defaultRescan = 2 * time.Minute
+	// rescan is the period of full scans without an inotify event. A scan calls stat
+	// on each file.
+	rescan = 2 * time.Minute
 	// unwatchedRescan is the rescan period while inotify does not work.
 	unwatchedRescan = 10 * time.Second
 )
@@ -45,9 +46,6 @@ type Config struct {
 	// Event emits an event about a problem with a file; nil logs it instead. It
 	// must not call the Folder's methods.
 	Event func(message string)
-	// Rescan is the period of full scans without an inotify event; zero means 2
-	// min. A scan calls stat on each file.
-	Rescan time.Duration
 }
 
 // Folder is a Reader of the YAML and JSON files in a directory.
@@ -101,9 +99,6 @@ func NewFolder(config Config) (*Folder, error) {
 		return nil, fmt.Errorf("object folder: resolve %q: %w", config.Path, err)
 	}
 	config.Path = path
-	if config.Rescan <= 0 {
-		config.Rescan = defaultRescan
-	}
 	f := &Folder{
 		config:  config,
 		now:     time.Now,
@@ -214,9 +209,9 @@ func (f *Folder) round() (again time.Duration, soon bool) {
 	case unsettled:
 		return settleTime, true
 	case !watched:
-		return min(unwatchedRescan, f.config.Rescan), false
+		return unwatchedRescan, false
 	}
-	return f.config.Rescan, false
+	return rescan, false
 }
 
 // report emits one event or log line.

@@ -335,7 +335,7 @@ func TestRunTellsOfChanges(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not/yet")
 	changed := make(chan string, 100)
 	f, err := NewFolder(Config{
-		Path: dir, Log: slog.New(slog.DiscardHandler), Rescan: time.Hour,
+		Path: dir, Log: slog.New(slog.DiscardHandler),
 		Changed: func(kind, namespace, name string) { changed <- kind + " " + namespace + "/" + name },
 	})
 	if err != nil {

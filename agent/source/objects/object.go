@@ -9,10 +9,13 @@
 package objects
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"reflect"
 	"strings"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -139,89 +143,101 @@ func Get(ctx context.Context, r Reader, k Key) (Object, error) {
 	return r.RuntimeClass(ctx, k.Name)
 }
 
-// PodReferences reports whether a pod's spec references an object by kind and name.
-// Every pod with a claim counts as referencing a PersistentVolume, since only
-// the claim names the volume.
-func PodReferences(p *v1.Pod, kind, namespace, name string) bool {
-	if !clusterScoped(kind) && p.Namespace != namespace {
-		return false
-	}
-	for k, n := range References(p) {
-		if k == kind && n == name || k == KindClaim && kind == KindVolume {
-			return true
-		}
-	}
-	return false
+// PodReferences reports whether a pod's spec references an object. Every pod with a
+// claim counts as referencing a PersistentVolume, since only the claim names the
+// volume.
+func PodReferences(p *v1.Pod, k Key) bool {
+	found := false
+	EachReference(p, func(r Key) { found = found || r == k || r.Kind == KindClaim && k.Kind == KindVolume })
+	return found
 }
 
-// References returns the kinds and names of the objects that a pod's spec
-// references. Namespaced objects are in the pod's namespace. An object may
-// occur more than once. PersistentVolumes are not included, since only the
-// claims name them.
-func References(p *v1.Pod) iter.Seq2[string, string] {
-	return func(yield func(kind, name string) bool) {
-		named := func(kind, name string) bool { return name == "" || yield(kind, name) }
-		if class := p.Spec.RuntimeClassName; class != nil && !named(KindClass, *class) {
-			return
+// EachReference calls visit with each object that a pod's spec references, perhaps
+// more than once. PersistentVolumes are not included, since only the claims name them.
+func EachReference(p *v1.Pod, visit func(Key)) {
+	add := func(kind, name string) {
+		if name != "" {
+			visit(Key{kind, p.Namespace, name})
 		}
-		for i := range p.Spec.Volumes {
-			if !volumeReferences(&p.Spec.Volumes[i], named) {
-				return
-			}
-		}
-		for c := range pod.Containers(&p.Spec) {
-			if !environmentReferences(c, named) {
-				return
-			}
-		}
-		for _, secret := range p.Spec.ImagePullSecrets {
-			if !named(KindSecret, secret.Name) {
-				return
-			}
-		}
+	}
+	if class := ptr.Deref(p.Spec.RuntimeClassName, ""); class != "" {
+		visit(Key{KindClass, "", class})
+	}
+	for i := range p.Spec.Volumes {
+		volumeReferences(&p.Spec.Volumes[i], add)
+	}
+	for c := range pod.Containers(&p.Spec) {
+		environmentReferences(c, add)
+	}
+	for _, secret := range p.Spec.ImagePullSecrets {
+		add(KindSecret, secret.Name)
 	}
 }
 
-// volumeReferences calls yield until it returns false, and returns its last
-// result.
-func volumeReferences(v *v1.Volume, yield func(kind, name string) bool) bool {
+func volumeReferences(v *v1.Volume, add func(kind, name string)) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
-		return yield(KindClaim, v.PersistentVolumeClaim.ClaimName)
+		add(KindClaim, v.PersistentVolumeClaim.ClaimName)
 	case v.ConfigMap != nil:
-		return yield(KindConfigMap, v.ConfigMap.Name)
+		add(KindConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
-		return yield(KindSecret, v.Secret.SecretName)
-	case v.Projected == nil:
-		return true
-	}
-	for i := range v.Projected.Sources {
-		s := &v.Projected.Sources[i]
-		if s.ConfigMap != nil && !yield(KindConfigMap, s.ConfigMap.Name) || s.Secret != nil && !yield(KindSecret, s.Secret.Name) {
-			return false
+		add(KindSecret, v.Secret.SecretName)
+	case v.Projected != nil:
+		for _, s := range v.Projected.Sources {
+			if s.ConfigMap != nil {
+				add(KindConfigMap, s.ConfigMap.Name)
+			}
+			if s.Secret != nil {
+				add(KindSecret, s.Secret.Name)
+			}
 		}
 	}
-	return true
 }
 
-// environmentReferences calls yield until it returns false, and returns its
-// last result.
-func environmentReferences(c *v1.Container, yield func(kind, name string) bool) bool {
-	for i := range c.EnvFrom {
-		e := &c.EnvFrom[i]
-		if e.ConfigMapRef != nil && !yield(KindConfigMap, e.ConfigMapRef.Name) || e.SecretRef != nil && !yield(KindSecret, e.SecretRef.Name) {
-			return false
+func environmentReferences(c *v1.Container, add func(kind, name string)) {
+	for _, e := range c.EnvFrom {
+		if e.ConfigMapRef != nil {
+			add(KindConfigMap, e.ConfigMapRef.Name)
+		}
+		if e.SecretRef != nil {
+			add(KindSecret, e.SecretRef.Name)
 		}
 	}
 	for i := range c.Env {
-		from := c.Env[i].ValueFrom
-		if from == nil {
-			continue
+		from := ptr.Deref(c.Env[i].ValueFrom, v1.EnvVarSource{})
+		if from.ConfigMapKeyRef != nil {
+			add(KindConfigMap, from.ConfigMapKeyRef.Name)
 		}
-		if from.ConfigMapKeyRef != nil && !yield(KindConfigMap, from.ConfigMapKeyRef.Name) ||
-			from.SecretKeyRef != nil && !yield(KindSecret, from.SecretKeyRef.Name) {
-			return false
+		if from.SecretKeyRef != nil {
+			add(KindSecret, from.SecretKeyRef.Name)
 		}
 	}
-	return true
+}
+
+// TrustBundles yields the selections of trust bundles in the pod's volumes.
+func TrustBundles(p *v1.Pod) iter.Seq[*v1.ClusterTrustBundleProjection] {
+	return func(yield func(*v1.ClusterTrustBundleProjection) bool) {
+		for i := range p.Spec.Volumes {
+			for _, s := range ptr.Deref(p.Spec.Volumes[i].Projected, v1.ProjectedVolumeSource{}).Sources {
+				if s.ClusterTrustBundle != nil && !yield(s.ClusterTrustBundle) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Same reports whether two versions of an object, each of which may be nil, are equal
+// for a pod. The metadata of a ConfigMap or Secret is ignored: a lock kept in an
+// annotation changes every few seconds.
+func Same(a, b Object) bool {
+	switch a := a.(type) {
+	case *v1.ConfigMap:
+		b, ok := b.(*v1.ConfigMap)
+		return ok && maps.Equal(a.Data, b.Data) && maps.EqualFunc(a.BinaryData, b.BinaryData, bytes.Equal)
+	case *v1.Secret:
+		b, ok := b.(*v1.Secret)
+		return ok && a.Type == b.Type && maps.EqualFunc(a.Data, b.Data, bytes.Equal)
+	}
+	return reflect.DeepEqual(a, b)
 }

@@ -7,12 +7,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
@@ -79,18 +76,17 @@ func (f *Folder) list() ([]string, *os.Root, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("open directory %s: %w", f.config.Path, bare(err))
 	}
-	dir, err := folder.Open(".")
+	entries, err := fs.ReadDir(folder.FS(), ".") // sorted by name
 	if err != nil {
-		_ = folder.Close()
-		return nil, nil, fmt.Errorf("open directory %s: %w", f.config.Path, bare(err))
-	}
-	names, err := dir.Readdirnames(-1)
-	if err := errors.Join(err, dir.Close()); err != nil {
 		_ = folder.Close()
 		return nil, nil, fmt.Errorf("list directory %s: %w", f.config.Path, bare(err))
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, ".") })
-	slices.Sort(names)
+	var names []string
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), ".") {
+			names = append(names, entry.Name())
+		}
+	}
 	return names, folder, nil
 }
 
@@ -216,7 +212,7 @@ func (f *Folder) setObjects(all map[Key]Object) {
 	}
 	before := len(f.changed)
 	for k, o := range all {
-		if was, ok := old[k]; !ok || !same(was, o) {
+		if was, ok := old[k]; !ok || !Same(was, o) {
 			f.changed = append(f.changed, k)
 		}
 	}
@@ -228,20 +224,6 @@ func (f *Folder) setObjects(all map[Key]Object) {
 	if len(f.changed) > before {
 		wait.Notify(f.wake)
 	}
-}
-
-// same reports whether two versions of an object are equal in everything that a
-// pod can use.
-func same(a, b Object) bool {
-	switch a := a.(type) {
-	case *v1.ConfigMap:
-		b, ok := b.(*v1.ConfigMap)
-		return ok && reflect.DeepEqual(a.Data, b.Data) && reflect.DeepEqual(a.BinaryData, b.BinaryData)
-	case *v1.Secret:
-		b, ok := b.(*v1.Secret)
-		return ok && a.Type == b.Type && reflect.DeepEqual(a.Data, b.Data)
-	}
-	return reflect.DeepEqual(a, b)
 }
 
 // bare returns an error without its path, which the message already contains.

@@ -35,15 +35,15 @@ func TestRefers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: row.spec}
 			for _, kind := range []string{KindConfigMap, KindSecret, KindClaim, KindVolume} {
-				if got := PodReferences(p, kind, "ns", "x"); got != (kind == row.kind) {
+				if got := PodReferences(p, Key{kind, "ns", "x"}); got != (kind == row.kind) {
 					t.Errorf("%s x: %t", kind, got)
 				}
-				for k, name := range References(p) {
-					if k != row.kind || name != "x" {
-						t.Errorf("refers to %s %q", k, name)
+				EachReference(p, func(k Key) {
+					if k != (Key{row.kind, "ns", "x"}) {
+						t.Errorf("refers to %s", k)
 					}
-				}
-				if PodReferences(p, kind, "ns", "y") || kind != KindVolume && PodReferences(p, kind, "other", "x") {
+				})
+				if PodReferences(p, Key{kind, "ns", "y"}) || kind != KindVolume && PodReferences(p, Key{kind, "other", "x"}) {
 					t.Errorf("%s of another name or namespace", kind)
 				}
 			}
@@ -51,16 +51,16 @@ func TestRefers(t *testing.T) {
 	}
 	class := "x"
 	classy := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: v1.PodSpec{RuntimeClassName: &class}}
-	if !PodReferences(classy, KindClass, "", "x") || PodReferences(classy, KindClass, "", "y") || PodReferences(classy, KindSecret, "ns", "x") {
+	if !PodReferences(classy, Key{KindClass, "", "x"}) || PodReferences(classy, Key{KindClass, "", "y"}) || PodReferences(classy, Key{KindSecret, "ns", "x"}) {
 		t.Error("a pod refers to its runtime class alone")
 	}
 	claim := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: volume(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}})}
-	if !PodReferences(claim, KindClaim, "ns", "x") || PodReferences(claim, KindClaim, "ns", "y") || !PodReferences(claim, KindVolume, "", "any") {
+	if !PodReferences(claim, Key{KindClaim, "ns", "x"}) || PodReferences(claim, Key{KindClaim, "ns", "y"}) || !PodReferences(claim, Key{KindVolume, "", "any"}) {
 		t.Error("a claim refers to itself and to any volume")
 	}
 }
 
-func TestReferencesStop(t *testing.T) {
+func TestEachReference(t *testing.T) {
 	named := v1.LocalObjectReference{Name: "x"}
 	class := "c"
 	p := &v1.Pod{Spec: v1.PodSpec{
@@ -82,25 +82,13 @@ func TestReferencesStop(t *testing.T) {
 		}},
 		ImagePullSecrets: []v1.LocalObjectReference{named, {Name: "pull"}},
 	}}
-	const all = 10
-	for limit := 1; limit <= all; limit++ {
-		n := 0
-		for range References(p) {
-			if n++; n == limit {
-				break
-			}
-		}
-		if n != limit {
-			t.Errorf("%d references, want %d", n, limit)
-		}
-	}
 	n := 0
-	for _, name := range References(p) {
-		if n++; name == "" {
+	EachReference(p, func(k Key) {
+		if n++; k.Name == "" {
 			t.Error("a reference of no name")
 		}
-	}
-	if n != all {
-		t.Errorf("%d references, want %d", n, all)
+	})
+	if n != 10 {
+		t.Errorf("%d references, want 10", n)
 	}
 }

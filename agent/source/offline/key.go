@@ -60,10 +60,7 @@ func parseKey(text string) (k key, ok bool) {
 	if !found {
 		return key{}, false
 	}
-	kind, rest, found := strings.Cut(rest, "/")
-	if !found {
-		return key{}, false
-	}
+	kind, rest, _ := strings.Cut(rest, "/")
 	namespace, name, found := strings.Cut(rest, "/")
 	k = key{kind, namespace, name}
 	return k, found && kind != kindToken && newMessage(kind) != nil && k.valid()
@@ -115,23 +112,13 @@ func (k key) refers(p *v1.Pod) bool {
 	case kindBundle:
 		return selectsBundle(p, k)
 	}
-	return objects.PodReferences(p, k.kind, k.namespace, k.name)
+	return objects.PodReferences(p, objects.Key{Kind: k.kind, Namespace: k.namespace, Name: k.name})
 }
 
 func selectsBundle(p *v1.Pod, k key) bool {
-	for i := range p.Spec.Volumes {
-		projected := p.Spec.Volumes[i].Projected
-		if projected == nil {
-			continue
-		}
-		for j := range projected.Sources {
-			source := projected.Sources[j].ClusterTrustBundle
-			if source == nil {
-				continue
-			}
-			if selected, err := bundleKey(source); err == nil && selected == k {
-				return true
-			}
+	for source := range objects.TrustBundles(p) {
+		if selected, err := bundleKey(source); err == nil && selected == k {
+			return true
 		}
 	}
 	return false
