@@ -83,13 +83,13 @@ func (s *Store) commit(st *batch) error {
 		s.mu.Lock()
 		s.collectGarbage(st, retention)
 		grows, size := s.after(st)
-		if grows && size > s.config.MaxBytes {
+		if grows && size > s.maxBytes {
 			s.collectGarbage(st, 0)
 			_, size = s.after(st)
 		}
 		s.mu.Unlock()
-		if grows && !st.urgent && size > s.config.MaxBytes {
-			return fmt.Errorf("%w: it would grow to %d of at most %d bytes", ErrFull, size, s.config.MaxBytes)
+		if grows && !st.urgent && size > s.maxBytes {
+			return fmt.Errorf("%w: it would grow to %d of at most %d bytes", ErrFull, size, s.maxBytes)
 		}
 		err := s.journal.Write(st.changes...)
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -119,7 +119,8 @@ func (s *Store) collectGarbage(st *batch, while time.Duration) {
 	}
 	for k, e := range s.objects {
 		name := k.String()
-		if _, ok := s.stored[name]; !ok || changed[name] || s.needed(k, st) {
+		// The references of unread pods are unknown.
+		if _, ok := s.stored[name]; !ok || changed[name] || len(s.unread) > 0 || s.isReferenced(k, st) {
 			continue
 		}
 		if k.kind == kindToken || e.read.IsZero() || time.Since(e.read) >= while {
@@ -127,12 +128,6 @@ func (s *Store) collectGarbage(st *batch, while time.Duration) {
 			e.version = "" // a concurrent read caches it again
 		}
 	}
-}
-
-// needed reports whether a pod that is to run may reference an object after the
-// batch is applied.
-func (s *Store) needed(k key, st *batch) bool {
-	return len(s.unread) > 0 || s.isReferenced(k, st) // the references of unread pods are unknown
 }
 
 // isReferenced reports whether a pod that is to run references an object after
@@ -201,7 +196,7 @@ func (s *Store) apply(st *batch) {
 	}
 	for k, e := range st.objects {
 		s.objects[k] = e
-		delete(s.recentReads.reads, k)
+		delete(s.recentReads, k)
 	}
 	switch {
 	case st.uid == "":

@@ -105,7 +105,7 @@ func (memory) Close() error { return nil }
 
 func ofMemory(t *testing.T, m memory) *Store {
 	t.Helper()
-	s, err := newStore(Config{Dir: "memory", MaxBytes: DefaultMaxBytes, Log: slog.New(slog.DiscardHandler)}, m)
+	s, err := newStore(Config{Dir: "memory", Log: slog.New(slog.DiscardHandler)}, m)
 	if err != nil {
 		t.Fatal(err)
 	}

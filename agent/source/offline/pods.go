@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source/manifest"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
@@ -48,7 +49,7 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	}
 	defer s.release()
 	s.mu.Lock()
-	old, reads, begun := s.pods[p.UID], maps.Clone(s.recentReads.reads), s.forgets
+	old, reads, begun := s.pods[p.UID], maps.Clone(s.recentReads), s.forgets
 	s.mu.Unlock()
 	if old != nil && old.ended {
 		return nil
@@ -64,8 +65,8 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	if size := int64(len(value)) + overhead; size > s.config.MaxBytes {
-		return fmt.Errorf("%w: pod takes %d of at most %d bytes", ErrFull, size, s.config.MaxBytes)
+	if size := int64(len(value)) + overhead; size > s.maxBytes {
+		return fmt.Errorf("%w: pod takes %d of at most %d bytes", ErrFull, size, s.maxBytes)
 	}
 	st := &batch{uid: p.UID, pod: next, begun: begun}
 	s.revive(st)
@@ -112,7 +113,7 @@ func (s *Store) putReads(st *batch, reads map[key]*read) error {
 // again after a restart of the agent, and returns when it is on disk. It must
 // be called as soon as the status is decided, and again when the status
 // changes. The pod need not be admitted or come from the API server. The status
-// is stored even beyond Config.MaxBytes; ErrFull then means that the disk is
+// is stored even beyond the limit of the journal; ErrFull then means that the disk is
 // full.
 func (s *Store) Finish(ctx context.Context, uid types.UID, status *v1.PodStatus) error {
 	if err := s.finish(ctx, uid, status); err != nil {
@@ -125,7 +126,7 @@ func (s *Store) finish(ctx context.Context, uid types.UID, status *v1.PodStatus)
 	if !pod.IsTerminal(status.Phase) {
 		return fmt.Errorf("phase %q is not terminal", status.Phase)
 	}
-	if err := saneUID(uid); err != nil {
+	if err := validateUID(uid); err != nil {
 		return err
 	}
 	value, err := encode(status)
@@ -156,9 +157,9 @@ func (s *Store) Forget(ctx context.Context, uid types.UID) error {
 	s.forgets++
 	s.dead[uid] = s.forgets
 	delete(s.pods, uid)
-	for k := range s.recentReads.reads {
+	for k := range s.recentReads {
 		if k.kind == kindToken && k.namespace == string(uid) {
-			delete(s.recentReads.reads, k)
+			delete(s.recentReads, k)
 		}
 	}
 	s.mu.Unlock()
@@ -354,7 +355,7 @@ func decodePod(uid types.UID, value []byte) (*v1.Pod, error) {
 
 // validatePod rejects a pod with an invalid UID, name or namespace, or without containers.
 func validatePod(p *v1.Pod) error {
-	if err := saneUID(p.UID); err != nil {
+	if err := validateUID(p.UID); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
@@ -369,14 +370,8 @@ func validatePod(p *v1.Pod) error {
 	return nil
 }
 
-// maxUID is the maximum length of a UID in bytes: it is a directory name.
-const maxUID = 128
-
-func saneUID(uid types.UID) error {
-	odd := func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
-	}
-	if uid == "" || len(uid) > maxUID || strings.Trim(string(uid), ".") == "" || strings.ContainsFunc(string(uid), odd) {
+func validateUID(uid types.UID) error {
+	if !manifest.IsUID(uid) {
 		return fmt.Errorf("UID %q is not a valid directory name", uid)
 	}
 	return nil

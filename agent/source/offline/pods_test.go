@@ -164,7 +164,8 @@ func TestNoRoom(t *testing.T) {
 	}
 	api := newServer()
 	api.set("ns", "map", "1", strings.Repeat("v", 4000))
-	s := mustOpen(t, Config{Dir: t.TempDir(), MaxBytes: 10000})
+	s := mustOpen(t, Config{Dir: t.TempDir()})
+	s.maxBytes = 10000
 	if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil {
 		t.Fatal(err)
 	}

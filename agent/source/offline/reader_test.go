@@ -124,8 +124,8 @@ func TestEverythingComesBack(t *testing.T) {
 				}
 				mustAdmit(t, s, p)
 			}
-			if len(s.recentReads.reads) > 0 {
-				t.Errorf("what is on the disk is in memory too: %v", s.recentReads.reads)
+			if len(s.recentReads) > 0 {
+				t.Errorf("what is on the disk is in memory too: %v", s.recentReads)
 			}
 			fillServer(api, "2")
 			want, err := everything(t.Context(), s.Reader(api), p)
@@ -341,8 +341,8 @@ func TestRollout(t *testing.T) {
 			t.Errorf("keys %s", got)
 		}
 		read()
-		if len(s.recentReads.reads) != 1 {
-			t.Errorf("seen %v", s.recentReads.reads)
+		if len(s.recentReads) != 1 {
+			t.Errorf("seen %v", s.recentReads)
 		}
 	})
 }
@@ -403,12 +403,12 @@ func TestTokensOfOnePod(t *testing.T) {
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/a/3600/x token/a/7200/x token/b/3600/x token/b/7200/x" {
 			t.Errorf("keys %s", got)
 		}
-		if _, _, err := r.Token(t.Context(), aPod("c"), "x", time.Hour); err != nil || len(s.recentReads.reads) != 1 {
-			t.Errorf("%v, seen %v", err, s.recentReads.reads)
+		if _, _, err := r.Token(t.Context(), aPod("c"), "x", time.Hour); err != nil || len(s.recentReads) != 1 {
+			t.Errorf("%v, seen %v", err, s.recentReads)
 		}
 		must(t, s.Forget(t.Context(), "c"))
-		if len(s.recentReads.reads) > 0 {
-			t.Errorf("seen %v", s.recentReads.reads)
+		if len(s.recentReads) > 0 {
+			t.Errorf("seen %v", s.recentReads)
 		}
 		must(t, s.Forget(t.Context(), "a"))
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/b/3600/x token/b/7200/x" {
@@ -490,15 +490,15 @@ func TestSeenIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		newest := s.recentReads.reads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 3*maxSeen-1)}]
-		oldest := s.recentReads.reads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 2*maxSeen)}]
-		if len(s.recentReads.reads) != maxSeen || newest == nil || oldest == nil {
-			t.Errorf("%d are remembered, the newest %v", len(s.recentReads.reads), newest)
+		newest := s.recentReads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 3*maxSeen-1)}]
+		oldest := s.recentReads[key{"ConfigMap", "ns", fmt.Sprintf("map-%d", 2*maxSeen)}]
+		if len(s.recentReads) != maxSeen || newest == nil || oldest == nil {
+			t.Errorf("%d are remembered, the newest %v", len(s.recentReads), newest)
 		}
 		time.Sleep(retention)
 		api.set("ns", "map", "1", "v")
-		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil || len(s.recentReads.reads) != 1 {
-			t.Errorf("%d are remembered, %v", len(s.recentReads.reads), err)
+		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil || len(s.recentReads) != 1 {
+			t.Errorf("%d are remembered, %v", len(s.recentReads), err)
 		}
 	})
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// DefaultMaxBytes is the value of Config.MaxBytes if that is 0.
-const DefaultMaxBytes = 32 << 20
+// defaultMaxBytes bounds the content of the journal. The file may be twice as large.
+const defaultMaxBytes = 32 << 20
 
 // Config configures a Store. Dir and Log are required.
 type Config struct {
@@ -32,9 +32,6 @@ type Config struct {
 	// Anchor makes Open reject an older copy of the journal; nil means none. It
 	// requires a key.
 	Anchor journal.Anchor
-	// MaxBytes bounds the content of the journal, at most journal.MaxBatch;
-	// zero means DefaultMaxBytes. The file may be twice as large.
-	MaxBytes int64
 	// Contacted reports whether the API server has responded to any component since
 	// the start. It must not block. If it is nil, only reads of this package
 	// count.
@@ -65,6 +62,7 @@ type disk interface {
 // does nothing unless called.
 type Store struct {
 	config        Config
+	maxBytes      int64
 	journal       disk
 	quarantineErr error // why Open quarantined a journal; nil if it did not
 
@@ -122,12 +120,6 @@ func Open(c Config) (*Store, error) {
 	if c.Dir == "" || c.Log == nil {
 		return nil, errors.New("open pod journal: Dir and Log are required")
 	}
-	if c.MaxBytes < 0 || c.MaxBytes > journal.MaxBatch {
-		return nil, fmt.Errorf("open pod journal: MaxBytes is %d, not 0 to %d", c.MaxBytes, journal.MaxBatch)
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = DefaultMaxBytes
-	}
 	j, refused, err := openJournal(&c)
 	if err != nil {
 		return nil, fmt.Errorf("open pod journal: %w", err)
@@ -144,14 +136,14 @@ func Open(c Config) (*Store, error) {
 // must be complete.
 func newStore(c Config, j disk) (*Store, error) {
 	s := &Store{
-		config: c, journal: j,
+		config: c, journal: j, maxBytes: defaultMaxBytes,
 		writeToken:  make(chan struct{}, 1),
 		stored:      make(map[string]stored),
 		unread:      make(map[string]bool),
 		pods:        make(map[types.UID]*podState),
 		objects:     make(map[key]*entry),
 		dead:        make(map[types.UID]uint64),
-		recentReads: recentReads{reads: make(map[key]*read)},
+		recentReads: make(recentReads),
 		link:        link{deadline: time.Now().Add(firstContactTimeout)},
 	}
 	s.writeToken <- struct{}{}

@@ -33,12 +33,10 @@ func keyOf(of byte) func() ([]byte, error) {
 func TestConfigs(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for name, c := range map[string]Config{
-		"no folder":         {Log: log},
-		"no log":            {Dir: t.TempDir()},
-		"too large a limit": {Dir: t.TempDir(), Log: log, MaxBytes: journal.MaxBatch + 1},
-		"negative limit":    {Dir: t.TempDir(), Log: log, MaxBytes: -1},
-		"no key file":       {Dir: t.TempDir(), Log: log, Key: KeyFile(filepath.Join(t.TempDir(), "none"))},
-		"short key":         {Dir: t.TempDir(), Log: log, Key: func() ([]byte, error) { return sealKey(1)[:5], nil }},
+		"no folder":   {Log: log},
+		"no log":      {Dir: t.TempDir()},
+		"no key file": {Dir: t.TempDir(), Log: log, Key: KeyFile(filepath.Join(t.TempDir(), "none"))},
+		"short key":   {Dir: t.TempDir(), Log: log, Key: func() ([]byte, error) { return sealKey(1)[:5], nil }},
 	} {
 		if s, err := Open(c); err == nil {
 			t.Errorf("%s: no error", name)

@@ -91,7 +91,7 @@ func (s *Store) readJournal(k key, into message) error {
 func (s *Store) recordNotFound(k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.recentReads.reads, k)
+	delete(s.recentReads, k)
 	if e := s.objects[k]; e != nil {
 		e.notFound = true
 	}
@@ -182,30 +182,28 @@ type read struct {
 // recentReads caches the most recent objects that were read for pods which are not
 // admitted yet. It is bounded by number and by age, since some pods are never
 // admitted.
-type recentReads struct {
-	reads map[key]*read
-}
+type recentReads map[key]*read
 
-func (s *recentReads) add(k key, r *read) {
-	if _, known := s.reads[k]; !known {
+func (s recentReads) add(k key, r *read) {
+	if _, known := s[k]; !known {
 		s.prune(r.at)
 	}
-	s.reads[k] = r
+	s[k] = r
 }
 
 // prune makes room for one more object.
-func (s *recentReads) prune(now time.Time) {
+func (s recentReads) prune(now time.Time) {
 	var oldest key
-	for k, r := range s.reads {
+	for k, r := range s {
 		if now.Sub(r.at) >= retention {
-			delete(s.reads, k)
+			delete(s, k)
 			continue
 		}
-		if first := s.reads[oldest]; first == nil || r.at.Before(first.at) {
+		if first := s[oldest]; first == nil || r.at.Before(first.at) {
 			oldest = k
 		}
 	}
-	if len(s.reads) >= maxSeen {
-		delete(s.reads, oldest)
+	if len(s) >= maxSeen {
+		delete(s, oldest)
 	}
 }
