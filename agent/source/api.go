@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
@@ -59,7 +60,7 @@ func NewAPI(config APIConfig) (*API, error) {
 	if config.API == nil || config.NodeName == "" || config.Log == nil || config.Events == nil {
 		return nil, errors.New("api source: API, NodeName, Log and Events are required")
 	}
-	a := &API{config: config, wake: make(chan struct{}, 1), pods: apiPods{nodeName: config.NodeName}}
+	a := &API{config: config, wake: make(chan struct{}, 1), pods: apiPods{nodeName: config.NodeName, byUID: make(map[types.UID]*v1.Pod)}}
 	a.follow = follower{config: &a.config, sink: a}
 	return a, nil
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,14 +30,9 @@ type apiPods struct {
 
 // all returns the pods, the oldest first.
 func (s *apiPods) all() []*v1.Pod {
-	all := make([]*v1.Pod, 0, len(s.byUID))
-	for _, p := range s.byUID {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b *v1.Pod) int {
+	return slices.SortedFunc(maps.Values(s.byUID), func(a, b *v1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
-	return all
 }
 
 // replace sets the pods from a full list, even if the list is older than the
@@ -79,9 +75,6 @@ func (s *apiPods) apply(kind watch.EventType, p *v1.Pod) (changed bool, refused 
 	}
 	if sane, reason := s.validate(p, old); !sane {
 		return false, reason
-	}
-	if s.byUID == nil {
-		s.byUID = make(map[types.UID]*v1.Pod)
 	}
 	s.byUID[p.UID] = slim(p)
 	return true, ""
