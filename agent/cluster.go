@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -145,9 +144,6 @@ func (c *cluster) uplinkChanged() {
 	}
 	c.core.nodeStatus.Set()
 }
-
-// serverAddresses returns the known addresses of the API server.
-func (c *cluster) serverAddresses() []netip.Addr { return c.identity.ServerAddresses() }
 
 // onceJoined returns a task that calls do once there is a client of the API server, whose
 // addresses are then known.

@@ -21,13 +21,15 @@ import (
 // networkStage owns the pod network. It changes the host, so most tests of the agent have an empty
 // one.
 type networkStage struct {
-	network *network.Network
 	// networkTasks run the network, and set up or remove routes and Services.
 	networkTasks []health.Task
+	// problem returns why pods have no network, or why routes or Services are not up to date;
+	// "" if there is no problem.
+	problem func() string
 }
 
 func newNetworkStage(core *core, cl *cluster) (*networkStage, error) {
-	s := new(networkStage)
+	s := &networkStage{problem: problems()}
 	if !core.hostNetwork {
 		return s, nil
 	}
@@ -39,17 +41,17 @@ func newNetworkStage(core *core, cl *cluster) (*networkStage, error) {
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Inputs: core.networkInputs, Networks: cfg.PodCIDRs(), UplinkAddresses: network.UplinkAddresses,
 		Binary: binary, Ports: cfg.ListenPorts(),
-		Info:        rt.Info,
-		Pods:        func(c cni.Config) (network.Pods, error) { return podnet.New(c) },
-		Containers:  func(ctx context.Context) ([]string, bool) { return network.Sandboxes(ctx, rt) },
-		Teardown:    network.Dismantle,
-		Watches:     []func(ctx context.Context, notify func()) error{network.WatchLinks(cfg.Tinylet.Network.Bridge)},
-		RuleWatches: []func(ctx context.Context, notify func()) error{network.WatchRules(cfg.Tinylet.Network.Bridge)},
-		Events:      core.events, Log: core.log,
+		Info:       rt.Info,
+		Pods:       func(c cni.Config) (network.Pods, error) { return podnet.New(c) },
+		Containers: func(ctx context.Context) ([]string, bool) { return network.Sandboxes(ctx, rt) },
+		Teardown:   network.Dismantle,
+		WatchHost:  network.WatchLinks(cfg.Tinylet.Network.Bridge),
+		WatchRules: network.WatchRules(cfg.Tinylet.Network.Bridge),
+		Events:     core.events, Log: core.log,
 	}
 	if cl != nil {
 		c.Refresh, c.OnAddressesChanged = cl.object.Refresh, []func(){cl.uplinkChanged}
-		c.Fallback, c.ServerAddresses, c.OnConfigured = config.FallbackPodCIDRs(), cl.serverAddresses, core.runtimeStatus.Set
+		c.Fallback, c.ServerAddresses, c.OnConfigured = config.FallbackPodCIDRs(), cl.identity.ServerAddresses, core.runtimeStatus.Set
 	}
 	if err := s.addRoutes(&c, core, cl); err != nil {
 		return nil, err
@@ -57,20 +59,10 @@ func newNetworkStage(core *core, cl *cluster) (*networkStage, error) {
 	if err := s.addServices(&c, core, cl); err != nil {
 		return nil, err
 	}
-	if s.network, err = network.New(c); err != nil {
-		return nil, err
-	}
-	s.networkTasks = append([]health.Task{{Name: "network", Run: s.network.Run}}, s.networkTasks...)
+	n := network.New(c)
+	s.networkTasks = append([]health.Task{{Name: "network", Run: n.Run}}, s.networkTasks...)
+	s.problem = problems(n.Problem, s.problem)
 	return s, nil
-}
-
-// problem returns why pods have no network, or why routes or Services are not up to date; ""
-// if there is no problem.
-func (s *networkStage) problem() string {
-	if s.network == nil {
-		return ""
-	}
-	return s.network.Problem()
 }
 
 // problems returns a function that joins the non-empty results of others with semicolons.
@@ -97,14 +89,14 @@ func (s *networkStage) addRoutes(c *network.Config, core *core, cl *cluster) err
 	}
 	router, err := routes.New(routes.Config{
 		API: cl.api, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
-		Direct: core.networkInputs.Direct, Server: cl.serverAddresses, File: filepath.Join(cfg.Paths.State, "nodes.json"),
+		Direct: core.networkInputs.Direct, Server: cl.identity.ServerAddresses, File: filepath.Join(cfg.Paths.State, "nodes.json"),
 		Recovered: cl.identity.Recovered, Events: core.events, Log: core.log,
 	})
 	if err != nil {
 		return err
 	}
 	s.networkTasks = append(s.networkTasks, health.Task{Name: "routes", Run: router.Run}, cl.onceJoined("routes-join", router.Trigger))
-	c.Problems = append(c.Problems, router.Problem)
+	s.problem = problems(s.problem, router.Problem)
 	c.OnReady = append(c.OnReady, router.Trigger)
 	c.OnAddressesChanged = append(c.OnAddressesChanged, router.Trigger)
 	return nil
@@ -120,7 +112,7 @@ func (s *networkStage) addServices(c *network.Config, core *core, cl *cluster) e
 	}
 	p, err := proxy.New(proxy.Config{
 		API: cl.api, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
-		Server: cl.serverAddresses, Host: proxy.HostAddresses, Ports: cfg.ListenPorts(),
+		Server: cl.identity.ServerAddresses, Host: proxy.HostAddresses, Ports: cfg.ListenPorts(),
 		Open:      func() (proxy.Table, error) { return nft.Open() },
 		Recovered: cl.identity.Recovered, Events: core.events, Log: core.log,
 	})
@@ -128,7 +120,7 @@ func (s *networkStage) addServices(c *network.Config, core *core, cl *cluster) e
 		return err
 	}
 	s.networkTasks = append(s.networkTasks, health.Task{Name: "services", Run: p.Run}, cl.onceJoined("services-join", p.AddressesChanged))
-	c.Problems = append(c.Problems, p.Problem)
+	s.problem = problems(s.problem, p.Problem)
 	c.OnReady = append(c.OnReady, p.TableCreated)
 	c.OnAddressesChanged = append(c.OnAddressesChanged, p.AddressesChanged)
 	return nil

@@ -3,7 +3,6 @@ package network
 import (
 	"errors"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/tinylet/tinylet/agent/config"
@@ -78,5 +77,3 @@ func subnets(ranges []ipam.Range) []netip.Prefix {
 	}
 	return all
 }
-
-func same(a, b cni.Config) bool { return reflect.DeepEqual(a, b) }

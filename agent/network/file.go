@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
 	"github.com/tinylet/tinylet/net/cni"
@@ -48,12 +47,6 @@ func OwnConfig(dir string) (c cni.Config, ours bool, err error) {
 	return c, ours, err
 }
 
-// networks returns those of the configurations of others that are not loopback
-// only.
-func (f folder) networks(others []string) []string {
-	return slices.DeleteFunc(slices.Clone(others), func(name string) bool { return OnlyLoopback(filepath.Join(f.path, name)) })
-}
-
 // read returns the content of tinylet's file, nil if there is none.
 func (f folder) read() ([]byte, error) {
 	data, err := readFile(filepath.Join(f.path, FileName), maxFile)
@@ -89,19 +82,19 @@ func (f folder) write(data []byte) (changed bool, err error) {
 	return true, nil
 }
 
-// remove removes tinylet's file. changed is false if there was none.
-func (f folder) remove() (changed bool, err error) {
-	err = os.Remove(filepath.Join(f.path, FileName))
+// remove removes tinylet's file, if there is one.
+func (f folder) remove() error {
+	err := os.Remove(filepath.Join(f.path, FileName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
+		return nil
 	case err != nil:
-		return false, fmt.Errorf("remove network configuration: %w", err)
+		return fmt.Errorf("remove network configuration: %w", err)
 	}
 	if err := atomicfile.SyncDir(f.path); err != nil {
-		return false, f.fault(err)
+		return f.fault(err)
 	}
-	return true, nil
+	return nil
 }
 
 func (f folder) fault(err error) error {

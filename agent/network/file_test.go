@@ -47,9 +47,12 @@ func TestFolder(t *testing.T) {
 	if names, err := f.names(); err != nil || len(names) != 1 || names[0] != FileName {
 		t.Errorf("files %v, %v", names, err)
 	}
-	for _, want := range []bool{true, false} {
-		if changed, err := f.remove(); err != nil || changed != want {
-			t.Errorf("remove: %v, %v", changed, err)
+	for range 2 {
+		if err := f.remove(); err != nil {
+			t.Error(err)
+		}
+		if names, err := f.names(); err != nil || len(names) != 0 {
+			t.Errorf("files %v, %v", names, err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(f.path), "file"), nil, 0o600); err != nil {
@@ -208,10 +211,10 @@ func TestPlacesOf(t *testing.T) {
 		info     container.Info
 		want     directories
 	}{
-		"nobody says": {want: directories{true, "/etc/cni/net.d", []string{"/opt/cni/bin"}, false}},
-		"the runtime": {info: debian, want: directories{true, "/etc/cni/net.d", []string{"/usr/lib/cni"}, true}},
+		"nobody says": {want: directories{"/etc/cni/net.d", []string{"/opt/cni/bin"}, false}},
+		"the runtime": {info: debian, want: directories{"/etc/cni/net.d", []string{"/usr/lib/cni"}, true}},
 		"the settings": {config.Network{ConfigFolder: "/a", PluginFolder: "/b"}, debian,
-			directories{true, "/a", []string{"/b"}, true}},
+			directories{"/a", []string{"/b"}, true}},
 	} {
 		if got := placesOf(tt.settings, tt.info); !cmp.Equal(got, tt.want, cmp.AllowUnexported(directories{})) {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)

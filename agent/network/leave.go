@@ -13,7 +13,7 @@ import (
 // bridge's name is that of the settings or of the file when the mode was left, because both
 // may change afterwards. An error is logged when it changes.
 func (n *Network) removeFormerMode(ctx context.Context, was cni.Config) {
-	if n.formerModeRemoved || n.cfg.Teardown == nil {
+	if n.formerModeRemoved {
 		return
 	}
 	n.formerBridge = cmp.Or(n.formerBridge, was.Bridge, n.cfg.Settings.Bridge)
@@ -53,15 +53,12 @@ func (n *Network) bridge(desired *cni.Config, was cni.Config) error {
 	if err := n.open(*desired); err != nil {
 		return err
 	}
-	for _, r := range slices.Concat(was.Ranges, was.Kept) {
-		if uses, err := n.pods.Uses(r.Prefix); err != nil {
-			return err
-		} else if uses {
-			desired.Bridge = was.Bridge
-			return nil
-		}
+	used, err := n.pods.Used(slices.Concat(was.Ranges, was.Kept))
+	if err != nil {
+		return err
 	}
-	if n.cfg.Teardown == nil {
+	if len(used) > 0 {
+		desired.Bridge = was.Bridge
 		return nil
 	}
 	return n.cfg.Teardown(was.Bridge)

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,15 +37,15 @@ type Pods interface {
 	// Collect removes the entries of pods for which lives returns false (CNI GC).
 	// gone is their number.
 	Collect(lives func(podnet.Entry) bool) (gone int, err error)
-	// Uses reports whether a pod has an address in a network.
-	Uses(network netip.Prefix) (bool, error)
+	// Used returns those of the ranges in which a pod has an address.
+	Used(ranges []ipam.Range) ([]ipam.Range, error)
 	Close() error
 }
 
 // Config configures a Network.
 type Config struct {
 	Settings config.Network
-	// Inputs are the reports of other components; nil makes new ones.
+	// Inputs are the reports of other components.
 	Inputs *Inputs
 	// Networks are the configured pod networks of the node; nil takes those that
 	// the API server assigns.
@@ -57,7 +57,7 @@ type Config struct {
 	// contain them. It must not block and may be nil.
 	ServerAddresses func() []netip.Addr
 	// UplinkAddresses returns the node's addresses on its uplinks, and those of its routers.
-	// Pod networks must not contain them. It may be nil.
+	// Pod networks must not contain them.
 	UplinkAddresses func() ([]netip.Addr, error)
 	// Ports are the TCP ports that the agent listens on. No pod gets them as a
 	// hostPort.
@@ -66,37 +66,35 @@ type Config struct {
 	Binary string
 	// Info returns the runtime's configuration: the directories of plugins and of
 	// network configurations, which Settings override, and whether the runtime
-	// calls the loopback plugin. With nil the default directories are used.
+	// calls the loopback plugin.
 	Info func(ctx context.Context) (container.Info, error)
 	// Pods opens the pod network of a configuration. It is closed and opened again
 	// when the configuration changes.
 	Pods func(cni.Config) (Pods, error)
 	// Teardown removes the rules and a bridge of such networks, if tinylet has
-	// created them. It may be nil.
+	// created them.
 	Teardown func(bridge string) error
 	// Containers returns the IDs of the pod sandboxes in the runtime. ok is false
 	// while the runtime does not answer.
 	Containers func(ctx context.Context) (ids []string, ok bool)
 	// Refresh reads the Node from the API server again, and its podCIDRs are passed
-	// to Assigned. It is nil on a standalone node.
+	// to Assigned. It is nil on a standalone node, which has Networks.
 	Refresh func(ctx context.Context) error
-	// Watches call notify when a link, an address or a route of the host may have changed,
-	// until their context ends. OnAddressesChanged are called at each of these changes,
+	// WatchHost calls notify when a link, an address or a route of the host may have changed,
+	// until its context ends. OnAddressesChanged are called at each of these changes,
 	// because the node's addresses may have changed. They must not block.
-	Watches            []func(ctx context.Context, notify func()) error
+	WatchHost          func(ctx context.Context, notify func()) error
 	OnAddressesChanged []func()
-	// RuleWatches are like Watches, for the shared rules.
-	RuleWatches []func(ctx context.Context, notify func()) error
+	// WatchRules is like WatchHost, for the shared rules.
+	WatchRules func(ctx context.Context, notify func()) error
 	// OnReady are called after each reconcile that has created or verified the
 	// shared network, in modes that have one. They must not block.
 	OnReady []func()
 	// OnConfigured is called when the content of the network configuration has changed. It
 	// may be nil and must not block.
 	OnConfigured func()
-	// Problems return further reasons why pods have no network, "" for none.
-	Problems []func() string
-	Events   *event.Recorder
-	Log      *slog.Logger
+	Events       *event.Recorder
+	Log          *slog.Logger
 }
 
 // Network maintains the pod network. Its methods are safe for concurrent use and do not
@@ -104,7 +102,7 @@ type Config struct {
 type Network struct {
 	*Inputs
 	cfg   Config
-	files watcher // nil where files are not watched
+	files watcher
 
 	mu      sync.Mutex
 	written []byte // desired content of the file
@@ -134,45 +132,29 @@ type Network struct {
 }
 
 // New returns a Network. It reads and changes nothing.
-func New(cfg Config) (*Network, error) {
-	if cfg.Pods == nil || cfg.Log == nil || cfg.Events == nil || cfg.Containers == nil {
-		return nil, errors.New("network: Pods, Containers, Events and Log are required")
-	}
-	if cfg.Inputs == nil {
-		cfg.Inputs = NewInputs()
-	}
+func New(cfg Config) *Network {
 	return &Network{
 		Inputs: cfg.Inputs, cfg: cfg, files: newWatcher(),
 		backoff: wait.Backoff{Max: resyncInterval},
-	}, nil
+	}
 }
 
 // Problem returns why pods have no network, with a remedy. It returns "" if there
 // is no problem.
 func (n *Network) Problem() string {
 	n.mu.Lock()
-	all := []string{n.problem}
-	n.mu.Unlock()
-	for _, problem := range n.cfg.Problems {
-		all = append(all, problem())
-	}
-	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
+	defer n.mu.Unlock()
+	return n.problem
 }
 
 // Run maintains the pod network until ctx ends. It returns the cause of ctx.
 func (n *Network) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	for _, watch := range n.cfg.Watches {
-		beside.Go(func() { n.watch(ctx, watch, n.hostChanged) })
-	}
-	for _, watch := range n.cfg.RuleWatches {
-		beside.Go(func() { n.watch(ctx, watch, n.Trigger) })
-	}
-	if n.files != nil {
-		defer n.files.Close()
-		beside.Go(func() { n.watchFiles(ctx) })
-	}
+	beside.Go(func() { n.watch(ctx, n.cfg.WatchHost, n.hostChanged) })
+	beside.Go(func() { n.watch(ctx, n.cfg.WatchRules, n.Trigger) })
+	beside.Go(func() { n.watchFiles(ctx) })
+	defer n.files.Close()
 	defer n.close()
 	defer n.flush()
 	for first := true; ; first = false {
@@ -262,14 +244,14 @@ func (n *Network) reconcile(ctx context.Context) error {
 	}
 	n.last = was
 	others := foreign(names, func() bool { return ours })
-	networks := n.folder.networks(others)
+	networks := slices.DeleteFunc(slices.Clone(others), func(name string) bool { return OnlyLoopback(filepath.Join(n.folder.path, name)) })
 	mode := SelectMode(n.cfg.Settings.Mode, networks)
 	n.announce(mode, others, networks)
 	n.kept = mode != config.NetworkCNI
 	switch mode {
 	case config.NetworkCNI:
 		if ours {
-			_, err = n.folder.remove()
+			err = n.folder.remove()
 			n.last = cni.Config{}
 		}
 		n.pending = nil
@@ -351,15 +333,9 @@ func (n *Network) ensureShared(ctx context.Context, desired *cni.Config, was cni
 		if err := n.open(*desired); err != nil {
 			return err
 		}
-		var used []ipam.Range
-		for _, r := range desired.Kept {
-			uses, err := n.pods.Uses(r.Prefix)
-			if err != nil {
-				return err
-			}
-			if uses {
-				used = append(used, r)
-			}
+		used, err := n.pods.Used(desired.Kept)
+		if err != nil {
+			return err
 		}
 		desired.Kept = used
 	}
@@ -377,7 +353,7 @@ func (n *Network) ensureShared(ctx context.Context, desired *cni.Config, was cni
 
 // open opens pods for a configuration, unless it is open for that one already.
 func (n *Network) open(c cni.Config) error {
-	if n.pods != nil && same(n.opened, c) {
+	if n.pods != nil && reflect.DeepEqual(n.opened, c) {
 		return nil
 	}
 	n.close()

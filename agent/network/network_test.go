@@ -19,8 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
 	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
 )
@@ -51,10 +53,12 @@ func (s *shelf) hold(pods ...podnet.Entry) {
 	s.has = pods
 }
 
-func (s *shelf) Uses(p netip.Prefix) (bool, error) {
+func (s *shelf) Used(ranges []ipam.Range) ([]ipam.Range, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.has, func(e podnet.Entry) bool { return slices.ContainsFunc(e.Addresses, p.Contains) }), nil
+	return slices.DeleteFunc(slices.Clone(ranges), func(r ipam.Range) bool {
+		return !slices.ContainsFunc(s.has, func(e podnet.Entry) bool { return slices.ContainsFunc(e.Addresses, r.Prefix.Contains) })
+	}), nil
 }
 
 // looks returns the number of calls of Ensure.
@@ -97,21 +101,25 @@ func newLab(t *testing.T, change func(*Config)) *lab {
 	root := t.TempDir()
 	l := &lab{shelf: &shelf{}, folder: filepath.Join(root, "net.d"), log: &bytes.Buffer{}}
 	log := slog.New(slog.NewTextHandler(l.log, nil))
+	watch := func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
 	cfg := Config{
-		Settings:   config.Network{ConfigFolder: l.folder, PluginFolder: filepath.Join(root, "bin"), Bridge: "pods0"},
-		Binary:     "/usr/bin/tinylet",
-		Pods:       func(c cni.Config) (Pods, error) { l.shelf.made = append(l.shelf.made, c); return l.shelf, nil },
-		Containers: func(context.Context) ([]string, bool) { return []string{"alive"}, true },
-		Events:     event.NewRecorder(log), Log: log,
+		Settings:        config.Network{ConfigFolder: l.folder, PluginFolder: filepath.Join(root, "bin"), Bridge: "pods0"},
+		Inputs:          NewInputs(),
+		Binary:          "/usr/bin/tinylet",
+		UplinkAddresses: func() ([]netip.Addr, error) { return nil, nil },
+		Info:            func(context.Context) (container.Info, error) { return container.Info{}, nil },
+		Pods:            func(c cni.Config) (Pods, error) { l.shelf.made = append(l.shelf.made, c); return l.shelf, nil },
+		Containers:      func(context.Context) ([]string, bool) { return []string{"alive"}, true },
+		Teardown:        func(string) error { return nil },
+		Refresh:         func(context.Context) error { return nil },
+		WatchHost:       watch, WatchRules: watch,
+		Events: event.NewRecorder(log), Log: log,
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	var err error
-	if l.Network, err = New(cfg); err != nil {
-		t.Fatal(err)
-	}
-	l.files = nil // the kernel does not wait in virtual time
+	l.Network = New(cfg)
+	l.files = newTeller(nil) // the kernel does not wait in virtual time
 	return l
 }
 
@@ -280,7 +288,6 @@ func TestRouted(t *testing.T) {
 			c.Settings.Mode = config.NetworkRouted
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 			c.OnReady = []func(){func() { ensured++ }}
-			c.Problems = append(c.Problems, func() string { return "" }, func() string { return "refused" })
 		}
 		l := newLab(t, change)
 		l.run(t, func() {
@@ -289,9 +296,6 @@ func TestRouted(t *testing.T) {
 			synctest.Wait()
 			if last := l.shelf.made[len(l.shelf.made)-1]; !slices.Equal(last.Direct, remote) || ensured != 2 {
 				t.Errorf("made of %+v, ensured %d times", last, ensured)
-			}
-			if l.Problem() != "refused" {
-				t.Errorf("problem %q", l.Problem())
 			}
 		})
 		again := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder = l.folder })

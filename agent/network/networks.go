@@ -91,20 +91,18 @@ func (n *Network) chosenNetworks(ctx context.Context, was cni.Config) ([]netip.P
 	}
 	// A controller assigns them shortly after the node was created. The node is not
 	// watched, so it has to be read again.
-	if n.cfg.Refresh != nil {
-		began := time.Now()
-		if err := n.cfg.Refresh(ctx); err != nil {
-			err = fmt.Errorf("%w: %w", errUnanswered, err)
-			if n.unansweredSince.IsZero() {
-				n.unansweredSince = began
-			}
-			if n.isFallback(was) || len(n.cfg.Fallback) > 0 && n.untilFallback() <= 0 {
-				return n.cfg.Fallback, fmt.Errorf("%w; until then pods get addresses of %v", err, n.cfg.Fallback)
-			}
-			return nil, err
+	began := time.Now()
+	if err := n.cfg.Refresh(ctx); err != nil {
+		err = fmt.Errorf("%w: %w", errUnanswered, err)
+		if n.unansweredSince.IsZero() {
+			n.unansweredSince = began
 		}
-		n.unansweredSince = time.Time{}
+		if n.isFallback(was) || len(n.cfg.Fallback) > 0 && n.untilFallback() <= 0 {
+			return n.cfg.Fallback, fmt.Errorf("%w; until then pods get addresses of %v", err, n.cfg.Fallback)
+		}
+		return nil, err
 	}
+	n.unansweredSince = time.Time{}
 	assigned, doubt := n.assignedNetworks()
 	if len(assigned) == 0 && doubt == nil {
 		doubt = errUnassigned
@@ -125,9 +123,6 @@ func (n *Network) isFallback(c cni.Config) bool {
 // its uplink, of its routers or of the API server. With such a network on the bridge, the node
 // would lose its connection to them. failed is the error of UplinkAddresses.
 func (n *Network) checkUplinkOverlap(networks []netip.Prefix) (overlap, failed error) {
-	if n.cfg.UplinkAddresses == nil {
-		return nil, nil
-	}
 	world, err := n.cfg.UplinkAddresses()
 	if err != nil {
 		return nil, err

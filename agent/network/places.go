@@ -12,7 +12,6 @@ import (
 // directories are the directories in which the runtime searches for network
 // configurations and plugins.
 type directories struct {
-	known      bool
 	configDir  string
 	pluginDirs []string
 	loopback   bool // the runtime calls the loopback plugin
@@ -20,22 +19,19 @@ type directories struct {
 
 func placesOf(s config.Network, info container.Info) directories {
 	configs, plugins := info.NetworkDirectories(&s)
-	return directories{known: true, configDir: configs, pluginDirs: plugins, loopback: info.CallsLoopback}
+	return directories{configDir: configs, pluginDirs: plugins, loopback: info.CallsLoopback}
 }
 
 // readDirectories reads the directories from the runtime. While the runtime does not answer,
 // the last answer is used. Before the first answer nothing can be written, and no
 // pod can start either.
 func (n *Network) readDirectories(ctx context.Context) error {
-	var info container.Info
-	if n.cfg.Info != nil {
-		var err error
-		if info, err = n.cfg.Info(ctx); err != nil {
-			if n.directories.known {
-				return nil
-			}
-			return fmt.Errorf("read network directories of the container runtime: %w", err)
+	info, err := n.cfg.Info(ctx)
+	if err != nil {
+		if n.directories.configDir != "" {
+			return nil
 		}
+		return fmt.Errorf("read network directories of the container runtime: %w", err)
 	}
 	p := placesOf(n.cfg.Settings, info)
 	if reflect.DeepEqual(p, n.directories) {

@@ -27,7 +27,7 @@ func providePlugin(dirs []string, binary string) (dir string, err error) {
 	var errs []error
 	for _, dir := range dirs {
 		if err := linkPlugin(dir, binary); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, pluginFault(dir, Plugin, err))
 			continue
 		}
 		return dir, nil
@@ -50,20 +50,17 @@ func linked(path, binary string) bool {
 // linkPlugin links the binary into a directory.
 func linkPlugin(dir, binary string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return pluginFault(dir, Plugin, err)
+		return err
 	}
 	path := filepath.Join(dir, Plugin)
 	tmp := path + ".new"
 	if err := atomicfile.Remove(tmp); err != nil {
-		return pluginFault(dir, Plugin, err)
+		return err
 	}
 	if err := os.Symlink(binary, tmp); err != nil {
-		return pluginFault(dir, Plugin, err)
+		return err
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return pluginFault(dir, Plugin, err)
-	}
-	return nil
+	return os.Rename(tmp, path)
 }
 
 // provideLoopback writes a script for the loopback plugin next to the binary's link

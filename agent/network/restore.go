@@ -87,9 +87,6 @@ func (n *Network) concerns(path string) bool {
 // place watches the folders of the maintained files, in mode cni none. fresh is true if a
 // change may have been missed, so that another reconcile is needed soon.
 func (n *Network) place() (fresh bool) {
-	if n.files == nil {
-		return false
-	}
 	var folders []string
 	if n.kept {
 		folders = append(slices.Clone(n.directories.pluginDirs), n.folder.path)

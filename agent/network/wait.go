@@ -49,7 +49,7 @@ func (n *Network) wait(err error, first bool) time.Duration {
 	return wait
 }
 
-// hostChanged handles a notification of any of the Watches.
+// hostChanged handles a notification of WatchHost.
 func (n *Network) hostChanged() {
 	n.Trigger()
 	for _, changed := range n.cfg.OnAddressesChanged {

@@ -26,7 +26,7 @@ func TestWatchBreaksOff(t *testing.T) {
 			l := newLab(t, func(c *Config) {
 				c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 				c.OnAddressesChanged = []func(){func() { moved.Add(1) }}
-				c.Watches = append(c.Watches, func(ctx context.Context, _ func()) error {
+				c.WatchHost = func(ctx context.Context, _ func()) error {
 					begun.Add(1)
 					if !works.Load() {
 						return broken
@@ -37,7 +37,7 @@ func TestWatchBreaksOff(t *testing.T) {
 					case <-stop:
 						return broken
 					}
-				})
+				}
 			})
 			warned := func() int { return strings.Count(l.log.String(), "cannot watch host network") }
 			l.run(t, func() {
@@ -78,11 +78,11 @@ func TestRulesChange(t *testing.T) {
 		l := newLab(t, func(c *Config) {
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 			c.OnAddressesChanged = []func(){func() { moved.Add(1) }}
-			c.RuleWatches = append(c.RuleWatches, func(ctx context.Context, notify func()) error {
+			c.WatchRules = func(ctx context.Context, notify func()) error {
 				changed = notify
 				<-ctx.Done()
 				return nil
-			})
+			}
 		})
 		l.run(t, func() {
 			changed()
@@ -101,10 +101,10 @@ func TestWatchOfNoProtocol(t *testing.T) {
 		var begun atomic.Int32
 		l := newLab(t, func(c *Config) {
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-			c.Watches = append(c.Watches, func(context.Context, func()) error {
+			c.WatchHost = func(context.Context, func()) error {
 				begun.Add(1)
 				return fmt.Errorf("listen: %w", unix.EPROTONOSUPPORT)
-			})
+			}
 		})
 		l.run(t, func() { time.Sleep(time.Hour); synctest.Wait() })
 		if begun.Load() != 1 || strings.Count(l.log.String(), "cannot watch host network") != 1 {
@@ -120,13 +120,13 @@ func TestWatchIsNotBegunAtOnce(t *testing.T) {
 		shortest := time.Hour
 		l := newLab(t, func(c *Config) {
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
-			c.Watches = append(c.Watches, func(context.Context, func()) error {
+			c.WatchHost = func(context.Context, func()) error {
 				if !last.IsZero() {
 					shortest = min(shortest, time.Since(last))
 				}
 				last = time.Now()
 				return errors.New("no")
-			})
+			}
 		})
 		l.run(t, func() { time.Sleep(10 * time.Minute); synctest.Wait() })
 		if shortest < time.Second || shortest > wait.WatchMax {

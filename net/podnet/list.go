@@ -11,13 +11,15 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// Uses reports whether a pod has an address in a network.
-func (n *Network) Uses(network netip.Prefix) (bool, error) {
+// Used returns those of the ranges in which a pod has an address.
+func (n *Network) Used(ranges []ipam.Range) ([]ipam.Range, error) {
 	leases, err := n.leases.List()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return slices.ContainsFunc(leases, func(l ipam.Lease) bool { return slices.ContainsFunc(l.Addresses, network.Contains) }), nil
+	return slices.DeleteFunc(slices.Clone(ranges), func(r ipam.Range) bool {
+		return !slices.ContainsFunc(leases, func(l ipam.Lease) bool { return slices.ContainsFunc(l.Addresses, r.Prefix.Contains) })
+	}), nil
 }
 
 // Entry describes one pod's network.
