@@ -68,7 +68,7 @@ func (s *Store) allocate(r Request) (Lease, error) {
 // create creates the lease of an owner that has no valid one. incomplete is the lease
 // that a killed Release has left.
 func (o *ownerFile) create(r Request, incomplete Lease) (Lease, error) {
-	if _, err := o.free(incomplete.Addresses); err != nil {
+	if err := o.free(incomplete.Addresses); err != nil {
 		return Lease{}, err
 	}
 	// If the same addresses were reserved again, the old content would be a valid lease.
@@ -80,8 +80,7 @@ func (o *ownerFile) create(r Request, incomplete Lease) (Lease, error) {
 		err = o.write(data)
 	}
 	if err != nil {
-		_, undo := o.remove(l.Addresses)
-		return Lease{}, errors.Join(err, undo)
+		return Lease{}, errors.Join(err, o.remove(l.Addresses))
 	}
 	return l, nil
 }
@@ -93,11 +92,10 @@ func (o *ownerFile) reallocate(r Request, existing Lease) (Lease, error) {
 		err = o.replace(data)
 	}
 	if err != nil {
-		_, undo := o.free(difference(l.Addresses, existing.Addresses))
-		return Lease{}, errors.Join(err, undo)
+		return Lease{}, errors.Join(err, o.free(difference(l.Addresses, existing.Addresses)))
 	}
 	// The new lease exists. Collect frees the addresses that cannot be freed now.
-	_, _ = o.free(difference(existing.Addresses, l.Addresses))
+	_ = o.free(difference(existing.Addresses, l.Addresses))
 	return l, nil
 }
 
@@ -155,8 +153,8 @@ func (o *ownerFile) reserveFrom(r Range, key string, existing, chosen []netip.Ad
 
 // reserveFirst calls reserve with the addresses of the range until it succeeds.
 func (o *ownerFile) reserveFirst(r Range, key string, chosen []netip.Addr, reserve func(netip.Addr) (bool, error)) (netip.Addr, error) {
-	w, leased := newWalk(r, key), 0
-	for a, ok := w.next(); ok; a, ok = w.next() {
+	leased := 0
+	for a := range r.walk(key) {
 		if !r.allocatable(a) {
 			continue
 		}

@@ -27,7 +27,7 @@ func benchmark(b *testing.B, held int, prefix string) {
 		i++
 		owner := fmt.Sprint(i)
 		allocate(b, s, Request{Owner: owner, Ranges: net})
-		if _, _, err := s.Release(owner); err != nil {
+		if err := s.Release(owner); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Collect frees the leases for which keep returns false, those of earlier boots and what
-// killed processes have left. It returns the freed leases, sorted by address. It skips
+// killed processes have left. It returns the number of the freed leases. It skips
 // owners that another call has locked. A nil keep keeps all leases of this boot.
 //
 // keep is called without a lock, and not for leases of earlier boots. Before it returns
@@ -23,27 +23,25 @@ import (
 // its list.
 //
 // Collect continues after an error.
-func (s *Store) Collect(keep func(Lease) bool) (gone []Lease, err error) {
-	gone, errOld := s.removeOldBoots()
-	current, errCurrent := s.collectCurrent(keep)
-	gone = append(gone, current...)
-	slices.SortFunc(gone, byAddress)
-	if err := errors.Join(errOld, errCurrent); err != nil {
-		return gone, fmt.Errorf("collect leases: %w", err)
+func (s *Store) Collect(keep func(Lease) bool) (gone int, err error) {
+	old, errOld := s.removeOldBoots()
+	gone, err = s.collectCurrent(keep)
+	if err = errors.Join(errOld, err); err != nil {
+		err = fmt.Errorf("collect leases: %w", err)
 	}
-	return gone, nil
+	return old + gone, err
 }
 
 // collectCurrent is Collect for the leases of this boot.
-func (s *Store) collectCurrent(keep func(Lease) bool) (gone []Lease, err error) {
+func (s *Store) collectCurrent(keep func(Lease) bool) (gone int, err error) {
 	reserved, errLinks := s.reservations()
 	if reserved == nil {
-		return nil, errLinks
+		return 0, errLinks
 	}
 	errs := []error{errLinks}
 	names, err := readNames(s.owners)
 	if err != nil {
-		return nil, errors.Join(err, errLinks)
+		return 0, errors.Join(err, errLinks)
 	}
 	for _, name := range names {
 		if name = strings.TrimSuffix(name, tempSuffix); isFileName(name) && reserved[name] == nil {
@@ -51,9 +49,9 @@ func (s *Store) collectCurrent(keep func(Lease) bool) (gone []Lease, err error) 
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(reserved)) {
-		l, err := s.collectOwner(name, reserved[name], slices.Contains(names, name+tempSuffix), keep)
-		if err == nil && l.Owner != "" {
-			gone = append(gone, l)
+		freed, err := s.collectOwner(name, reserved[name], slices.Contains(names, name+tempSuffix), keep)
+		if err == nil && freed {
+			gone++
 		}
 		errs = append(errs, err)
 	}
@@ -61,55 +59,52 @@ func (s *Store) collectCurrent(keep func(Lease) bool) (gone []Lease, err error) 
 }
 
 // collectOwner frees the addresses of an owner that are in no valid lease, and the lease
-// if keep returns false for it. It returns the freed lease. temp means that the owner has
+// if keep returns false for it. freed means that a lease was freed, temp that the owner has
 // a temporary file.
-func (s *Store) collectOwner(name string, reserved []netip.Addr, temp bool, keep func(Lease) bool) (Lease, error) {
+func (s *Store) collectOwner(name string, reserved []netip.Addr, temp bool, keep func(Lease) bool) (freed bool, err error) {
 	checked, err := s.get(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Lease{}, err
+		return false, err
 	}
 	rejected := err == nil && keep != nil && !keep(checked)
 	if err == nil && !rejected && !temp && len(difference(reserved, checked.Addresses)) == 0 {
-		return Lease{}, nil
+		return false, nil
 	}
 	o, err := s.lock(name, os.O_CREATE, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, errLocked) {
-		return Lease{}, nil
+		return false, nil
 	}
 	if err != nil {
-		return Lease{}, err
+		return false, err
 	}
 	defer o.close()
 	s.did("locked to collect")
 	if temp {
 		if err := o.removeTemp(); err != nil {
-			return Lease{}, err
+			return false, err
 		}
 	}
 	l, valid, err := o.current()
 	if err != nil {
-		return Lease{}, err
+		return false, err
 	}
 	if valid && !(rejected && l.same(checked)) {
-		_, err := o.free(difference(reserved, l.Addresses))
-		return Lease{}, err
+		return false, o.free(difference(reserved, l.Addresses))
 	}
-	freed, err := o.remove(append(reserved, difference(l.Addresses, reserved)...))
-	// Other owners may have the addresses that a killed Release has freed.
-	l.Addresses = difference(l.Addresses, difference(l.Addresses, freed))
-	return l, err
+	return l.Owner != "", o.remove(append(reserved, difference(l.Addresses, reserved)...))
 }
 
-// removeOldBoots removes the directories of earlier boots and returns their leases.
-func (s *Store) removeOldBoots() (gone []Lease, err error) {
+// removeOldBoots removes the directories of earlier boots and returns the number of their
+// readable leases.
+func (s *Store) removeOldBoots() (gone int, err error) {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer root.Close()
 	names, err := readNames(root)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	var errs []error
 	for _, name := range names {
@@ -117,20 +112,12 @@ func (s *Store) removeOldBoots() (gone []Lease, err error) {
 		if !ok || boot == s.boot || !isBootID(boot) {
 			continue
 		}
-		gone = append(gone, s.leasesOfBoot(boot)...)
+		if old, err := openBoot(s.dir, boot); err == nil {
+			all, _ := old.List() // a power cut may have damaged files
+			old.Close()
+			gone += len(all)
+		}
 		errs = append(errs, root.RemoveAll(name))
 	}
 	return gone, errors.Join(errs...)
-}
-
-// leasesOfBoot returns the readable leases of an earlier boot.
-func (s *Store) leasesOfBoot(boot string) []Lease {
-	old, err := openBoot(s.dir, boot)
-	if err != nil {
-		return nil
-	}
-	defer old.Close()
-	// A power cut may have damaged files.
-	all, _ := old.List()
-	return all
 }

@@ -10,7 +10,7 @@ import (
 
 // ErrExhausted is the error of Allocate if all addresses of a range are leased.
 type ErrExhausted struct {
-	// Range is the range, completed with defaults.
+	// Range is the range, completed with its default.
 	Range Range
 	// Leases is the number of addresses that are leased.
 	Leases int
@@ -18,8 +18,9 @@ type ErrExhausted struct {
 
 // Error names the range and the remedy.
 func (e ErrExhausted) Error() string {
+	first, last := e.Range.hosts()
 	return fmt.Sprintf("no free address in %s (%s to %s): all %d are leased: release some, or give the node a larger range",
-		e.Range.Prefix, e.Range.First, e.Range.Last, e.Leases)
+		e.Range.Prefix, first, last, e.Leases)
 }
 
 // ErrAllocated is the error of Allocate if another owner has a requested address.

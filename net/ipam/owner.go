@@ -153,10 +153,11 @@ func (o *ownerFile) replace(data []byte) (err error) {
 		return err
 	}
 	o.store.did("new file created")
-	if err := o.writeNext(data); err != nil {
-		return errors.Join(err, o.store.owners.Remove(name))
+	err = o.writeNext(data)
+	if err == nil {
+		err = o.store.owners.Rename(name, o.name)
 	}
-	if err := o.store.owners.Rename(name, o.name); err != nil {
+	if err != nil {
 		return errors.Join(err, o.store.owners.Remove(name))
 	}
 	o.store.did("new file renamed")
@@ -191,40 +192,38 @@ func (o *ownerFile) reserve(a netip.Addr) (ours bool, err error) {
 	return true, nil
 }
 
-// free frees those of the addresses that this owner has, and returns them.
-func (o *ownerFile) free(list []netip.Addr) (freed []netip.Addr, err error) {
+// free frees those of the addresses that this owner has.
+func (o *ownerFile) free(list []netip.Addr) error {
 	for _, a := range list {
 		holder, err := o.store.holder(a.String())
 		if err != nil {
-			return freed, fmt.Errorf("free address %s: %w", a, err)
+			return fmt.Errorf("free address %s: %w", a, err)
 		}
 		if holder != o.name {
 			continue
 		}
 		if err := o.store.links.Remove(a.String()); err != nil {
-			return freed, fmt.Errorf("free address %s: %w", a, err)
+			return fmt.Errorf("free address %s: %w", a, err)
 		}
 		o.store.did("freed")
-		freed = append(freed, a)
 	}
-	return freed, nil
+	return nil
 }
 
 // remove frees the addresses and removes the owner's files. It removes the locked file
 // last, because the owner's other files are found by its name.
-func (o *ownerFile) remove(list []netip.Addr) (freed []netip.Addr, err error) {
-	freed, err = o.free(list)
-	if err != nil {
-		return freed, err
+func (o *ownerFile) remove(list []netip.Addr) error {
+	if err := o.free(list); err != nil {
+		return err
 	}
 	if err := o.removeTemp(); err != nil {
-		return freed, err
+		return err
 	}
 	if err := o.store.owners.Remove(o.name); err != nil {
-		return freed, err
+		return err
 	}
 	o.store.did("removed")
-	return freed, nil
+	return nil
 }
 
 // removeTemp removes the temporary file that a killed replace has left.

@@ -39,9 +39,9 @@ func (s *Store) freeStale(name string, a netip.Addr) bool {
 	case err != nil || valid && slices.Contains(l.Addresses, a):
 		return false
 	case valid:
-		_, err = other.free([]netip.Addr{a})
+		err = other.free([]netip.Addr{a})
 	default:
-		_, err = other.remove(append(l.Addresses, a))
+		err = other.remove(append(l.Addresses, a))
 	}
 	return err == nil
 }

@@ -17,7 +17,7 @@ import (
 // than the list. Collect continues after an error.
 func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
 	var errs []error
-	leases, err := n.leases.Collect(func(l ipam.Lease) bool {
+	gone, err = n.leases.Collect(func(l ipam.Lease) bool {
 		if lives(entryOf(l)) {
 			return true
 		}
@@ -28,8 +28,8 @@ func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
 		return false
 	})
 	errs = append(errs, err)
-	restricted := n.restricted.Swap(false) && len(leases) == 0
-	return len(leases), errors.Join(append(errs, n.sweep(restricted))...)
+	restricted := n.restricted.Swap(false) && gone == 0
+	return gone, errors.Join(append(errs, n.sweep(restricted))...)
 }
 
 // sweep removes interfaces, host ports and source addresses without a lease, and restores

@@ -1,7 +1,6 @@
 package podnet
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -20,9 +19,6 @@ type config struct{ cni.Config }
 func (c config) complete() (config, error) {
 	if err := link.ValidName(c.Bridge); err != nil {
 		return c, err
-	}
-	if c.StateDir == "" {
-		return c, errors.New("StateDir is required")
 	}
 	var err error
 	if c.Ranges, err = completed(c.Ranges); err != nil {

@@ -18,7 +18,7 @@ func TestConfigRefused(t *testing.T) {
 	}{
 		{"no bridge", "name", func(c *cni.Config) { c.Bridge = "" }},
 		{"a path for a bridge", "name", func(c *cni.Config) { c.Bridge = "../../x" }},
-		{"no folder", "StateDir is required", func(c *cni.Config) { c.StateDir = "" }},
+		{"no folder", "Dir is required", func(c *cni.Config) { c.StateDir = "" }},
 		{"two of a family", "of the same family", func(c *cni.Config) { c.Ranges[1].Prefix = prefix("10.77.0.0/24") }},
 		{"too small", "too small", func(c *cni.Config) { c.Ranges[0].Prefix = prefix("10.77.0.0/31") }},
 		{"host bits", "write 10.77.0.0/24", func(c *cni.Config) { c.Kept = []ipam.Range{{Prefix: prefix("10.77.0.1/24")}} }},

@@ -27,8 +27,7 @@ func (n *Network) Teardown(id cni.ID) error {
 	if err != nil {
 		return fmt.Errorf("tear down network of %s: %w", id.Owner(), err)
 	}
-	_, _, err = n.leases.Release(id.Owner())
-	return err
+	return n.leases.Release(id.Owner())
 }
 
 // leave records that the lease's ports are removed, before they are. A concurrent call
