@@ -3,7 +3,6 @@ package podnet
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -28,15 +27,11 @@ func (e *PortReserved) Error() string {
 	return fmt.Sprintf("port %d/%v of the host is reserved for the node: give the pod another hostPort", e.Port.Host, e.Port.Protocol)
 }
 
-func (c *config) reserved(p nft.Port) bool {
-	return p.Protocol == nft.TCP && slices.Contains(c.Reserved, p.Host)
-}
-
 // allowed divides ports into those that pods may have, and reserved ones, which an
 // earlier configuration may have allowed.
 func (c *config) allowed(ports []nft.Port) (may, not []nft.Port) {
 	for _, p := range ports {
-		if c.reserved(p) {
+		if p.Protocol == nft.TCP && slices.Contains(c.Reserved, p.Host) {
 			not = append(not, p)
 		} else {
 			may = append(may, p)
@@ -48,24 +43,21 @@ func (c *config) allowed(ports []nft.Port) (may, not []nft.Port) {
 // checkFree checks that no process of the host uses the ports, in the network
 // namespace of the calling thread. It binds each port for a moment.
 func checkFree(ports []nft.Port) error {
-	for i := range ports {
-		err := bind(&ports[i])
-		if errors.Is(err, unix.EADDRINUSE) {
-			return &PortInUse{Port: ports[i]}
-		}
+	for _, p := range ports {
 		// Other errors, such as those of an address that the host does not have yet or
 		// of a kernel without SCTP, do not mean that another process uses the port.
+		if errors.Is(bind(p), unix.EADDRINUSE) {
+			return &PortInUse{Port: p}
+		}
 	}
 	return nil
 }
 
-func bind(p *nft.Port) error {
-	kind, domain := unix.SOCK_STREAM, unix.AF_INET
+func bind(p nft.Port) error {
+	domain, address := sockaddr(p)
+	kind := unix.SOCK_STREAM
 	if p.Protocol == nft.UDP {
 		kind = unix.SOCK_DGRAM
-	}
-	if p.Pod.Is6() {
-		domain = unix.AF_INET6
 	}
 	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, int(p.Protocol))
 	if err != nil {
@@ -83,20 +75,17 @@ func bind(p *nft.Port) error {
 			return err
 		}
 	}
-	return unix.Bind(fd, sockaddr(domain, p.HostIP, p.Host))
+	return unix.Bind(fd, address)
 }
 
-func sockaddr(domain int, address netip.Addr, port uint16) unix.Sockaddr {
-	if domain == unix.AF_INET6 {
-		a := &unix.SockaddrInet6{Port: int(port)}
-		if address.Is6() {
-			a.Addr = address.As16()
-		}
-		return a
+// sockaddr returns the address on the host, which has the family of Pod.
+func sockaddr(p nft.Port) (domain int, address unix.Sockaddr) {
+	if p.Pod.Is6() {
+		return unix.AF_INET6, &unix.SockaddrInet6{Port: int(p.Host), Addr: p.HostIP.As16()} // :: for the zero value
 	}
-	a := &unix.SockaddrInet4{Port: int(port)}
-	if address.Is4() {
-		a.Addr = address.As4()
+	a := &unix.SockaddrInet4{Port: int(p.Host)}
+	if p.HostIP.Is4() {
+		a.Addr = p.HostIP.As4()
 	}
-	return a
+	return unix.AF_INET, a
 }
