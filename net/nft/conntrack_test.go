@@ -45,8 +45,8 @@ func TestStaleDatagrams(t *testing.T) {
 			}
 			add(t, table, c.b)
 			hears("b ")
-			if removed, err := table.RemoveOwners(func(owner string) bool { return owner == "b" }); err != nil || len(removed) != 1 {
-				t.Fatal(removed, err)
+			if err := table.RemovePorts([]Port{{HostIP: c.b.HostIP, Protocol: c.b.Protocol, Host: c.b.Host, Owner: "b"}}); err != nil {
+				t.Fatal(err)
 			}
 			hears("host")
 			add(t, table, c.a)

@@ -200,7 +200,7 @@ func lostOf(have, want []Port) (lost []Port) {
 			continue
 		}
 		m := mapOf(p)
-		if _, collides := taken.against(p); collides || used[m] >= m.size() {
+		if _, collides := taken.against(p); collides || used[m] >= m.size {
 			continue
 		}
 		taken.add(p)

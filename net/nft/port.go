@@ -22,20 +22,12 @@ const (
 	SCTP Protocol = unix.IPPROTO_SCTP
 )
 
-// String returns the name in capitals.
-func (p Protocol) String() string {
-	switch p {
-	case TCP:
-		return "TCP"
-	case UDP:
-		return "UDP"
-	case SCTP:
-		return "SCTP"
-	}
-	return strconv.Itoa(int(p))
-}
+var protocols = map[Protocol]string{TCP: "TCP", UDP: "UDP", SCTP: "SCTP"}
 
-func (p Protocol) valid() bool { return p == TCP || p == UDP || p == SCTP }
+// String returns the name in capitals.
+func (p Protocol) String() string { return cmp.Or(protocols[p], strconv.Itoa(int(p))) }
+
+func (p Protocol) valid() bool { return protocols[p] != "" }
 
 // Port is a host port: it leads to a port of a pod.
 type Port struct {

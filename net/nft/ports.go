@@ -14,16 +14,17 @@ import (
 type portMap struct {
 	name string
 	family
-	at bool // the key begins with a host address
+	size uint32 // in elements
+	at   bool   // the key begins with a host address
 }
 
 // portMaps are all maps. Those with a host address come first, as the rules look
 // them up first.
 var portMaps = [...]portMap{
-	{name: "ports4at", family: ipv4, at: true},
-	{name: "ports6at", family: ipv6, at: true},
-	{name: "ports4", family: ipv4},
-	{name: "ports6", family: ipv6},
+	{"ports4at", ipv4, portsAtSize, true},
+	{"ports6at", ipv6, portsAtSize, true},
+	{"ports4", ipv4, portsSize, false},
+	{"ports6", ipv6, portsSize, false},
 }
 
 // The sizes of the maps in elements. With a size the kernel uses a hash table that
@@ -35,17 +36,10 @@ const (
 	portsAtSize = 384
 )
 
-func (m portMap) size() uint32 {
-	if m.at {
-		return portsAtSize
-	}
-	return portsSize
-}
-
 // set returns the map as the kernel has it.
 func (m portMap) set() nftables.Set {
 	s := nftables.Set{
-		Name: m.name, IsMap: true, Size: m.size(), Comment: "host ports on all addresses",
+		Name: m.name, IsMap: true, Size: m.size, Comment: "host ports on all addresses",
 		KeyType:  nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService),
 		DataType: nftables.MustConcatSetType(m.addressType(), nftables.TypeInetService),
 	}
@@ -356,7 +350,18 @@ func (t *Table) RemovePorts(ports []Port) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	found, err := t.remove(func() ([]Port, error) { return t.owned(keys) })
+	var found []Port
+	err = t.retry(func(generation uint32) (err error) {
+		if found, err = t.owned(keys); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return t.unchanged(generation)
+		}
+		b := t.begin(generation)
+		b.deletePorts(found)
+		return t.commit(b)
+	})
 	if err != nil {
 		return fmt.Errorf("remove host ports: %w", err)
 	}
@@ -400,39 +405,4 @@ func (t *Table) owned(keys []Port) ([]Port, error) {
 		}
 	}
 	return found, nil
-}
-
-// remove removes the existing ports that selected returns, and returns them.
-func (t *Table) remove(selected func() ([]Port, error)) (ports []Port, err error) {
-	err = t.retry(func(generation uint32) (err error) {
-		if ports, err = selected(); err != nil {
-			return err
-		}
-		if len(ports) == 0 {
-			return t.unchanged(generation)
-		}
-		b := t.begin(generation)
-		b.deletePorts(ports)
-		return t.commit(b)
-	})
-	return ports, err
-}
-
-// RemoveOwners removes the host ports of all owners for which gone returns true,
-// and returns them. Owners have the form that KeptOwner returns. gone may be
-// called more than once for an owner. Without a table it returns nil.
-func (t *Table) RemoveOwners(gone func(owner string) bool) (removed []Port, err error) {
-	removed, err = t.remove(func() (some []Port, err error) {
-		all, err := t.allPorts()
-		for _, p := range all {
-			if gone(p.Owner) {
-				some = append(some, p)
-			}
-		}
-		return some, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("remove orphaned host ports: %w", err)
-	}
-	return removed, t.deleteStaleConnections(removed, nil)
 }

@@ -156,23 +156,15 @@ func TestRemove(t *testing.T) {
 		t.Error(err)
 	}
 	same(t, listed(t, table), ports[1:4])
-	removed, err := table.RemoveOwners(func(owner string) bool { return strings.HasPrefix(owner, "kube-system/") })
-	if err != nil {
+	if err := table.RemovePorts(ports[2:4]); err != nil {
 		t.Error(err)
 	}
-	same(t, removed, ports[2:4])
 	same(t, listed(t, table), ports[1:2])
-	if removed, err := table.RemoveOwners(func(string) bool { return false }); err != nil || removed != nil {
-		t.Error(removed, err)
-	}
 	if err := table.Delete(); err != nil {
 		t.Fatal(err)
 	}
 	if err := table.RemovePorts(ports); err != nil {
 		t.Errorf("without a table: %v", err)
-	}
-	if removed, err := table.RemoveOwners(func(string) bool { return true }); err != nil || removed != nil {
-		t.Errorf("without a table: %v, %v", removed, err)
 	}
 }
 
@@ -196,11 +188,9 @@ func TestManyPorts(t *testing.T) {
 	if err := table.AddPorts([]Port{port(t, "", TCP, 9999, "10.244.1.1:80", "a")}); !errors.Is(err, unix.ENFILE) {
 		t.Errorf("more than fit: %v", err)
 	}
-	removed, err := table.RemoveOwners(func(string) bool { return true })
-	if err != nil {
+	if err := table.RemovePorts(all); err != nil {
 		t.Fatal(err)
 	}
-	same(t, removed, all)
 	same(t, listed(t, table), nil)
 }
 

@@ -170,7 +170,13 @@ func (b *batch) change(have, want *services) {
 			b.flush(name)
 		}
 	}
-	b.changeClients(want.sticky, ends)
+	// The set of clients exists as long as its endpoint.
+	for _, name := range ends.removed {
+		b.deleteSet(name)
+	}
+	for _, name := range ends.added {
+		b.newSet(want.sticky[name].clients(name))
+	}
 	for _, name := range slices.Concat(ends.added, ends.altered) {
 		want.sticky[name].write(b, name)
 	}
@@ -212,17 +218,6 @@ func differenceOf[K comparable, V any](have, want map[K]V, order func(a, b K) in
 		slices.SortFunc(keys, order)
 	}
 	return d
-}
-
-// changeClients adds and deletes the sets of clients, which exist as long as their
-// endpoints.
-func (b *batch) changeClients(want map[string]sticky, d difference[string]) {
-	for _, name := range d.removed {
-		b.deleteSet(name)
-	}
-	for _, name := range d.added {
-		b.newSet(want[name].clients(name))
-	}
 }
 
 func (e entry) compare(other entry) int { return strings.Compare(e.key, other.key) }

@@ -96,11 +96,7 @@ func (t *Table) Delete() error {
 	t.services = nil
 	b := t.begin(0)
 	b.deleteTable()
-	err := t.commit(b)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
+	if err := ignoreAbsent(t.commit(b)); err != nil {
 		return fmt.Errorf("delete nftables table %s: %w", t.name(), err)
 	}
 	return nil

@@ -96,18 +96,14 @@ func (t *Table) verifySets(sets []nftables.Set) error {
 	for _, want := range sets {
 		is := func(a attributes) bool { return a.text(unix.NFTA_SET_NAME) == want.Name && isSet(want, a) }
 		if !slices.ContainsFunc(listed, is) {
-			return t.edited(objectOf(want))
+			kind := "set "
+			if want.IsMap {
+				kind = "map "
+			}
+			return t.edited(kind + want.Name)
 		}
 	}
 	return nil
-}
-
-// objectOf names a set or map in Edited.
-func objectOf(s nftables.Set) string {
-	if s.IsMap {
-		return "map " + s.Name
-	}
-	return "set " + s.Name
 }
 
 // verifyChains compares the chains, and returns the other chains of the table.
@@ -179,23 +175,11 @@ func (t *Table) verifyGuard() error {
 // all services share, and the table of Senders. It returns false for elements of sets and
 // for the chains of single services.
 func Shared(kind uint16, payload []byte) bool {
-	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < headerLen || payload[0] != unix.NFPROTO_INET && payload[0] != unix.NFPROTO_BRIDGE {
-		return false
+	chain, ok := notifiedChain(kind, payload)
+	if !ok || payload[0] == unix.NFPROTO_BRIDGE {
+		return ok // the table of Senders has no chain of a single pod
 	}
-	switch kind & 0xff {
-	case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-	default:
-		return false
-	}
-	a := attributesOf(payload)
-	// NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and NFTA_RULE_TABLE are one number.
-	if a.text(unix.NFTA_TABLE_NAME) != tableName {
-		return false
-	}
-	if payload[0] == unix.NFPROTO_BRIDGE {
-		return true // it has no chain of a single pod
-	}
-	switch notifiedChain(kind, a) {
+	switch chain {
 	case "", chainGuard, chainPrerouting, chainOutput, chainHostPorts, chainPostrouting, chainLeaving,
 		chainServices, chainReject, chainServicesPre, chainServicesOutput, chainServicesPosting:
 		return true
@@ -203,24 +187,29 @@ func Shared(kind uint16, payload []byte) bool {
 	return false
 }
 
-// notifiedChain returns the chain that a notification is about, "" if it is about the
-// table.
-func notifiedChain(kind uint16, a attributes) string {
-	switch kind & 0xff {
-	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		return a.text(unix.NFTA_CHAIN_NAME)
-	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		return a.text(unix.NFTA_RULE_CHAIN)
-	}
-	return ""
-}
-
 // Unguards reports whether a notification of nftables may mean that Guarded is no
 // longer true.
 func Unguards(kind uint16, payload []byte) bool {
-	if !Shared(kind, payload) || payload[0] != unix.NFPROTO_INET {
-		return false
+	chain, ok := notifiedChain(kind, payload)
+	return ok && payload[0] == unix.NFPROTO_INET && (chain == "" || chain == chainGuard)
+}
+
+// notifiedChain returns the chain that a notification is about, "" if it is about the
+// table. ok is false for other tables and other objects.
+func notifiedChain(kind uint16, payload []byte) (chain string, ok bool) {
+	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < headerLen || payload[0] != unix.NFPROTO_INET && payload[0] != unix.NFPROTO_BRIDGE {
+		return "", false
 	}
-	chain := notifiedChain(kind, attributesOf(payload))
-	return chain == "" || chain == chainGuard
+	a := attributesOf(payload)
+	switch kind & 0xff {
+	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		chain = a.text(unix.NFTA_CHAIN_NAME)
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		chain = a.text(unix.NFTA_RULE_CHAIN)
+	default:
+		return "", false
+	}
+	// NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and NFTA_RULE_TABLE are one number.
+	return chain, a.text(unix.NFTA_TABLE_NAME) == tableName
 }

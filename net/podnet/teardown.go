@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
@@ -74,10 +75,12 @@ func unpublish(lease ipam.Lease) error {
 		return err
 	}
 	defer table.Close()
-	if whole {
-		return table.RemovePorts(d.Ports)
+	if !whole {
+		if d.Ports, err = table.Ports(); err != nil {
+			return err
+		}
+		owner := nft.KeptOwner(lease.Owner)
+		d.Ports = slices.DeleteFunc(d.Ports, func(p nft.Port) bool { return p.Owner != owner })
 	}
-	owner := nft.KeptOwner(lease.Owner)
-	_, err = table.RemoveOwners(func(o string) bool { return o == owner })
-	return err
+	return table.RemovePorts(d.Ports)
 }

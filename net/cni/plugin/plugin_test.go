@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -269,8 +270,8 @@ func TestCheck(t *testing.T) {
 					return err
 				}
 				defer table.Close()
-				_, err = table.RemoveOwners(func(string) bool { return true })
-				return err
+				ports, err := table.Ports()
+				return errors.Join(err, table.RemovePorts(ports))
 			})
 		}, "port"},
 	} {
