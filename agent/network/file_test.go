@@ -227,7 +227,7 @@ func TestRecall(t *testing.T) {
 	c := cni.Default()
 	c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.1.0.0/24")}}
 	conflist := func(name string) []byte {
-		data, err := cni.Conflist(c, name, "")
+		data, err := cni.Conflist(c, name)
 		if err != nil {
 			t.Fatal(err)
 		}

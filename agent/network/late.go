@@ -22,7 +22,7 @@ const directWriteInterval = time.Minute
 // is the file's content, and was the configuration in it. A change of Direct alone
 // may be deferred (directWriteInterval).
 func (n *Network) configure(c, was cni.Config, have []byte) error {
-	data, err := cni.Conflist(c, networkName, "")
+	data, err := cni.Conflist(c, networkName)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func directAlone(c, was cni.Config, have []byte) bool {
 		return false
 	}
 	c.Direct = was.Direct
-	data, err := cni.Conflist(c, networkName, "")
+	data, err := cni.Conflist(c, networkName)
 	return err == nil && bytes.Equal(data, have)
 }
 

@@ -444,7 +444,7 @@ func TestModes(t *testing.T) {
 					t.Fatal(err)
 				}
 				if row.ours {
-					data, err := cni.Conflist(hostOnlyConfig(l.cfg.Settings), networkName, "")
+					data, err := cni.Conflist(hostOnlyConfig(l.cfg.Settings), networkName)
 					if err == nil {
 						_, err = folder{l.folder}.write(data)
 					}

@@ -46,7 +46,7 @@ func parsePodCIDRs(texts []string) (networks []netip.Prefix, err error) {
 		networks = append(networks, prefix.Masked())
 		c.Ranges = append(c.Ranges, ipam.Range{Prefix: prefix.Masked()})
 	}
-	if _, err := cni.Conflist(c, networkName, ""); err != nil {
+	if _, err := cni.Conflist(c, networkName); err != nil {
 		return nil, fmt.Errorf("podCIDRs %.120q of the Node: %w", texts, err)
 	}
 	return networks, nil

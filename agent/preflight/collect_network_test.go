@@ -32,7 +32,7 @@ func TestNetworkConfigurations(t *testing.T) {
 	ours := func(name string) string {
 		c := cni.Default()
 		c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.3.0/24")}}
-		data, err := cni.Conflist(c, name, "")
+		data, err := cni.Conflist(c, name)
 		if err != nil {
 			t.Fatal(err)
 		}

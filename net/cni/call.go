@@ -39,7 +39,8 @@ func (c Call) Run(open func(Config) (Network, error)) (exit int) {
 	})
 }
 
-// run reads the input, calls execute, and writes the output or the error.
+// run reads the input, calls execute for the verbs other than VERSION, and writes the output
+// or the error.
 func (c Call) run(parse func([]byte) (*request, error), execute func(*invocation) ([]byte, error)) (exit int) {
 	v := verb(c.Env("CNI_COMMAND"))
 	if v == "" {
@@ -52,7 +53,16 @@ func (c Call) run(parse func([]byte) (*request, error), execute func(*invocation
 	if readErr != nil {
 		i.configErr = readErr
 	}
-	out, err := execute(i)
+	var out []byte
+	var err error
+	switch v {
+	case add, del, check, gc, status:
+		out, err = execute(i)
+	case version:
+		out = encodeVersions(i.config.CNIVersion)
+	default:
+		err = environmentError(invalidVariable("CNI_COMMAND", string(v), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
+	}
 	if err != nil {
 		out, exit = encodeError(i.errorVersion(), err), 1
 	}
@@ -83,17 +93,8 @@ func readStdin(from io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// minVersion returns the first version of CNI that has the verb.
-func (v verb) minVersion() specVersion {
-	switch v {
-	case check:
-		return spec040
-	case gc, status:
-		return spec110
-	case add, del, version:
-	}
-	return spec030
-}
+// minVersions are the first versions of CNI that have a verb; spec030 has all others.
+var minVersions = map[verb]specVersion{check: spec040, gc: spec110, status: spec110}
 
 // checkVersion returns an error if the version is not supported or does not have the verb.
 func checkVersion(v verb, cniVersion string) error {
@@ -103,8 +104,8 @@ func checkVersion(v verb, cniVersion string) error {
 		return configError(CodeIncompatibleVersion, "cniVersion", `is missing, which means 0.2.0: write "cniVersion": "`+DefaultVersion+`"`)
 	case !ok:
 		return configError(CodeIncompatibleVersion, "cniVersion", quoteShort(cniVersion)+" is not supported: write one of "+strings.Join(versions[:], ", "))
-	case s < v.minVersion():
-		return configError(CodeIncompatibleVersion, "cniVersion", cniVersion+" has no "+string(v)+": write "+versions[v.minVersion()]+" or newer")
+	case s < minVersions[v]:
+		return configError(CodeIncompatibleVersion, "cniVersion", cniVersion+" has no "+string(v)+": write "+versions[minVersions[v]]+" or newer")
 	}
 	return nil
 }

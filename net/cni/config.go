@@ -78,7 +78,10 @@ func (c *Config) readField(d *decoder, at *location, value []byte) {
 	case "cniVersion":
 		c.CNIVersion = d.str(at, value)
 	case "name":
-		c.readName(d, at, value)
+		if c.Name = d.str(at, value); !isName(c.Name) {
+			d.fail(at, CodeInvalidConfig, "%s is not a network name: %s", quoteShort(c.Name), nameRule)
+			c.Name = ""
+		}
 	case "type":
 		c.Type = d.str(at, value)
 	case "disableCheck":
@@ -89,7 +92,10 @@ func (c *Config) readField(d *decoder, at *location, value []byte) {
 			c.Bridge = DefaultBridge
 		}
 	case "mtu":
-		c.readMTU(d, at, value)
+		if c.MTU = int(d.number(at, value, maxMTU)); c.MTU != 0 && c.MTU < minMTU {
+			d.fail(at, CodeInvalidConfig, "%d is too small: write %d to %d, or 0 for the MTU of the uplink", c.MTU, minMTU, maxMTU)
+			c.MTU = 0
+		}
 	case "ranges":
 		c.Ranges = d.ranges(at, value)
 	case "kept": // may overlap Ranges, because a network can become larger
@@ -126,22 +132,6 @@ func (c *Config) readField(d *decoder, at *location, value []byte) {
 	case "stateDir":
 		c.readStateDir(d, at, value)
 	}
-}
-
-func (c *Config) readName(d *decoder, at *location, value []byte) {
-	if c.Name = d.str(at, value); !isName(c.Name) {
-		d.fail(at, CodeInvalidConfig, "%s is not a network name: %s", quoteShort(c.Name), nameRule)
-		c.Name = ""
-	}
-}
-
-func (c *Config) readMTU(d *decoder, at *location, value []byte) {
-	n := d.number(at, value, maxMTU)
-	if n != 0 && n < minMTU {
-		d.fail(at, CodeInvalidConfig, "%d is too small: write %d to %d, or 0 for the MTU of the uplink", n, minMTU, maxMTU)
-		n = 0
-	}
-	c.MTU = int(n)
 }
 
 func (c *Config) readStateDir(d *decoder, at *location, value []byte) {

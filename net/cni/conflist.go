@@ -2,7 +2,6 @@ package cni
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,26 +17,12 @@ var ErrForeign = errors.New("configuration list does not consist of tinylet-cni 
 // runtimeConfig.
 const capabilities = `"capabilities": {"bandwidth": true, "ips": true, "mac": true, "portMappings": true}`
 
-// Conflist returns a configuration list for the runtime's configuration directory
-// (/etc/cni/net.d). Its only network is c with the name. The output for the same
-// configuration is identical.
-//
-// version is the newest version of CNI by which the runtime calls the plugin; "" is
-// DefaultVersion. With 1.1.0 and later, containerd calls STATUS, which starts a process,
-// each time that its own status is requested. A list of version 1.1.0 also has
-// DefaultVersion in cniVersions, for runtimes without 1.1.0.
-func Conflist(c Config, name string, version string) ([]byte, error) {
-	version = cmp.Or(version, DefaultVersion)
-	list := []string{`"cniVersion": ` + inline(version)}
-	if version == NewestVersion {
-		list = []string{`"cniVersion": ` + inline(DefaultVersion), `"cniVersions": ` + array([]string{DefaultVersion, NewestVersion}, inline)}
-	}
-	list = append(list, `"name": `+inline(name))
-	if c.DisableCheck {
-		list = append(list, `"disableCheck": true`)
-	}
-	out := fmt.Appendf(nil, "{\n  %s,\n  \"plugins\": [\n    {\n      %s\n    }\n  ]\n}\n",
-		strings.Join(list, ",\n  "), strings.Join(c.fields(), ",\n      "))
+// Conflist returns a configuration list of version DefaultVersion for the runtime's
+// configuration directory (/etc/cni/net.d). Its only network is c with the name. The output
+// for the same configuration is identical.
+func Conflist(c Config, name string) ([]byte, error) {
+	out := fmt.Appendf(nil, "{\n  \"cniVersion\": %s,\n  \"name\": %s,\n  \"plugins\": [\n    {\n      %s\n    }\n  ]\n}\n",
+		inline(DefaultVersion), inline(name), strings.Join(c.fields(), ",\n      "))
 	if _, err := ParseConflist(out); err != nil { // it validates c
 		return nil, err
 	}
@@ -90,7 +75,7 @@ func array[T any](all []T, item func(T) string) string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// ParseConflist parses a list of Conflist. It returns the configuration that the plugin
+// ParseConflist parses a list of Conflist, or one that a user has written. It returns the configuration that the plugin
 // will receive, in the newest version that the list has. The error is an *Error, or wraps
 // ErrForeign.
 func ParseConflist(data []byte) (Config, error) {

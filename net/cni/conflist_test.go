@@ -17,7 +17,7 @@ func conflists() map[string]Config {
 	small := Default()
 	small.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.3.0/24")}}
 	large := Config{
-		Type: Type, DisableCheck: true, Bridge: "br\"0", MTU: 1400, Masquerade: true, Promiscuous: true, StateDir: "/run/a\\b/ü",
+		Type: Type, Bridge: "br\"0", MTU: 1400, Masquerade: true, Promiscuous: true, StateDir: "/run/a\\b/ü",
 		Ranges: []ipam.Range{
 			{Prefix: netip.MustParsePrefix("10.42.3.0/24"), Gateway: netip.MustParseAddr("10.42.3.1")},
 			{Prefix: netip.MustParsePrefix("fd00:3::/64")},
@@ -34,37 +34,47 @@ func conflists() map[string]Config {
 
 func TestConflist(t *testing.T) {
 	for name, c := range conflists() {
-		for _, version := range []string{"", "0.3.1", "1.1.0"} {
-			t.Run(name+version, func(t *testing.T) {
-				got, err := Conflist(c, "pods", version)
-				if err != nil {
+		t.Run(name, func(t *testing.T) {
+			got, err := Conflist(c, "pods")
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", "conflists", name+".conflist")
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
 					t.Fatal(err)
 				}
-				file := filepath.Join("testdata", "conflists", name+version+".conflist")
-				if *update {
-					if err := os.WriteFile(file, got, 0o644); err != nil {
-						t.Fatal(err)
-					}
-				}
-				want, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(string(want), string(got)); diff != "" {
-					t.Errorf("the list has changed (-want +got):\n%s", diff)
-				}
-				back, err := ParseConflist(got)
-				if err != nil {
-					t.Fatal(err)
-				}
-				whole := c
-				if whole.Name, whole.CNIVersion = "pods", version; version == "" {
-					whole.CNIVersion = DefaultVersion
-				}
-				if diff := cmp.Diff(whole, back, compare); diff != "" {
-					t.Errorf("what was written is not what is read (-want +got):\n%s", diff)
-				}
-			})
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("the list has changed (-want +got):\n%s", diff)
+			}
+			back, err := ParseConflist(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Name, c.CNIVersion = "pods", DefaultVersion
+			if diff := cmp.Diff(c, back, compare); diff != "" {
+				t.Errorf("what was written is not what is read (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestConflistOfUser has lists that a user has written, of one version or of several.
+func TestConflistOfUser(t *testing.T) {
+	for versions, want := range map[string]string{
+		`"cniVersion":"0.3.1"`:                                             "0.3.1",
+		`"cniVersion":"1.0.0","cniVersions":["1.0.0","1.1.0"]`:             "1.1.0",
+		`"cniVersions":["0.4.0","1.2.0","1.0.0"]`:                          "1.0.0",
+		`"cniVersions":["1.1.0"],"cniVersion":"1.0.0","disableCheck":true`: "1.1.0",
+	} {
+		c, err := ParseConflist([]byte(`{` + versions + `,"name":"pods","plugins":[{"type":"tinylet-cni","ranges":[{"subnet":"10.1.0.0/24"}]}]}`))
+		if err != nil || c.CNIVersion != want || c.DisableCheck != strings.Contains(versions, "disableCheck") {
+			t.Errorf("%s: %+v, %v", versions, c, err)
 		}
 	}
 }
@@ -77,25 +87,22 @@ func TestConflistOfWhatIsWrong(t *testing.T) {
 		return w
 	}
 	for _, test := range []struct {
-		config        Config
-		name, version string
-		want          string
+		config     Config
+		name, want string
 	}{
-		{c, "../x", "", "name: "},
-		{c, "", "", "name: "},
-		{c, "pods", "1.2.0", "cniVersion: "},
-		{c, "pods", `"`, "cniVersion: "},
-		{wrong(func(c *Config) { c.Ranges = nil }), "pods", "", "ranges: "},
-		{wrong(func(c *Config) { c.Ranges = []ipam.Range{{}} }), "pods", "", "plugins[0].ranges[0].subnet: "},
-		{wrong(func(c *Config) { c.Kept = []ipam.Range{{}} }), "pods", "", "plugins[0].kept[0].subnet: "},
-		{wrong(func(c *Config) { c.Refuse = "a\x00b" }), "pods", "", "plugins[0].refuse: "},
-		{wrong(func(c *Config) { c.Bridge = "" }), "pods", "", "plugins[0].bridge: "},
-		{wrong(func(c *Config) { c.StateDir = "x" }), "pods", "", "plugins[0].stateDir: "},
-		{wrong(func(c *Config) { c.StateDir = "/x\x00" }), "pods", "", "plugins[0].stateDir: "},
-		{wrong(func(c *Config) { c.MTU = -1 }), "pods", "", "plugins[0].mtu: "},
-		{wrong(func(c *Config) { c.Direct = []netip.Prefix{{}} }), "pods", "", "plugins[0].direct[0]: "},
+		{c, "../x", "name: "},
+		{c, "", "name: "},
+		{wrong(func(c *Config) { c.Ranges = nil }), "pods", "ranges: "},
+		{wrong(func(c *Config) { c.Ranges = []ipam.Range{{}} }), "pods", "plugins[0].ranges[0].subnet: "},
+		{wrong(func(c *Config) { c.Kept = []ipam.Range{{}} }), "pods", "plugins[0].kept[0].subnet: "},
+		{wrong(func(c *Config) { c.Refuse = "a\x00b" }), "pods", "plugins[0].refuse: "},
+		{wrong(func(c *Config) { c.Bridge = "" }), "pods", "plugins[0].bridge: "},
+		{wrong(func(c *Config) { c.StateDir = "x" }), "pods", "plugins[0].stateDir: "},
+		{wrong(func(c *Config) { c.StateDir = "/x\x00" }), "pods", "plugins[0].stateDir: "},
+		{wrong(func(c *Config) { c.MTU = -1 }), "pods", "plugins[0].mtu: "},
+		{wrong(func(c *Config) { c.Direct = []netip.Prefix{{}} }), "pods", "plugins[0].direct[0]: "},
 	} {
-		_, err := Conflist(test.config, test.name, test.version)
+		_, err := Conflist(test.config, test.name)
 		if e, ok := errors.AsType[*Error](err); !ok || !strings.HasPrefix(e.Details, test.want) {
 			t.Errorf("got %v, want %s", err, test.want)
 		}

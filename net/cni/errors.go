@@ -3,6 +3,7 @@ package cni
 import (
 	"errors"
 	"strconv"
+	"strings"
 )
 
 // Code is the kind of an error. The specification reserves the codes below 100.
@@ -12,14 +13,12 @@ type Code uint
 const (
 	CodeIncompatibleVersion Code = 1  // the version of the configuration is not supported
 	CodeUnsupportedField    Code = 2  // a field of the configuration is not supported
-	CodeUnknownContainer    Code = 3  // the container is unknown and has nothing to tear down
 	CodeInvalidEnvironment  Code = 4  // a CNI_ variable is missing or invalid
 	CodeIOFailure           Code = 5  // an error of reading or writing
 	CodeDecodingFailure     Code = 6  // the JSON is invalid, or a value has another type
 	CodeInvalidConfig       Code = 7  // a value of the configuration is invalid
 	CodeTryAgainLater       Code = 11 // the condition is temporary: the runtime should retry
 	CodePluginNotAvailable  Code = 50 // STATUS: no container can be attached
-	CodeLimitedConnectivity Code = 51 // STATUS: and attached containers may have no connectivity
 	CodeInternal            Code = 999
 )
 
@@ -52,37 +51,22 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errorFields returns the fields of an error for the runtime. If err wraps an Error, the
-// details are the whole text of err.
-func errorFields(err error) (code Code, msg, details string) {
-	e, ok := errors.AsType[*Error](err)
-	switch {
-	case !ok:
-		return CodeInternal, err.Error(), ""
-	case e.Error() != err.Error():
-		return e.Code, e.Msg, err.Error()
-	case e.Err != nil:
-		return e.Code, e.Msg, joinText(e.Details, e.Err.Error())
-	}
-	return e.Code, e.Msg, e.Details
-}
-
-// encodeError encodes an error in the format of CNI.
+// encodeError encodes an error in the format of CNI. The details of an Error follow its
+// message; if err wraps it, they are the whole text of err.
 func encodeError(version string, err error) []byte {
-	code, msg, details := errorFields(err)
+	code, msg, details := CodeInternal, err.Error(), ""
+	if e, ok := errors.AsType[*Error](err); ok {
+		code, msg, details = e.Code, e.Msg, err.Error()
+		if details == e.Error() {
+			details = strings.TrimPrefix(details[len(msg):], ": ")
+		}
+	}
 	return encode(struct {
 		CNIVersion string `json:"cniVersion"`
 		Code       Code   `json:"code"`
 		Msg        string `json:"msg"`
 		Details    string `json:"details,omitempty"`
 	}{version, code, msg, details})
-}
-
-func joinText(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + ": " + b
 }
 
 // quoteShort quotes an input, truncated to maxQuoted bytes.

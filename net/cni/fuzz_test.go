@@ -119,7 +119,7 @@ func FuzzPreviousResult(f *testing.F) {
 
 func FuzzConflist(f *testing.F) {
 	for _, c := range conflists() {
-		out, err := Conflist(c, "pods", NewestVersion)
+		out, err := Conflist(c, "pods")
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -130,7 +130,8 @@ func FuzzConflist(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out, err := Conflist(c, c.Name, c.CNIVersion)
+		c.CNIVersion, c.DisableCheck = DefaultVersion, false // not written
+		out, err := Conflist(c, c.Name)
 		if err != nil {
 			t.Fatalf("%+v is read but not written: %v", c, err)
 		}

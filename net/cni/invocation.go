@@ -1,7 +1,5 @@
 package cni
 
-import "errors"
-
 // invocation is one call of the plugin with its input.
 type invocation struct {
 	verb verb
@@ -11,7 +9,7 @@ type invocation struct {
 	open      func(Config) (Network, error)
 }
 
-// run executes the verb and returns the output.
+// run executes a verb other than VERSION and returns the output.
 func (i *invocation) run() (out []byte, err error) {
 	switch i.verb {
 	case add:
@@ -22,12 +20,9 @@ func (i *invocation) run() (out []byte, err error) {
 		return nil, i.check()
 	case gc:
 		return nil, i.gc()
-	case status:
+	default:
 		return nil, i.status()
-	case version:
-		return encodeVersions(i.config.CNIVersion), nil
 	}
-	return nil, environmentError(invalidVariable("CNI_COMMAND", string(i.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
 }
 
 // validate returns an error if the network configuration does not permit the verb.
@@ -97,11 +92,7 @@ func (i *invocation) del() error {
 	if err != nil {
 		return err
 	}
-	err = n.Teardown(i.attachment(e))
-	if coded, ok := errors.AsType[*Error](err); ok && coded.Code == CodeUnknownContainer {
-		return nil
-	}
-	return err
+	return n.Teardown(i.attachment(e))
 }
 
 func (i *invocation) check() error {
@@ -153,13 +144,10 @@ func (i *invocation) status() error {
 	if err == nil {
 		err = n.Status()
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return &Error{Code: CodePluginNotAvailable, Msg: "the network is not ready", Err: err}
 	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
-	}
-	return &Error{Code: CodePluginNotAvailable, Msg: "the network is not ready", Err: err}
+	return nil
 }
 
 // attachment combines the network configuration and the environment. For addresses,

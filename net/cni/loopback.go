@@ -3,6 +3,7 @@ package cni
 import (
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // LoopbackType is the type of the plugin that sets the loopback interface of a container
@@ -37,43 +38,34 @@ func parseLoopback(data []byte) (*request, error) {
 }
 
 func (i *invocation) runLoopback(up func(string) error, isUp func(string) (bool, error)) ([]byte, error) {
-	switch i.verb {
-	case add, check:
-		if i.configErr != nil {
-			return nil, i.configErr
-		}
-		if err := checkVersion(i.verb, i.config.CNIVersion); err != nil {
-			return nil, err
-		}
-		e, err := readEnvironment(i.env, i.verb)
-		if err != nil {
-			return nil, err
-		}
-		if i.verb == check {
-			return nil, checkLoopback(e.netns, isUp)
-		}
-		if err := up(e.netns); err != nil {
-			return nil, err
-		}
-		if i.prevResult != nil {
-			return append(append(make([]byte, 0, len(i.prevResult)+1), i.prevResult...), '\n'), nil
-		}
-		v, _ := parseVersion(i.config.CNIVersion)
-		return encodeResult(v, loopbackResult(e.netns)), nil
-	case version:
-		return encodeVersions(i.config.CNIVersion), nil
-	case del, gc, status:
+	if i.verb != add && i.verb != check {
 		return nil, nil
 	}
-	return nil, environmentError(invalidVariable("CNI_COMMAND", string(i.verb), "write ADD, DEL, CHECK, GC, STATUS or VERSION"))
-}
-
-func checkLoopback(netns string, isUp func(string) (bool, error)) error {
-	up, err := isUp(netns)
-	if err == nil && !up {
-		err = &Error{Code: CodeIOFailure, Msg: "the loopback interface is down"}
+	if i.configErr != nil {
+		return nil, i.configErr
 	}
-	return err
+	if err := checkVersion(i.verb, i.config.CNIVersion); err != nil {
+		return nil, err
+	}
+	e, err := readEnvironment(i.env, i.verb)
+	if err != nil {
+		return nil, err
+	}
+	if i.verb == check {
+		ready, err := isUp(e.netns)
+		if err == nil && !ready {
+			err = &Error{Code: CodeIOFailure, Msg: "the loopback interface is down"}
+		}
+		return nil, err
+	}
+	if err := up(e.netns); err != nil {
+		return nil, err
+	}
+	if i.prevResult != nil {
+		return slices.Concat(i.prevResult, []byte("\n")), nil
+	}
+	v, _ := parseVersion(i.config.CNIVersion)
+	return encodeResult(v, loopbackResult(e.netns)), nil
 }
 
 // loopbackResult returns the addresses that the kernel assigns to a loopback interface that

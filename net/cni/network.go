@@ -6,7 +6,7 @@ import (
 )
 
 // Network implements the verbs. An error with a code for the runtime is an *Error or wraps
-// one. Any other error has CodeInternal, for Status CodePluginNotAvailable. Several
+// one. Any other error has CodeInternal, those of Status CodePluginNotAvailable. Several
 // processes may call a Network at the same time for different attachments.
 type Network interface {
 	// Setup attaches a container, or returns the existing attachment. If it fails, it

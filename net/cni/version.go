@@ -21,9 +21,9 @@ const (
 // NewestVersion is the newest supported version.
 const NewestVersion = "1.1.0"
 
-// DefaultVersion is the default version of Conflist. containerd 1.7 is built with libcni
-// 1.1.2, which does not support 1.1.0; containerd 2.0 with 1.2.3 and 2.1 with 1.3.0, which
-// do.
+// DefaultVersion is the version of Conflist. containerd 1.7 is built with libcni 1.1.2, which
+// does not support 1.1.0. With 1.1.0 later versions of containerd call STATUS, which starts a
+// process, each time that their own status is requested.
 const DefaultVersion = "1.0.0"
 
 var versions = [...]string{spec030: "0.3.0", spec031: "0.3.1", spec040: "0.4.0", spec100: "1.0.0", spec110: NewestVersion}

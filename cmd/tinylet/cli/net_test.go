@@ -120,7 +120,7 @@ func TestNetConfiguration(t *testing.T) {
 	c := cni.Default()
 	c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.0.0/24")}}
 	ours := conflist(t, c)
-	named, err := cni.Conflist(c, "mine", "")
+	named, err := cni.Conflist(c, "mine")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func uplink(t *testing.T, host, world *os.File) {
 
 func conflist(t *testing.T, c cni.Config) string {
 	t.Helper()
-	data, err := cni.Conflist(c, "tinylet", "")
+	data, err := cni.Conflist(c, "tinylet")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,11 @@ type network struct{ pods *podnet.Network }
 // Setup implements cni.Network.
 func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 	r, err := n.pods.Setup(podOf(&a))
+	if errors.As(err, new(ipam.ErrExhausted)) {
+		err = &cni.Error{Code: cni.CodeTryAgainLater, Msg: "the range of pod addresses is exhausted", Err: err}
+	}
 	if err != nil {
-		return cni.Result{}, withCode(err)
+		return cni.Result{}, err
 	}
 	out := cni.Result{Interfaces: []cni.Interface{r.Bridge, r.Host, r.Inside}}
 	for i, address := range r.Addresses {
@@ -51,7 +54,7 @@ func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
 // the pod's lease.
 func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
 	if err := n.pods.Check(podOf(&a)); err != nil {
-		return withCode(err)
+		return err
 	}
 	entry, err := n.pods.Entry(a.ID)
 	if err != nil {
@@ -95,13 +98,3 @@ func podOf(a *cni.Attachment) podnet.Pod {
 }
 
 var protocols = map[string]nft.Protocol{"tcp": nft.TCP, "udp": nft.UDP, "sctp": nft.SCTP}
-
-// withCode returns the error with a code for the runtime: CodeTryAgainLater if the range is
-// exhausted.
-func withCode(err error) error {
-	var exhausted ipam.ErrExhausted
-	if errors.As(err, &exhausted) {
-		return &cni.Error{Code: cni.CodeTryAgainLater, Msg: "the range of pod addresses is exhausted", Err: err}
-	}
-	return err
-}

@@ -81,7 +81,7 @@ func networkFiles(t *testing.T) []board.File {
 	t.Helper()
 	c := cni.Default()
 	c.Masquerade, c.Ranges = true, []ipam.Range{{Prefix: netip.MustParsePrefix("10.88.0.0/24")}}
-	conflist, err := cni.Conflist(c, "tinylet", "")
+	conflist, err := cni.Conflist(c, "tinylet")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@
 package libcni
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -98,11 +99,11 @@ func config() cni.Config {
 
 func list(t *testing.T, version string) *libcni.NetworkConfigList {
 	t.Helper()
-	data, err := cni.Conflist(config(), "pods", version)
+	data, err := cni.Conflist(config(), "pods")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := libcni.NetworkConfFromBytes(data)
+	l, err := libcni.NetworkConfFromBytes(bytes.Replace(data, []byte(cni.DefaultVersion), []byte(version), 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
@@ -54,11 +55,11 @@ func newOwn(t testing.TB, version string) *node {
 		c := cni.Default()
 		c.Bridge, c.Masquerade, c.StateDir = "pods0", true, filepath.Join(dir, "state")
 		c.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix(range4)}, {Prefix: netip.MustParsePrefix(range6)}}
-		data, err := cni.Conflist(c, "pods", version)
+		data, err := cni.Conflist(c, "pods")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return data
+		return bytes.Replace(data, []byte(cni.DefaultVersion), []byte(version), 1)
 	})
 }
 

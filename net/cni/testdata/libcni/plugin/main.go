@@ -90,7 +90,7 @@ func (f *folder) Check(a cni.Attachment, prev *cni.Result) error {
 		return err
 	}
 	if _, err := os.Stat(f.file(&a)); err != nil {
-		return &cni.Error{Code: cni.CodeUnknownContainer, Msg: "it was never attached", Err: err}
+		return &cni.Error{Code: cni.CodeIOFailure, Msg: "it was never attached", Err: err}
 	}
 	return nil
 }
