@@ -35,8 +35,9 @@ func Dismantle(bridge string) error {
 	if err != nil {
 		return err
 	}
-	ports, err := h.Ports(l.Index)
-	if err != nil || len(ports) > 0 || l.Kind != "bridge" || !bytes.Equal(l.MAC, link.StableMAC(bridge)) {
+	links, err := h.Links()
+	hasPort := slices.ContainsFunc(links, func(other link.Link) bool { return other.Master == l.Index })
+	if err != nil || hasPort || l.Kind != "bridge" || !bytes.Equal(l.MAC, link.StableMAC(bridge)) {
 		return err
 	}
 	return h.DeleteLink(bridge)

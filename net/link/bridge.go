@@ -19,13 +19,11 @@ const kindBridge = "bridge"
 // ErrOtherKind means that a link of the desired name exists, but is of another kind.
 var ErrOtherKind = errors.New("the link is of another kind")
 
-// Bridge is the desired state of a bridge.
+// Bridge is the desired state of a bridge. Its address is StableMAC of the name: the
+// kernel's own address would change with the ports, and neighbours would have a stale one.
 type Bridge struct {
 	Name string
 	MTU  int // bytes; 0 leaves it
-	// MAC is the address; nil is StableMAC of the name. The kernel's own address
-	// would change with the ports, and neighbours would have a stale one.
-	MAC net.HardwareAddr
 	// Addresses are all addresses of global scope. Others are removed.
 	Addresses   []netip.Prefix
 	Promiscuous bool
@@ -39,7 +37,7 @@ const bridgeAttempts = 4
 // EnsureBridge creates the bridge, brings it up and sets its addresses, or changes
 // the existing one. ErrOtherKind if a link of that name is not a bridge.
 func (h *Handle) EnsureBridge(want Bridge) (Link, error) {
-	if err := want.complete(); err != nil {
+	if err := want.check(); err != nil {
 		return Link{}, err
 	}
 	for range bridgeAttempts {
@@ -58,7 +56,7 @@ func (h *Handle) EnsureBridge(want Bridge) (Link, error) {
 // exist. It does not change an existing one. Callers with steps to take before
 // EnsureBridge use it: the addresses then mean that these steps are done.
 func (h *Handle) CreateBridge(want Bridge) error {
-	if err := want.complete(); err != nil {
+	if err := want.check(); err != nil {
 		return err
 	}
 	err := h.createBridge(want)
@@ -74,16 +72,12 @@ func (h *Handle) CreateBridge(want Bridge) error {
 	return nil
 }
 
-// complete validates the bridge and sets the default address.
-func (b *Bridge) complete() error {
+func (b Bridge) check() error {
 	if err := ValidName(b.Name); err != nil {
 		return err
 	}
 	if b.MTU < 0 {
 		return fmt.Errorf("set up bridge %s: MTU %d is negative", b.Name, b.MTU)
-	}
-	if b.MAC == nil {
-		b.MAC = StableMAC(b.Name)
 	}
 	for _, p := range b.Addresses {
 		if err := validAddress(p); err != nil {
@@ -133,7 +127,7 @@ func (l Link) isBridge() error {
 
 func (h *Handle) createBridge(want Bridge) error {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Flags = want.Name, want.MTU, want.MAC, net.FlagUp
+	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Flags = want.Name, want.MTU, StableMAC(want.Name), net.FlagUp
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	err := h.rt.LinkAdd(bridge)
 	if err == nil && want.Promiscuous {
@@ -144,14 +138,14 @@ func (h *Handle) createBridge(want Bridge) error {
 
 // matches reports whether a link is as desired, without its addresses.
 func (b Bridge) matches(l Link) bool {
-	return l.Up && l.Promiscuous == b.Promiscuous && (b.MTU == 0 || b.MTU == l.MTU) && bytes.Equal(b.MAC, l.MAC)
+	return l.Up && l.Promiscuous == b.Promiscuous && (b.MTU == 0 || b.MTU == l.MTU) && bytes.Equal(StableMAC(b.Name), l.MAC)
 }
 
 func (h *Handle) changeBridge(want Bridge, l Link) error {
 	var errs []error
 	link := withIndex(l.Index)
-	if !bytes.Equal(want.MAC, l.MAC) {
-		errs = append(errs, h.rt.LinkSetHardwareAddr(link, want.MAC))
+	if mac := StableMAC(want.Name); !bytes.Equal(mac, l.MAC) {
+		errs = append(errs, h.rt.LinkSetHardwareAddr(link, mac))
 	}
 	if want.MTU != 0 && want.MTU != l.MTU {
 		errs = append(errs, h.rt.LinkSetMTU(link, want.MTU))

@@ -78,19 +78,6 @@ func (h *Handle) Links() ([]Link, error) {
 	return links, nil
 }
 
-// Ports returns the ports of the bridge with this index, in no order. A bridge that
-// does not exist has none.
-func (h *Handle) Ports(bridge int) ([]Link, error) {
-	if bridge <= 0 {
-		return nil, fmt.Errorf("list ports of link %d: %w", bridge, ErrNotFound)
-	}
-	all, err := h.Links()
-	if err != nil {
-		return nil, fmt.Errorf("list ports of link %d: %w", bridge, err)
-	}
-	return slices.DeleteFunc(all, func(l Link) bool { return l.Master != bridge }), nil
-}
-
 // Hairpin reports whether the bridge sends frames back through the port with this
 // index. The error does not distinguish a missing link from one that is not a port.
 func (h *Handle) Hairpin(port int) (bool, error) {

@@ -18,9 +18,9 @@ const sysctlRoot = "/proc/sys/net"
 const sysctlLimit = 64 << 10
 
 // Sysctl returns a sysctl of the calling thread's network namespace, without the
-// newline. The parts of the key are separated by dots, or by slashes where the name of
-// an interface may contain dots: net.ipv4.ip_forward, net/ipv4/conf/eth0.1/forwarding.
-// fs.ErrNotExist if there is no such sysctl.
+// newline. The parts of the key are separated by slashes, because the name of an interface
+// may contain dots: net/ipv4/conf/eth0.1/forwarding. fs.ErrNotExist if there is no such
+// sysctl.
 func Sysctl(key string) (string, error) {
 	file, root, err := sysctlFile(key)
 	if err != nil {
@@ -71,13 +71,9 @@ func sameValue(a, b string) bool { return slices.Equal(strings.Fields(a), string
 
 // sysctlFile opens sysctlRoot and returns the file of a key relative to it.
 func sysctlFile(key string) (string, *os.Root, error) {
-	path := key
-	if !strings.Contains(key, "/") {
-		path = strings.ReplaceAll(key, ".", "/")
-	}
-	file, found := strings.CutPrefix(path, "net/")
+	file, found := strings.CutPrefix(key, "net/")
 	if !found || file == "" {
-		return "", nil, errors.New("not a network sysctl: want the prefix net")
+		return "", nil, errors.New("not a network sysctl: want the prefix net/")
 	}
 	root, err := os.OpenRoot(sysctlRoot)
 	return file, root, err

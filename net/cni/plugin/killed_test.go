@@ -128,7 +128,7 @@ func (n *node) robbed() (lives *container, added answer) {
 func (n *node) killed(nth int, clean func(*node, *container)) {
 	n.Helper()
 	// A new namespace may inherit the setting of the host.
-	if err := n.on(func() error { return link.SetSysctl("net.ipv4.ip_forward", "0") }); err != nil {
+	if err := n.on(func() error { return link.SetSysctl("net/ipv4/ip_forward", "0") }); err != nil {
 		n.Fatal(err)
 	}
 	dead, other := n.newContainer(), n.newContainer()
