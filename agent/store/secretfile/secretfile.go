@@ -26,25 +26,14 @@ func ExposedIn(folder, file fs.FileMode) bool {
 	return file.Perm()&(reach*7)&0o077 != 0
 }
 
-// Check returns an error that wraps ErrExposed and names the remedy if users
-// other than the owner may use the file.
-func Check(mode fs.FileMode) error {
-	if !Exposed(mode) {
-		return nil
-	}
-	return fmt.Errorf("%w (mode %04o): run chmod 600, or mount a file system without modes with umask=077", ErrExposed, mode.Perm())
-}
-
 // Read returns the content of a regular file of at most max bytes that only its owner
 // may use. Errors name the path. It follows symbolic links, and does not block on a FIFO.
-func Read(path string, max int) ([]byte, error) { return read(path, max, Check) }
+func Read(path string, max int) ([]byte, error) { return read(path, max, false) }
 
 // ReadAny is Read of a file of any mode.
-func ReadAny(path string, max int) ([]byte, error) {
-	return read(path, max, func(fs.FileMode) error { return nil })
-}
+func ReadAny(path string, max int) ([]byte, error) { return read(path, max, true) }
 
-func read(path string, max int, check func(fs.FileMode) error) ([]byte, error) {
+func read(path string, max int, exposed bool) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -57,8 +46,9 @@ func read(path string, max int, check func(fs.FileMode) error) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
-	if err := check(info.Mode()); err != nil {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	if !exposed && Exposed(info.Mode()) {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf(
+			"%w (mode %04o): run chmod 600, or mount a file system without modes with umask=077", ErrExposed, info.Mode().Perm())}
 	}
 	text, err := io.ReadAll(io.LimitReader(f, int64(max)+1))
 	if err != nil {
