@@ -24,7 +24,7 @@ func writeDropIn(folders []string, wait time.Duration) error {
 	text := fmt.Sprintf("# Time for pods to terminate before the machine goes down.\n[Login]\nInhibitDelayMaxSec=%.0f\n", math.Ceil(wait.Seconds()))
 	var errs []error
 	for _, folder := range folders {
-		_, err := atomicfile.WriteIfChanged(filepath.Join(folder, logindFile), []byte(text), 0o644)
+		err := atomicfile.WriteIfChanged(filepath.Join(folder, logindFile), []byte(text), 0o644)
 		if err == nil {
 			return nil
 		}

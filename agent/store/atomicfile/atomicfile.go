@@ -38,15 +38,12 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	return SyncDir(dir)
 }
 
-// WriteIfChanged is Write unless path is a regular file with that data, of any mode. changed
-// reports whether Write was called.
-func WriteIfChanged(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
-	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data)) {
-		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
-			return false, nil
-		}
+// WriteIfChanged is Write unless path is a regular file with that data, of any mode.
+func WriteIfChanged(path string, data []byte, mode fs.FileMode) error {
+	if have, err := Read(path, int64(len(data))+1); err == nil && bytes.Equal(have, data) {
+		return nil
 	}
-	return true, Write(path, data, mode)
+	return Write(path, data, mode)
 }
 
 // Create creates a file with the data and the mode, whatever the umask, in place of a former one,

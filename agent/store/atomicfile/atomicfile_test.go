@@ -73,8 +73,19 @@ func TestWriteIfChanged(t *testing.T) {
 		text string
 		want bool
 	}{{"a", true}, {"a", false}, {"b", true}, {"bc", true}} {
-		if got, err := WriteIfChanged(path, []byte(tc.text), 0o600); got != tc.want || err != nil {
-			t.Errorf("write %d: %v, %v", i, got, err)
+		before, _ := os.Stat(path)
+		if err := WriteIfChanged(path, []byte(tc.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := before == nil || !os.SameFile(before, after); got != tc.want {
+			t.Errorf("write %d: changed is %v", i, got)
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != tc.text {
+			t.Errorf("write %d: the file has %q, %v", i, data, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package atomicfile
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 
@@ -23,10 +24,5 @@ func Read(path string, limit int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
-	data := make([]byte, min(info.Size(), limit))
-	n, err := f.ReadAt(data, 0)
-	if n == len(data) {
-		err = nil
-	}
-	return data[:n], err
+	return io.ReadAll(io.LimitReader(f, limit))
 }
