@@ -15,13 +15,13 @@ import (
 // disk is one directory. Tests have a second implementation, which simulates
 // power cuts, full disks and failing operations.
 type disk interface {
-	// open opens a file of the directory. flag is as in os.OpenFile. A file
-	// that it creates has mode 0600.
-	open(name string, flag int) (file, error)
+	// open opens a file of the directory and returns its size in bytes. flag is as in
+	// os.OpenFile. A file that it creates has mode 0600.
+	open(name string, flag int) (f file, size int64, err error)
 	// rename replaces a file by another, atomically. After an error either
 	// file may have the name.
 	rename(from, to string) error
-	// remove fails with fs.ErrNotExist if there is no such file.
+	// remove removes a file. A missing one is no error.
 	remove(name string) error
 	// sync returns when the directory's entries are on the disk. After an error
 	// it must not be called again: success of a later call proves nothing.
@@ -43,8 +43,6 @@ type file interface {
 	// Datasync is Sync without the metadata that reading the file does not
 	// need.
 	Datasync() error
-	// Size returns the file's length in bytes.
-	Size() (int64, error)
 }
 
 // directory implements disk with a directory of the file system.
@@ -82,12 +80,7 @@ func Remove(dir string) error {
 	if err != nil {
 		return fmt.Errorf("remove journal in %q: %w", dir, err)
 	}
-	for _, name := range []string{newName, fileName} {
-		if removeErr := f.remove(name); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
-			err = errors.Join(err, removeErr)
-		}
-	}
-	if err = errors.Join(err, f.sync(), f.close()); err != nil {
+	if err := errors.Join(f.remove(newName), f.remove(fileName), f.sync(), f.close()); err != nil {
 		return fmt.Errorf("remove journal in %q: %w", dir, err)
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
@@ -118,10 +111,10 @@ func flock(dir *os.File, how int) error {
 	}
 }
 
-func (f *directory) open(name string, flag int) (file, error) {
+func (f *directory) open(name string, flag int) (file, int64, error) {
 	opened, err := f.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	info, err := opened.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -129,14 +122,19 @@ func (f *directory) open(name string, flag int) (file, error) {
 	}
 	if err != nil {
 		_ = opened.Close() // nothing was done with it
-		return nil, err
+		return nil, 0, err
 	}
-	return osFile{opened}, nil
+	return osFile{opened}, info.Size(), nil
 }
 
 func (f *directory) rename(from, to string) error { return f.root.Rename(from, to) }
 
-func (f *directory) remove(name string) error { return f.root.Remove(name) }
+func (f *directory) remove(name string) error {
+	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 func (f *directory) sync() error { return f.dir.Sync() }
 
@@ -164,13 +162,4 @@ func (f osFile) Datasync() error {
 			return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 		}
 	}
-}
-
-// Size returns the size that fstat(2) reports.
-func (f osFile) Size() (int64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
 }

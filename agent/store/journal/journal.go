@@ -142,7 +142,7 @@ func openOn(d disk, path string, seal *sealer, c *Config) (*Journal, error) {
 // load reads the file and prepares it for appending. It changes nothing in the directory
 // before it has read the whole file and verified the key and the anchor.
 func (j *Journal) load() error {
-	f, err := j.disk.open(fileName, os.O_RDWR)
+	f, size, err := j.disk.open(fileName, os.O_RDWR)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return j.createEmpty()
@@ -151,16 +151,12 @@ func (j *Journal) load() error {
 		// started.
 		j.log.Warn("journal is on a read-only disk")
 		j.mustRewrite = true
-		f, err = j.disk.open(fileName, os.O_RDONLY)
+		f, size, err = j.disk.open(fileName, os.O_RDONLY)
 	}
 	if err != nil {
 		return err
 	}
 	j.cur = &openFile{file: f}
-	size, err := f.Size()
-	if err != nil {
-		return err
-	}
 	r, err := replay(f, size, j.seal, j.log, j.trust)
 	if errors.Is(err, ErrPlain) && size == openingSize(nil) {
 		return j.createEmpty() // it is empty
@@ -181,7 +177,9 @@ func (j *Journal) load() error {
 		j.cur.seal = j.seal
 	}
 	j.entries, j.seq, j.newest, j.damaged = r.entries, r.seq, r.newest, r.damaged
-	j.live = liveSize(j.entries, j.cur.seal)
+	for name, e := range j.entries {
+		j.live += e.stored(name, j.cur.seal)
+	}
 	if !j.mustRewrite {
 		j.syncLoaded(size)
 	}
@@ -232,7 +230,7 @@ func (j *Journal) syncLoaded(size int64) {
 		err = j.disk.sync()
 	}
 	if err == nil {
-		err = j.remove()
+		err = j.disk.remove(newName) // that of an interrupted rewrite
 	}
 	if err != nil {
 		j.requireRewrite(err)
@@ -244,14 +242,6 @@ func (j *Journal) syncLoaded(size int64) {
 func (j *Journal) requireRewrite(err error) {
 	j.log.Warn("rewrite journal before next write", "error", err)
 	j.mustRewrite, j.unsynced = true, true
-}
-
-// remove removes the new file of an interrupted rewrite.
-func (j *Journal) remove() error {
-	if err := j.disk.remove(newName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // Keys returns the keys that begin with prefix, sorted. It does not block on the
@@ -304,14 +294,4 @@ func (j *Journal) Close() error {
 		return fmt.Errorf("close journal %q: %w", j.path, err)
 	}
 	return nil
-}
-
-// liveSize returns the size, in bytes, of a rewrite of the entries without the
-// opening batch.
-func liveSize(entries map[string]*entry, seal *sealer) int64 {
-	var size int64
-	for name, e := range entries {
-		size += e.stored(name, seal)
-	}
-	return size
 }

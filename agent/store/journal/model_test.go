@@ -120,29 +120,29 @@ func (m *model) do(op string, effect func(), half func()) error {
 	return nil
 }
 
-func (m *model) open(name string, flag int) (file, error) {
+func (m *model) open(name string, flag int) (file, int64, error) {
 	if m.off {
-		return nil, errPower
+		return nil, 0, errPower
 	}
 	node := m.names[name]
 	if flag&os.O_CREATE == 0 {
 		if node == nil {
-			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+			return nil, 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 		}
 		if m.readOnly && flag&os.O_RDWR != 0 {
-			return nil, &fs.PathError{Op: "open", Path: name, Err: unix.EROFS}
+			return nil, 0, &fs.PathError{Op: "open", Path: name, Err: unix.EROFS}
 		}
-		return &handle{m, node}, nil
+		return &handle{m, node}, int64(len(node.now)), nil
 	}
 	if node != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrExist}
+		return nil, 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrExist}
 	}
 	node = &inode{}
 	err := m.do("create", func() { m.name(naming{name: name, node: node}) }, nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return &handle{m, node}, nil
+	return &handle{m, node}, 0, nil
 }
 
 func (m *model) name(n naming) {
@@ -156,7 +156,7 @@ func (m *model) rename(from, to string) error {
 
 func (m *model) remove(name string) error {
 	if m.names[name] == nil && !m.off {
-		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
+		return nil
 	}
 	return m.do("remove", func() { m.name(naming{gone: name}) }, nil)
 }
@@ -280,8 +280,7 @@ func (h *handle) sync(op string) error {
 	return err
 }
 
-func (h *handle) Size() (int64, error) { return int64(len(h.node.now)), nil }
-func (h *handle) Close() error         { return nil }
+func (h *handle) Close() error { return nil }
 
 // write changes what a process sees.
 func (n *inode) write(b []byte, off int64) {
@@ -381,7 +380,7 @@ func (m *model) restarted() *model {
 // TestModelLosesWhatWasNotSynced shows that the model can fail the tests.
 func TestModelLosesWhatWasNotSynced(t *testing.T) {
 	m := newModel()
-	f, err := m.open("a", os.O_CREATE|os.O_EXCL|os.O_RDWR)
+	f, _, err := m.open("a", os.O_CREATE|os.O_EXCL|os.O_RDWR)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (j *Journal) rewrite() error {
 		// The file may have been renamed all the same. Data appended to the old
 		// file could then belong to no name.
 		j.mustRewrite = true
-		return fmt.Errorf("rewrite journal: %w", errors.Join(err, next.file.Close(), j.remove()))
+		return fmt.Errorf("rewrite journal: %w", errors.Join(err, next.file.Close(), j.disk.remove(newName)))
 	}
 	old := j.cur
 	j.mu.Lock()
@@ -47,10 +47,10 @@ func (j *Journal) rewrite() error {
 // copyLive writes and syncs a new file. It returns the file and its entries.
 // After an error there is no new file.
 func (j *Journal) copyLive() (*openFile, map[string]*entry, error) {
-	if err := j.remove(); err != nil {
+	if err := j.disk.remove(newName); err != nil {
 		return nil, nil, err
 	}
-	f, err := j.disk.open(newName, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	f, _, err := j.disk.open(newName, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +60,7 @@ func (j *Journal) copyLive() (*openFile, map[string]*entry, error) {
 		err = f.Sync()
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, f.Close(), j.remove())
+		return nil, nil, errors.Join(err, f.Close(), j.disk.remove(newName))
 	}
 	return next, entries, nil
 }
