@@ -21,6 +21,7 @@ func keyTemplate(pcrs []pcr) tpm2.TPMTPublic {
 			NoDA: true,
 		},
 		AuthPolicy: tpm2.TPM2BDigest{Buffer: pcrPolicy(pcrs)},
+		Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgKeyedHash, &tpm2.TPMSKeyedHashParms{}), // no scheme: only data
 	}
 }
 
@@ -61,14 +62,8 @@ func (s *Sealed) checkPublic() error {
 	if len(s.public) >= sha256.Size {
 		want.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{Buffer: s.public[len(s.public)-sha256.Size:]})
 	}
-	want.Parameters = noScheme()
 	if len(s.public) < sha256.Size || !bytes.Equal(tpm2.Marshal(want), s.public) {
 		return errors.New("the public part is not tinylet's")
 	}
 	return nil
-}
-
-// noScheme returns the parameters of an object that only holds data.
-func noScheme() tpm2.TPMUPublicParms {
-	return tpm2.NewTPMUPublicParms(tpm2.TPMAlgKeyedHash, &tpm2.TPMSKeyedHashParms{})
 }

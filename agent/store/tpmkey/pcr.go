@@ -12,13 +12,10 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// readPCRs reads PCRs of the SHA-256 bank. indexes must be ascending. A response of the
-// TPM has one or more of them, the lowest first.
-func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
-	var remaining, out []pcr
-	for _, index := range indexes {
-		remaining = append(remaining, pcr{index: index})
-	}
+// readPCRs returns PCRs of the SHA-256 bank with their current values. Their indexes must
+// be ascending. A response of the TPM has one or more of them, the lowest first.
+func readPCRs(t transport.TPM, remaining []pcr) ([]pcr, error) {
+	var out []pcr
 	for len(remaining) > 0 {
 		read, err := tpm2.PCRRead{PCRSelectionIn: pcrSelection(remaining)}.Execute(t)
 		if err != nil {
@@ -63,11 +60,7 @@ func selects(list tpm2.TPMLPCRSelection, index int) bool {
 // changedPCRs returns an error that wraps ErrPCRs and names the PCRs whose values
 // differ from those at sealing.
 func (s *Sealed) changedPCRs(t transport.TPM) error {
-	indexes := make([]int, 0, len(s.pcrs))
-	for _, p := range s.pcrs {
-		indexes = append(indexes, p.index)
-	}
-	now, err := readPCRs(t, indexes)
+	now, err := readPCRs(t, s.pcrs)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ func made(pcrs ...int) *Sealed {
 		s.pcrs = append(s.pcrs, pcr{index, sha256.Sum256([]byte{byte(index)})})
 	}
 	object := keyTemplate(s.pcrs)
-	object.Parameters = noScheme()
 	object.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{Buffer: bytes.Repeat([]byte{13}, sha256.Size)})
 	s.public = tpm2.Marshal(object)
 	return s

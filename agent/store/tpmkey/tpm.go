@@ -35,16 +35,16 @@ func Seal(device string, key []byte, pcrs []int) (*Sealed, error) {
 	if len(key) != KeySize {
 		return nil, fmt.Errorf("seal key with TPM: key has %d bytes, not %d", len(key), KeySize)
 	}
-	pcrs = slices.Clone(pcrs)
-	slices.Sort(pcrs)
-	for _, index := range pcrs {
+	var selected []pcr
+	for _, index := range slices.Compact(slices.Sorted(slices.Values(pcrs))) {
 		if index < 0 || index > MaxPCR {
 			return nil, fmt.Errorf("seal key with TPM: PCR %d is not one of 0 to %d", index, MaxPCR)
 		}
+		selected = append(selected, pcr{index: index})
 	}
 	var s *Sealed
 	err := withTPM(device, tpmTimeout, func(t transport.TPM) (err error) {
-		s, err = seal(t, key, slices.Compact(pcrs))
+		s, err = seal(t, key, selected)
 		return err
 	})
 	if err != nil {
@@ -138,13 +138,13 @@ func flush(t transport.TPM, handle tpm2.TPMHandle) {
 	_, _ = tpm2.FlushContext{FlushHandle: handle}.Execute(t)
 }
 
-func seal(t transport.TPM, key []byte, indexes []int) (*Sealed, error) {
+func seal(t transport.TPM, key []byte, selected []pcr) (*Sealed, error) {
 	r, err := createStorageRootKey(t)
 	if err != nil {
 		return nil, err
 	}
 	defer flush(t, r.handle)
-	pcrs, err := readPCRs(t, indexes)
+	pcrs, err := readPCRs(t, selected)
 	if err != nil {
 		return nil, err
 	}

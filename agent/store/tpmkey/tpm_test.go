@@ -116,14 +116,13 @@ func TestChangedPCRRefuses(t *testing.T) {
 	// Values that fit what was booted do not make a policy that fits the object.
 	s := *bound
 	e.do(func(t transport.TPM) (err error) {
-		s.pcrs, err = readPCRs(t, []int{4, 7, 11})
+		s.pcrs, err = readPCRs(t, []pcr{{index: 4}, {index: 7}, {index: 11}})
 		return err
 	})
 	if got, err := unsealFile(t, e, s.Encode()); err == nil || !strings.Contains(err.Error(), "public part") {
 		t.Errorf("with other values in the file: key %x, error %v", got, err)
 	}
 	want := keyTemplate(s.pcrs)
-	want.Parameters = noScheme()
 	want.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{Buffer: s.public[len(s.public)-32:]})
 	s.public = tpm2.Marshal(want)
 	if got, err := unsealFile(t, e, s.Encode()); !errors.Is(err, tpm2.TPMRCIntegrity) {
@@ -180,7 +179,7 @@ func (b *bus) Send(command []byte) ([]byte, error) {
 }
 
 func TestBusDoesNotCarryTheKey(t *testing.T) {
-	for name, pcrs := range map[string][]int{"without PCRs": nil, "with PCRs": {7}} {
+	for name, pcrs := range map[string][]pcr{"without PCRs": nil, "with PCRs": {{index: 7}}} {
 		t.Run(name, func(t *testing.T) {
 			newEmulator(t).do(func(c transport.TPM) error {
 				b := &bus{TPM: c}
