@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
+	"path"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,6 +63,17 @@ type Client struct {
 	transport *transport
 }
 
+// API has the methods of a Requester. They are called concurrently. Implementations of tests
+// need no network.
+type API interface {
+	Get(ctx context.Context, r Resource, namespace, name string, into runtime.Object) error
+	List(ctx context.Context, r Resource, namespace string, options metav1.ListOptions, into runtime.Object) error
+	Watch(ctx context.Context, r Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
+	Create(ctx context.Context, r Resource, namespace, name, subresource string, object, into runtime.Object) error
+	Patch(ctx context.Context, r Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error
+	Delete(ctx context.Context, r Resource, namespace, name string, options metav1.DeleteOptions) error
+}
+
 // Requester sends requests with a client that may not exist yet. A request waits for
 // the client until its context ends. Errors are those of the function that returns the
 // client, or of the request.
@@ -88,11 +99,11 @@ func New(c Config) (*Client, error) {
 	client := &Client{transport: t, clients: make(map[schema.GroupVersion]*rest.RESTClient, len(kinds))}
 	client.Requester = Deferred(func(context.Context) (*Client, error) { return client, nil })
 	for group := range kinds {
-		path := "apis/" + group.String()
+		root := "apis/" + group.String()
 		if group.Group == "" {
-			path = "api/" + group.Version
+			root = "api/" + group.Version
 		}
-		client.clients[group], err = rest.NewRESTClient(server, path, rest.ClientContentConfig{
+		client.clients[group], err = rest.NewRESTClient(server, root, rest.ClientContentConfig{
 			ContentType:        runtime.ContentTypeProtobuf,
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 			GroupVersion:       group,
@@ -103,6 +114,15 @@ func New(c Config) (*Client, error) {
 		}
 	}
 	return client, nil
+}
+
+// StatusCode returns the code of an error status of the server, 0 if err is another error.
+func StatusCode(err error) int {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return int(status.Status().Code)
 }
 
 // noRedirect rejects redirects: no API server redirects, and the client certificate
@@ -128,7 +148,7 @@ func (q Requester) List(ctx context.Context, r Resource, namespace string, optio
 // the name.
 func (q Requester) Create(ctx context.Context, r Resource, namespace, name, subresource string, object, into runtime.Object) error {
 	return q.do(ctx, "create", r, namespace, name, into, func(rc *rest.RESTClient) *rest.Request {
-		return sub(rc.Post(), subresource).Body(object)
+		return rc.Post().SubResource(subresource).Body(object) // "" sets none
 	})
 }
 
@@ -136,7 +156,7 @@ func (q Requester) Create(ctx context.Context, r Resource, namespace, name, subr
 // result into into, which may be nil.
 func (q Requester) Patch(ctx context.Context, r Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error {
 	return q.do(ctx, "patch", r, namespace, name, into, func(rc *rest.RESTClient) *rest.Request {
-		return sub(rc.Patch(kind), subresource).Body(patch)
+		return rc.Patch(kind).SubResource(subresource).Body(patch)
 	})
 }
 
@@ -191,7 +211,7 @@ func (q Requester) do(ctx context.Context, verb string, r Resource, namespace, n
 		err = result.Into(into)
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", verb, path(r, namespace, name), err)
+		return fmt.Errorf("%s %s: %w", verb, path.Join(r.name, namespace, name), err)
 	}
 	return nil
 }
@@ -208,17 +228,4 @@ func address(request *rest.Request, r Resource, namespace, name string) *rest.Re
 
 func withOptions(request *rest.Request, options *metav1.ListOptions) *rest.Request {
 	return request.SpecificallyVersionedParams(options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
-}
-
-func sub(request *rest.Request, subresource string) *rest.Request {
-	if subresource == "" {
-		return request
-	}
-	return request.SubResource(subresource)
-}
-
-// path returns the path of an object for error messages.
-func path(r Resource, namespace, name string) string {
-	parts := []string{r.name, namespace, name}
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "/")
 }

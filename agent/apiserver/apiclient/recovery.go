@@ -21,9 +21,7 @@ type recovery struct {
 // may be starting.
 func (r *recovery) attempt(resp *http.Response, err error, now time.Time) {
 	switch {
-	case err != nil:
-		r.away = true
-	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusGatewayTimeout:
+	case err != nil, resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusGatewayTimeout:
 		r.away = true
 	case resp.StatusCode < http.StatusBadRequest && r.away && now.Sub(r.recoveredAt) >= recoveryGap:
 		r.away, r.recoveredAt = false, now

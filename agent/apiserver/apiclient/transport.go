@@ -62,17 +62,11 @@ type transport struct {
 	silent time.Duration                 // how long no byte may arrive: ping and answerLimit
 	source func(far net.Addr) netip.Addr // the source address for far
 
-	mu    sync.Mutex
-	conns map[*countedConn]struct{}
-	last  contact
-
-	recovery recovery
-}
-
-// contact is the result of the last exchange that its caller did not cancel.
-type contact struct {
+	mu       sync.Mutex
+	conns    map[*countedConn]struct{}
 	answered time.Time // when the server last sent a response
-	err      error     // of the last attempt, nil if it got a response
+	failure  error     // of the last attempt that its caller did not cancel, nil if it got a response
+	recovery recovery
 }
 
 func serverURL(server string) (*url.URL, error) {
@@ -272,8 +266,8 @@ func (t *transport) note(ctx context.Context, resp *http.Response, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if t.last.err = err; err == nil {
-		t.last.answered = now
+	if t.failure = err; err == nil {
+		t.answered = now
 	}
 	t.recovery.attempt(resp, err, now)
 }
@@ -324,5 +318,5 @@ func (t *transport) open() []*countedConn {
 func (c *Client) Contact() (answered time.Time, err error) {
 	c.transport.mu.Lock()
 	defer c.transport.mu.Unlock()
-	return c.transport.last.answered, c.transport.last.err
+	return c.transport.answered, c.transport.failure
 }

@@ -91,9 +91,5 @@ func patchOf(e *event.Event, last time.Time) ([]byte, error) {
 	if strings.HasPrefix(e.Message, event.Combined) {
 		patch.Message = e.Message
 	}
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encode event patch: %w", err)
-	}
-	return data, nil
+	return json.Marshal(patch)
 }

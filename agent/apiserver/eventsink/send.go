@@ -1,6 +1,7 @@
 package eventsink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -111,10 +112,7 @@ func (s *Sink) send(ctx context.Context, e *event.Event) error {
 // meet returns the state of an event of which nothing was sent.
 func (s *Sink) meet(e *event.Event, now time.Time) *sentEvent {
 	about := regarding(e, s.config.NodeName)
-	k := &sentEvent{namespace: about.Namespace, first: wall(e.First, now, now.Round(0))}
-	if k.namespace == "" {
-		k.namespace = metav1.NamespaceDefault
-	}
+	k := &sentEvent{namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), first: wall(e.First, now, now.Round(0))}
 	k.stamp = k.first.UnixNano()
 	s.rename(k, about.Name)
 	return k
@@ -142,7 +140,10 @@ func (s *Sink) try(ctx context.Context, k *sentEvent, e *event.Event) error {
 			s.rename(k, regarding(e, s.config.NodeName).Name)
 		case retriable(err):
 			k.unsure = true
-			if k.tries += broke(err); k.tries >= maxTries {
+			if apiclient.StatusCode(err) == http.StatusInternalServerError {
+				k.tries++ // the event itself may cause it
+			}
+			if k.tries >= maxTries {
 				return err
 			}
 			return &outage{err}
@@ -168,19 +169,6 @@ func (s *Sink) request(ctx context.Context, k *sentEvent, e *event.Event) error 
 // retriable reports whether a retry may succeed: no response, 401, 429, 5xx, or an error
 // with a status below 400.
 func retriable(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
-	}
-	code := status.Status().Code
+	code := apiclient.StatusCode(err)
 	return code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= 500 || code < 400
-}
-
-// broke returns 1 if the event itself may cause the error, otherwise 0.
-func broke(err error) int {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError {
-		return 1
-	}
-	return 0
 }

@@ -17,8 +17,6 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
@@ -37,15 +35,9 @@ const (
 	maxKnown = 512
 )
 
-// EventAPI is the part of apiclient.Requester that a Sink needs.
-type EventAPI interface {
-	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
-	Patch(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error
-}
-
 // Config configures a Sink. API, Watch, NodeName and Log are required.
 type Config struct {
-	API EventAPI
+	API apiclient.API
 	// Watch is event.Recorder.Watch.
 	Watch func(ctx context.Context, handle func([]event.Event) error) error
 	// Ready blocks until the clock shows the time of day, or ctx ends; nil does not

@@ -27,8 +27,6 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-var _ EventAPI = (*apiclient.Client)(nil)
-
 // server is an API server whose requests are texts, such as "create Pulled 3".
 type server struct {
 	*apiservertest.Server

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/wait"
@@ -30,21 +29,13 @@ const (
 	refusedMax   = 2 * time.Minute
 )
 
-var errVersion = errors.New("list has no resource version")
-
-// API is the part of apiclient.Requester that a Reflector needs.
-type API interface {
-	List(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions, into runtime.Object) error
-	Watch(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
-}
-
 // Key is an object's namespace and name.
 type Key struct{ Namespace, Name string }
 
 // Config configures a Reflector. T is the part of an object that is kept. API, List,
 // Keep, Same, Changed and Log are required.
 type Config[T any] struct {
-	API      API
+	API      apiclient.API
 	Resource apiclient.Resource
 	// List returns an empty list of the resource.
 	List func() runtime.Object
@@ -210,7 +201,7 @@ func keyOf(o runtime.Object) (Key, bool) {
 // listed replaces the objects by those of a complete list.
 func (f *Reflector[T]) listed(version string, objects map[Key]T) error {
 	if version == "" || version == "0" {
-		return fmt.Errorf("list %s: %w", f.cfg.Resource, errVersion)
+		return fmt.Errorf("list %s: list has no resource version", f.cfg.Resource)
 	}
 	f.version = version
 	f.mu.Lock()
@@ -235,7 +226,6 @@ func (f *Reflector[T]) handleError(err error) {
 	text := fmt.Sprintf("%v: %s", err, f.cfg.Remedy)
 	if f.said(text) {
 		f.cfg.Log.Warn("API server forbids list or watch", "error", err, "remedy", f.cfg.Remedy)
-		f.refused(text)
 	}
 }
 
@@ -248,24 +238,20 @@ func (f *Reflector[T]) handleSuccess() {
 	f.outage.Record(nil)
 	if f.said("") {
 		f.cfg.Log.Info("API server permits list and watch again", "resource", f.cfg.Resource.String())
-		f.refused("")
 	}
 }
 
 // said stores the text of a refusal, "" for none, and reports whether a refusal began or
-// ended. The text of a refusal does not change until it ends.
+// ended. It then calls OnForbidden. The text of a refusal does not change until it ends.
 func (f *Reflector[T]) said(text string) bool {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	news := (text == "") != (f.problem == "")
 	if news {
 		f.problem = text
 	}
-	return news
-}
-
-func (f *Reflector[T]) refused(text string) {
-	if f.cfg.OnForbidden != nil {
+	f.mu.Unlock()
+	if news && f.cfg.OnForbidden != nil {
 		f.cfg.OnForbidden(text)
 	}
+	return news
 }

@@ -24,8 +24,6 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
-var _ API = (*apiclient.Client)(nil)
-
 // lab is a Follower of the nodes' podCIDR, in virtual time.
 type lab struct {
 	*apiservertest.Server
@@ -237,7 +235,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-var torn = watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 500, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: causeDecoding}}}}}
+var torn = watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 500, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "ClientWatchDecoding"}}}}}
 
 // TestTornAgain sends an event that cannot be decoded at the begin of each watch.
 func TestTornAgain(t *testing.T) {

@@ -165,9 +165,7 @@ func (f *Reflector[T]) handleWatchError(err error) (stale bool) {
 
 // BrokenStream reports whether err has client-go's status cause of a broken event stream
 // (rest/request.go).
-func BrokenStream(err error) bool { return apierrors.HasStatusCause(err, causeDecoding) }
-
-const causeDecoding = "ClientWatchDecoding"
+func BrokenStream(err error) bool { return apierrors.HasStatusCause(err, "ClientWatchDecoding") }
 
 // Stale reports whether err means that a watch cannot continue from its resource version,
 // so that the objects must be listed.

@@ -50,7 +50,7 @@ type Table interface {
 
 // Config configures a Proxy.
 type Config struct {
-	API      listwatch.API
+	API      apiclient.API
 	NodeName string
 	// Bridge is the name of the pods' bridge.
 	Bridge string

@@ -42,7 +42,7 @@ const maxLoggedFaults = 5
 
 // Config configures a Router.
 type Config struct {
-	API      listwatch.API
+	API      apiclient.API
 	NodeName string
 	// Bridge is the name of the pods' bridge. No node is on it.
 	Bridge string
