@@ -124,12 +124,8 @@ func (r *Manager) createMirror(ctx context.Context, res *result) {
 // answered reports whether err is the server's response concerning the pod. Other
 // errors concern the connection or the whole server.
 func answered(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status().Code {
-	case http.StatusUnauthorized, http.StatusTooManyRequests,
+	switch apiclient.StatusCode(err) {
+	case 0, http.StatusUnauthorized, http.StatusTooManyRequests,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return false
 	}
@@ -138,6 +134,6 @@ func answered(err error) bool {
 
 // faulty reports whether err is no response or a 5xx, and not a rejection of the request.
 func faulty(err error) bool {
-	var status apierrors.APIStatus
-	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
+	code := apiclient.StatusCode(err)
+	return code == 0 || code >= http.StatusInternalServerError
 }

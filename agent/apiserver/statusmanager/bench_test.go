@@ -16,11 +16,12 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // sink accepts every status at once and counts them.
 type sink struct {
-	statusmanager.API
+	apiclient.API
 	status *v1.PodStatus
 	rv     atomic.Int64
 	taken  chan struct{}
@@ -64,7 +65,7 @@ func bench(b *testing.B, test func(s *sink, changed chan struct{}, looked chan s
 	now := list(running())
 	changed, looked := make(chan struct{}, 1), make(chan struct{}, 1)
 	r := statusmanager.New(statusmanager.Config{
-		API: s, NodeName: "node", Changed: changed, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		API: s, Trigger: wait.NewWakeup(), NodeName: "node", Changed: changed, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		List: func() []statusmanager.Entry {
 			select {
 			case now = <-entries:

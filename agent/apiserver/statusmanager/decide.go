@@ -60,9 +60,6 @@ func (v *view) ending() bool {
 	return !slices.ContainsFunc(v.ours.ContainerStatuses, running) && !slices.ContainsFunc(v.ours.InitContainerStatuses, running)
 }
 
-// ended reports whether the API's pod is being deleted and nothing of it runs.
-func (v *view) ended() bool { return v.done && v.api.DeletionTimestamp != nil }
-
 // decide returns the next action. It does not send a patch that equals
 // unpersisted.
 func (v *view) decide(unpersisted []byte, now time.Time) action {
@@ -120,14 +117,14 @@ func (v *view) regular(unpersisted []byte, now time.Time) action {
 	var a action
 	if v.ours != nil {
 		var err error
-		if a, err = v.report(v.ours, unpersisted, now); err != nil && !v.ended() {
+		if a, err = v.report(v.ours, unpersisted, now); err != nil && !v.done {
 			return action{refused: err}
 		}
 	}
 	if a.verb == patching && v.ending() {
 		a.after = endingLimit
 	}
-	if a.verb == nothing && v.ended() {
+	if a.verb == nothing && v.done {
 		// Even if the status can no longer be reported, the phase must become terminal.
 		if !pod.IsTerminal(v.api.Status.Phase) {
 			if a, _ = v.report(&v.api.Status, unpersisted, now); a.verb != nothing {
@@ -143,7 +140,7 @@ func (v *view) regular(unpersisted []byte, now time.Time) action {
 // that the merged status must not be sent.
 func (v *view) report(ours *v1.PodStatus, unpersisted []byte, now time.Time) (action, error) {
 	base := sorted(&v.api.Spec, v.api.Status)
-	merged := merge(&base, ours, v.ended(), now)
+	merged := merge(&base, ours, v.done, now)
 	if base.Phase == v1.PodRunning && merged.Phase == v1.PodPending && !pod.HasRestartAllRule(&v.api.Spec) {
 		merged.Phase = v1.PodRunning // the journal does not record that the pod ran
 	}
@@ -160,17 +157,4 @@ func (v *view) report(ours *v1.PodStatus, unpersisted []byte, now time.Time) (ac
 	}
 	hurry := v.api.DeletionTimestamp != nil || urgent(&base, &merged)
 	return action{verb: patching, patch: patch, urgent: hurry}, nil
-}
-
-// unpersisted returns the patch that remains after the server accepted a status, nil if
-// none: fields that the server does not know, or does not let the node change.
-func (v *view) unpersisted(now time.Time) []byte {
-	if v.ours == nil {
-		return nil
-	}
-	a, err := v.report(v.ours, nil, now)
-	if err != nil {
-		return nil
-	}
-	return a.patch
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // lab is a Reporter between a server and an agent's pods, in virtual time.
@@ -76,7 +77,7 @@ func (l *lab) start(change ...func(*statusmanager.Config)) {
 		l.stop()
 	}
 	c := statusmanager.Config{
-		API: l.server, NodeName: "node", Changed: l.changed, Log: slog.New(slog.NewTextHandler(l.log, nil)),
+		API: l.server, Trigger: wait.NewWakeup(), NodeName: "node", Changed: l.changed, Log: slog.New(slog.NewTextHandler(l.log, nil)),
 		List: func() []statusmanager.Entry {
 			l.state.Lock()
 			defer l.state.Unlock()

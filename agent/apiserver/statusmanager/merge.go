@@ -68,16 +68,10 @@ func atLeast(base, ours []v1.ContainerStatus) []v1.ContainerStatus {
 	return ours
 }
 
-// owned reports whether the node sets and removes a condition
-// (pkg/kubelet/types/pod_status.go).
-func owned(t v1.PodConditionType) bool {
-	switch t {
-	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
-		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
-		return true
-	case v1.DisruptionTarget: // shared, see mergeConditions
-	}
-	return false
+// owned are the conditions that the node sets and removes (pkg/kubelet/types/pod_status.go).
+var owned = []v1.PodConditionType{
+	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting,
 }
 
 // mergeConditions keeps the order of base and the conditions that others own. The
@@ -88,7 +82,7 @@ func mergeConditions(base, ours []v1.PodCondition, turning bool) []v1.PodConditi
 	for i := range base {
 		was, is := &base[i], pod.FindCondition(ours, base[i].Type)
 		switch {
-		case owned(was.Type):
+		case slices.Contains(owned, was.Type):
 			if is != nil && pod.FindCondition(out, was.Type) == nil {
 				out = append(out, successor(was, is))
 			}
@@ -100,7 +94,7 @@ func mergeConditions(base, ours []v1.PodCondition, turning bool) []v1.PodConditi
 	}
 	for i := range ours {
 		is := &ours[i]
-		if (owned(is.Type) || disrupts(is) && turning) && pod.FindCondition(out, is.Type) == nil {
+		if (slices.Contains(owned, is.Type) || disrupts(is) && turning) && pod.FindCondition(out, is.Type) == nil {
 			out = append(out, *is)
 		}
 	}

@@ -1,7 +1,6 @@
 package statusmanager
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
@@ -15,11 +14,6 @@ type outage struct {
 	failed   time.Time // time of the last failure
 	answered time.Time // time of the last response
 	wait     wait.Backoff
-}
-
-func newOutage(log *slog.Logger) outage {
-	return outage{said: apiclient.NewOutage(log,
-		"cannot update pod statuses on API server", "updating pod statuses on API server again")}
 }
 
 func (o *outage) on() bool { return o.said.Active() }

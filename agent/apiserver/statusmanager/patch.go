@@ -3,6 +3,7 @@ package statusmanager
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
@@ -67,8 +68,6 @@ func diffStatus(before, after map[string]any) map[string]any {
 			patch[key] = strategicpatch.ReplaceList(is)
 		}
 	}
-	for key, value := range strategicpatch.Diff(before, after) {
-		patch[key] = value
-	}
+	maps.Copy(patch, strategicpatch.Diff(before, after))
 	return patch
 }

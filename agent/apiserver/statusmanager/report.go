@@ -8,24 +8,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/wait"
 )
-
-// API is the part of apiclient.Requester that a Manager needs. Calls block until ctx
-// ends at the latest, and wrap errors of k8s.io/apimachinery/pkg/api/errors for error
-// statuses of the server. They are called concurrently.
-type API interface {
-	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
-	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
-	Patch(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error
-	Delete(ctx context.Context, r apiclient.Resource, namespace, name string, options metav1.DeleteOptions) error
-}
 
 // Entry is a pod of the node and its newest status, nil if there is nothing to
 // report. Both are shared: nobody may change what they point to, and a new status
@@ -36,12 +24,12 @@ type Entry struct {
 }
 
 // Config configures a Manager. Its functions must not block. Only Run calls them. API,
-// NodeUID, List, Done and Log are required.
+// Trigger, NodeUID, List, Done and Log are required.
 type Config struct {
-	API      API
+	API      apiclient.API
 	NodeName string
 	// Trigger starts a sync, because the results of NodeUID, List, Done or StaticGone may
-	// have changed. The Manager is its only receiver. nil makes a new one.
+	// have changed. The Manager is its only receiver.
 	Trigger wait.Wakeup
 	// NodeUID returns the UID of the registered Node, "" if there is none yet. Set
 	// Trigger when there is.
@@ -81,9 +69,6 @@ type Manager struct {
 
 // New returns a Manager. It starts nothing.
 func New(c Config) *Manager {
-	if c.Trigger == nil {
-		c.Trigger = wait.NewWakeup()
-	}
 	return &Manager{Config: c, next: make(chan struct{})}
 }
 

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/wait"
 )
@@ -44,7 +45,8 @@ type loop struct {
 func (r *Manager) Run(ctx context.Context) error {
 	l := &loop{
 		Manager: r,
-		outage:  newOutage(r.Log),
+		outage: outage{said: apiclient.NewOutage(r.Log,
+			"cannot update pod statuses on API server", "updating pod statuses on API server again")},
 		objects: make(map[types.NamespacedName]*object),
 		results: make(chan result, flights),
 		byUID:   make(map[types.UID]*v1.PodStatus),

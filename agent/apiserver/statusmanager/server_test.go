@@ -14,10 +14,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
-	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 )
-
-var _ statusmanager.API = (*apiclient.Client)(nil)
 
 var (
 	errLink      = errors.New("dial tcp 10.0.0.1:6443: connection refused")

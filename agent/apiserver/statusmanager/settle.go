@@ -57,12 +57,13 @@ func (l *loop) recordAccepted(o *object, res *result, now time.Time) {
 	}
 	known := o.unpersisted
 	o.accepted, o.unpersisted = res.ours, nil
-	if res.pod.UID != res.api.UID {
-		return // a response without the pod is useless
+	if res.pod.UID != res.api.UID || res.ours == nil {
+		return // the response has another pod or none, or the agent has no status
 	}
 	after := res.view
 	after.api = res.pod
-	left := after.unpersisted(now)
+	remaining, _ := after.report(after.ours, nil, now) // without a patch after an error
+	left := remaining.patch
 	if left == nil || !bytes.Equal(left, res.patch) && !bytes.Equal(left, known) {
 		return
 	}
