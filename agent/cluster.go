@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,7 +63,7 @@ func newCluster(core *core) (_ *cluster, err error) {
 		ServerTLSBootstrap:  cfg.Kubelet.ServerTLSBootstrap,
 		ServingCert:         cfg.Kubelet.TLSCertFile,
 		ServingKey:          cfg.Kubelet.TLSPrivateKeyFile,
-		Addresses:           func() ([]string, []net.IP) { return identity.NodeAddresses(cfg.NodeName, node.HostIPs()) },
+		HostIPs:             node.HostIPs,
 		Clock:               c.clock,
 		NewClient: func(config apiclient.Config) (*apiclient.Client, error) {
 			config.Meter, config.PingAfter = &c.meter, c.pace.PingAfter

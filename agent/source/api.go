@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
-	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
@@ -28,7 +27,7 @@ const apiGap = 100 * time.Millisecond
 // APIConfig configures an API source. API, NodeName, Log and Events are
 // required.
 type APIConfig struct {
-	API      listwatch.API
+	API      apiclient.API
 	NodeName string
 	// All is called with every pod of the node, including the mirror pods of
 	// static pods, before the set that they belong to, and also if only a

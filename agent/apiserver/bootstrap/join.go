@@ -13,9 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
@@ -135,17 +133,17 @@ func discover(ctx context.Context, o *Options, token Token, pins []pin) (*cluste
 	if err != nil {
 		return nil, err
 	}
-	all, err := authorities(info.ca)
+	all, err := cert.ParseCertsPEM(info.ca)
 	if err != nil {
 		return nil, fmt.Errorf("read CA in ConfigMap %s/%s: %w", infoNamespace, infoName, err)
 	}
 	info.listed = all
 	if len(pins) > 0 {
-		if info.ca, err = pinned(all, pins); err != nil {
+		if all, err = pinned(all, pins); err != nil {
 			return nil, err
 		}
-		if all, err = authorities(info.ca); err != nil {
-			return nil, err
+		if info.ca, err = cert.EncodeCertificates(all...); err != nil {
+			return nil, fmt.Errorf("encode the cluster's CA: %w", err)
 		}
 	}
 	info.authority = all[0]
@@ -225,13 +223,9 @@ func remedy(server string, trusted bool, err error) error {
 }
 
 // parseInfo parses the kubeconfig in cluster-info, which has one unnamed cluster
-// and no user. As in kubectl, a field in another case is ignored.
+// and no user.
 func parseInfo(data []byte) (*cluster, error) {
-	var raw clientcmdv1.Config
-	text, err := yaml.YAMLToJSON(data)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &raw)
-	}
+	raw, err := identity.Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("parse kubeconfig in ConfigMap %s/%s: %w", infoNamespace, infoName, err)
 	}
@@ -260,7 +254,7 @@ func checkExisting(o *Options, info *cluster) (already bool, err error) {
 		return false, fmt.Errorf("this node has a kubeconfig without a CA (%s, at %s), so its cluster cannot be compared:"+
 			" use --force to replace it", o.Kubeconfig, have.Server)
 	}
-	certs, err := authorities(have.CA)
+	certs, err := cert.ParseCertsPEM(have.CA)
 	if err != nil || !slices.ContainsFunc(certs, func(c *x509.Certificate) bool {
 		return slices.ContainsFunc(info.listed, func(l *x509.Certificate) bool { return pinOf(l) == pinOf(c) })
 	}) {

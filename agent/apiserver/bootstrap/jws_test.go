@@ -80,7 +80,7 @@ func FuzzParseToken(f *testing.F) {
 		if err == nil && (token.bearer() != s || len(s) != 23) {
 			t.Errorf("%q is read as %q", s, token.bearer())
 		}
-		if err != nil && len(s) >= secretLength && strings.Contains(err.Error(), s) {
+		if err != nil && len(s) >= 16 && strings.Contains(err.Error(), s) {
 			t.Errorf("the error quotes %q", s)
 		}
 	})
@@ -92,9 +92,6 @@ func FuzzInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, info, ca []byte) {
 		if c, err := parseInfo(info); (c == nil) != (err != nil) {
 			t.Errorf("%v, %v", c, err)
-		}
-		if all, err := authorities(ca); err == nil && len(all) == 0 {
-			t.Error("no certificate and no error")
 		}
 		if p, err := parsePin(string(ca)); err == nil && !strings.EqualFold(p.String(), string(ca)) {
 			t.Errorf("%q is read as %s", ca, p)

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,45 +27,20 @@ func (p pin) String() string { return "sha256:" + hex.EncodeToString(p[:]) }
 
 func pinOf(c *x509.Certificate) pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
 
-// authorities parses the certificates of a CA in PEM. It returns an error if there
-// are none.
-func authorities(data []byte) ([]*x509.Certificate, error) {
-	var all []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("parse the cluster's CA: %w", err)
-		}
-		all = append(all, cert)
-	}
-	if len(all) == 0 {
-		return nil, errors.New("the cluster's CA contains no certificate")
-	}
-	return all, nil
-}
-
-// pinned returns the certificates whose keys are pinned, in PEM. The operator did
-// not confirm the others, so the node must not trust them.
-func pinned(all []*x509.Certificate, pins []pin) ([]byte, error) {
-	var ca []byte
+// pinned returns the certificates whose keys are pinned. The operator did not confirm the
+// others, so the node must not trust them.
+func pinned(all []*x509.Certificate, pins []pin) (trusted []*x509.Certificate, err error) {
 	var have []string
 	for _, cert := range all {
 		have = append(have, pinOf(cert).String())
 		if slices.Contains(pins, pinOf(cert)) {
-			ca = append(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
+			trusted = append(trusted, cert)
 		}
 	}
-	if len(ca) == 0 {
+	if len(trusted) == 0 {
 		return nil, fmt.Errorf("the server's CA has the hash %s, which does not match --ca-cert-hash:"+
 			" this is another cluster, or something impersonates it; compare with the output of"+
 			" `kubeadm token create --print-join-command` on the control plane", strings.Join(have, ", "))
 	}
-	return ca, nil
+	return trusted, nil
 }

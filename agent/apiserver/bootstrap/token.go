@@ -12,16 +12,11 @@ type Token struct {
 	secret string
 }
 
-const (
-	idLength     = 6
-	secretLength = 16
-)
-
 // ParseToken parses a token of the form abcdef.0123456789abcdef. Its errors do not
 // quote the input, which may be a secret.
 func ParseToken(s string) (Token, error) {
 	id, secret, ok := strings.Cut(s, ".")
-	if !ok || !isToken(id, idLength) || !isToken(secret, secretLength) {
+	if !ok || !isToken(id, 6) || !isToken(secret, 16) {
 		return Token{}, errors.New("the token is not of the form xxxxxx.xxxxxxxxxxxxxxxx (6 and 16 lower-case letters or digits);" +
 			" `kubeadm token create --print-join-command` prints one")
 	}

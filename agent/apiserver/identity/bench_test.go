@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/store/filewatch"
 )
 
@@ -147,8 +148,10 @@ func (b *board) start() (id *Identity, stop func()) {
 	b.t.Helper()
 	config := Config{
 		Kubeconfig: b.path("kubelet.conf"), BootstrapKubeconfig: b.path("bootstrap-kubelet.conf"), PKI: b.path("pki"),
-		NodeName: "a", Rotate: true, Clock: &b.clock, Log: slog.New(slog.NewTextHandler(&b.log, nil)), UserAgent: "tinylet/test",
+		NodeName: "a", Rotate: true, HostIPs: func() []string { return nil }, Clock: &b.clock, NewClient: apiclient.New,
+		Log: slog.New(slog.NewTextHandler(&b.log, nil)), UserAgent: "tinylet/test",
 	}
+	config.Events = event.NewRecorder(config.Log)
 	if b.adjust != nil {
 		b.adjust(&config)
 	}

@@ -80,7 +80,7 @@ func TestBootstrap(t *testing.T) {
 		}
 	}
 	k, err := Load(b.path("kubelet.conf"))
-	if err != nil || k.CertFile != current || k.KeyFile != current || k.Server != b.server || string(k.CA) != string(c.ca.PEM()) || k.HasToken() {
+	if err != nil || k.CertFile != current || k.KeyFile != current || k.Server != b.server || string(k.CA) != string(c.ca.PEM()) || k.Token != "" || k.TokenFile != "" {
 		t.Errorf("kubeconfig %+v, %v", k, err)
 	}
 	if _, err := os.Stat(b.path("pki/kubelet-client.key.tmp")); !errors.Is(err, os.ErrNotExist) {

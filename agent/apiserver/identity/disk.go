@@ -14,11 +14,13 @@ type disk struct {
 	before func(step, path string) error
 }
 
-func (d disk) step(step, path string) error {
-	if d.before == nil {
-		return nil
+func (d disk) do(step, path string, change func() error) error {
+	if d.before != nil {
+		if err := d.before(step, path); err != nil {
+			return err
+		}
 	}
-	return d.before(step, path)
+	return change()
 }
 
 // replace is atomicfile.Write with the steps and another suffix. After an error the
@@ -31,16 +33,10 @@ func (d disk) replace(path string, data []byte, mode fs.FileMode) error {
 // one file behind.
 func (d disk) replaceBy(tmp, path string, data []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(path)
-	if err := d.step("mkdir", dir); err != nil {
+	if err := d.do("mkdir", dir, func() error { return atomicfile.MkdirAll(dir, 0o755) }); err != nil {
 		return err
 	}
-	if err := atomicfile.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if err := d.step("write", tmp); err != nil {
-		return err
-	}
-	if err := atomicfile.Create(tmp, data, mode); err != nil {
+	if err := d.do("write", tmp, func() error { return atomicfile.Create(tmp, data, mode) }); err != nil {
 		return err
 	}
 	return d.rename(tmp, path)
@@ -52,10 +48,7 @@ func (d disk) link(target, path, tmp string) error {
 	if err := d.remove(tmp); err != nil {
 		return err
 	}
-	if err := d.step("link", tmp); err != nil {
-		return err
-	}
-	if err := os.Symlink(target, tmp); err != nil {
+	if err := d.do("link", tmp, func() error { return os.Symlink(target, tmp) }); err != nil {
 		return err
 	}
 	return d.rename(tmp, path)
@@ -63,21 +56,12 @@ func (d disk) link(target, path, tmp string) error {
 
 // remove removes the file at path. A missing file is not an error.
 func (d disk) remove(path string) error {
-	if err := d.step("remove", path); err != nil {
-		return err
-	}
-	return atomicfile.Remove(path)
+	return d.do("remove", path, func() error { return atomicfile.Remove(path) })
 }
 
 func (d disk) rename(from, to string) error {
-	if err := d.step("rename", to); err != nil {
+	if err := d.do("rename", to, func() error { return os.Rename(from, to) }); err != nil {
 		return err
 	}
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	if err := d.step("sync", to); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(filepath.Dir(to))
+	return d.do("sync", to, func() error { return atomicfile.SyncDir(filepath.Dir(to)) })
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -37,8 +36,8 @@ type Clock interface {
 	Changed() <-chan struct{}
 }
 
-// Config configures an Identity. Kubeconfig, PKI, NodeName, Clock and Log are
-// required.
+// Config configures an Identity. Kubeconfig, PKI, NodeName, HostIPs, Clock, NewClient, Events
+// and Log are required.
 type Config struct {
 	// Kubeconfig is the path of the node's kubeconfig. The file need not exist yet.
 	Kubeconfig string
@@ -61,23 +60,22 @@ type Config struct {
 	// ServingCert and ServingKey are the files of the serving certificate; both or
 	// neither must be set.
 	ServingCert, ServingKey string
-	// Addresses returns the node's DNS names and IP addresses, for which a serving
-	// certificate is requested from the cluster. It must not block. nil means none.
-	Addresses func() ([]string, []net.IP)
+	// HostIPs returns the node's IP addresses, for which a serving certificate is requested
+	// from the cluster. It must not block.
+	HostIPs func() []string
 	// Clock checks the plausibility of the wall clock.
 	Clock Clock
-	// NewClient creates the clients; nil means apiclient.New.
+	// NewClient creates the clients.
 	NewClient func(apiclient.Config) (*apiclient.Client, error)
-	// Events records certificate events; nil only logs them.
-	Events *event.Recorder
-	Log    *slog.Logger
+	Events    *event.Recorder
+	Log       *slog.Logger
 	// UserAgent identifies the node in the logs of the API server.
 	UserAgent string
 }
 
 // server is a client of the API server of one kubeconfig.
 type server interface {
-	csrAPI
+	apiclient.API
 	Reconnect()
 }
 
@@ -129,15 +127,6 @@ func New(c Config) (*Identity, error) {
 			return nil, fmt.Errorf("identity: make path %s absolute: %w", *path, err)
 		}
 		*path = abs
-	}
-	if c.NewClient == nil {
-		c.NewClient = apiclient.New
-	}
-	if c.Events == nil {
-		c.Events = event.NewRecorder(c.Log)
-	}
-	if c.Addresses == nil {
-		c.Addresses = func() ([]string, []net.IP) { return nil, nil }
 	}
 	id := &Identity{
 		config: c, client: store{dir: c.PKI, prefix: "kubelet-client"},
@@ -192,16 +181,6 @@ func (id *Identity) Contacted() bool {
 	}
 	answered, _ := client.Contact()
 	return !answered.IsZero()
-}
-
-// NodeAddresses returns the names and addresses of the node for Config.Addresses.
-func NodeAddresses(nodeName string, hostIPs []string) (names []string, ips []net.IP) {
-	for _, text := range hostIPs {
-		if ip := net.ParseIP(text); ip != nil {
-			ips = append(ips, ip)
-		}
-	}
-	return []string{nodeName}, ips
 }
 
 // ServerAddresses returns the known addresses of the API server. Until there are credentials,
@@ -269,8 +248,7 @@ func (id *Identity) Serving() func(*tls.ClientHelloInfo) (*tls.Certificate, erro
 	return id.serving.certificate
 }
 
-// AddressesChanged reports that the result of Addresses may have changed. It does
-// not block.
+// AddressesChanged reports that the result of HostIPs may have changed. It does not block.
 func (id *Identity) AddressesChanged() { wait.Notify(id.serving.again) }
 
 // Run manages the credentials until ctx ends. It returns the cause of ctx.
@@ -314,8 +292,8 @@ func (id *Identity) readFiles() *credentialFiles {
 		if path == "" {
 			return nil, nil
 		}
-		k, err := loadWithoutCA(path)
-		if err != nil {
+		k, err := Load(path)
+		if k == nil {
 			return nil, err
 		}
 		for _, file := range []string{k.caFile, k.CertFile, k.KeyFile, k.TokenFile} {
@@ -323,7 +301,7 @@ func (id *Identity) readFiles() *credentialFiles {
 				extra = append(extra, file)
 			}
 		}
-		if err := k.readCA(path); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		return k, nil
@@ -395,11 +373,3 @@ func (id *Identity) present() (*tls.Certificate, error) {
 }
 
 var node = pod.Ref{}
-
-// drain empties a channel of capacity 1.
-func drain(c <-chan struct{}) {
-	select {
-	case <-c:
-	default:
-	}
-}

@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -31,13 +30,6 @@ const approvalLimit = 15 * time.Minute
 // request is reported as waiting for approval, and how long a signer may take after that.
 // It counts across watches.
 const autoApprovalTimeout = 10 * time.Second
-
-// csrAPI is the part of the API client that certificate requests need.
-type csrAPI interface {
-	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
-	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
-	Watch(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
-}
 
 var (
 	// errNotIssued means that no certificate was issued within the time limit.
@@ -78,7 +70,7 @@ type issuer struct {
 // call continues with the same request, unless that was refused. The parameter again is
 // that of pendingKey. A value on interrupt ends the wait with errInterrupted, but not a
 // request to the API server in progress.
-func (i *issuer) obtain(ctx context.Context, api csrAPI, t template, again bool, interrupt <-chan struct{}) (*tls.Certificate, error) {
+func (i *issuer) obtain(ctx context.Context, api apiclient.API, t template, again bool, interrupt <-chan struct{}) (*tls.Certificate, error) {
 	key, err := i.store.pendingKey(again)
 	if err != nil {
 		return nil, err
@@ -91,7 +83,7 @@ func (i *issuer) obtain(ctx context.Context, api csrAPI, t template, again bool,
 	return pair, err
 }
 
-func (i *issuer) pursue(ctx context.Context, api csrAPI, t template, key *ecdsa.PrivateKey, interrupt <-chan struct{}) (*tls.Certificate, error) {
+func (i *issuer) pursue(ctx context.Context, api apiclient.API, t template, key *ecdsa.PrivateKey, interrupt <-chan struct{}) (*tls.Certificate, error) {
 	request, err := i.createRequest(ctx, api, t, key)
 	if err != nil {
 		return nil, err
@@ -106,14 +98,17 @@ func (i *issuer) pursue(ctx context.Context, api csrAPI, t template, key *ecdsa.
 	if err != nil {
 		return nil, &csrRefusedError{request.Name, err.Error()}
 	}
-	if flaw := t.flaw(pair.Leaf, i.now()); flaw != "" {
-		return nil, &csrRefusedError{request.Name, flaw}
+	switch leaf := pair.Leaf; {
+	case !t.fits(leaf):
+		return nil, &csrRefusedError{request.Name, fmt.Sprintf("the certificate for %q does not match the request", leaf.Subject)}
+	case i.now().After(leaf.NotAfter):
+		return nil, &csrRefusedError{request.Name, fmt.Sprintf("the certificate expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))}
 	}
 	return pair, nil
 }
 
 // createRequest creates the request, or returns the existing one of the same name.
-func (i *issuer) createRequest(ctx context.Context, api csrAPI, t template, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+func (i *issuer) createRequest(ctx context.Context, api apiclient.API, t template, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	request, err := t.request(key)
 	if err != nil {
 		return nil, err
@@ -135,7 +130,7 @@ func (i *issuer) createRequest(ctx context.Context, api csrAPI, t template, key 
 
 // await watches the request, starting from its given state, and returns the certificate
 // in PEM.
-func (i *issuer) await(ctx context.Context, api csrAPI, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
+func (i *issuer) await(ctx context.Context, api apiclient.API, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
 	backoff := &wait.Backoff{}
 	for {
@@ -193,7 +188,7 @@ func condition(request *certificatesv1.CertificateSigningRequest, kind certifica
 
 // watchRequest watches one request until it has a certificate, is refused or deleted, or
 // the watch ends. It returns nil and nil if the API server ended the watch.
-func (i *issuer) watchRequest(ctx context.Context, api csrAPI, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
+func (i *issuer) watchRequest(ctx context.Context, api apiclient.API, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
 	w, err := api.Watch(ctx, apiclient.CertificateSigningRequests, "", metav1.ListOptions{
 		FieldSelector: "metadata.name=" + name, ResourceVersion: request.ResourceVersion,

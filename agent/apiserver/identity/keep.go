@@ -21,7 +21,10 @@ func (id *Identity) syncLoop(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		jumped := id.config.Clock.Changed()
-		drain(id.again) // the read below covers earlier changes
+		select { // the read below covers earlier changes
+		case <-id.again:
+		default:
+		}
 		f := id.readFiles()
 		f.rejected = f.bootstrap != nil && rejected != nil && f.bootstrap.sameUser(rejected)
 		s := decide(f, id.rules(), id.now())

@@ -4,22 +4,17 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
-
-// maxFile limits the size in bytes of a kubeconfig, certificate or token file.
-const maxFile = 1 << 20
 
 // Kubeconfig is the cluster and the user of a kubeconfig's current context.
 type Kubeconfig struct {
@@ -47,21 +42,9 @@ type Kubeconfig struct {
 	caFile string
 }
 
-// Load reads a kubeconfig and its CA. The error wraps fs.ErrNotExist if the
-// kubeconfig does not exist.
+// Load reads a kubeconfig and its CA. The error wraps fs.ErrNotExist if the kubeconfig does
+// not exist. If only the CA cannot be read, the kubeconfig is returned with the error.
 func Load(path string) (*Kubeconfig, error) {
-	k, err := loadWithoutCA(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.readCA(path); err != nil {
-		return nil, err
-	}
-	return k, nil
-}
-
-// loadWithoutCA is Load without the CA file.
-func loadWithoutCA(path string) (*Kubeconfig, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
@@ -74,30 +57,31 @@ func loadWithoutCA(path string) (*Kubeconfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse kubeconfig %s: %w", path, err)
 	}
-	return k, nil
-}
-
-// readCA reads the CA file, if there is one, of the kubeconfig at path.
-func (k *Kubeconfig) readCA(path string) (err error) {
 	if k.caFile == "" {
-		return nil
+		return k, nil
 	}
 	if k.CA, err = readFile(k.caFile); err != nil {
 		// Without %w: fs.ErrNotExist means that the kubeconfig does not exist.
-		return fmt.Errorf("kubeconfig %s: read certificate authority: %v", path, err) //nolint:errorlint // see above
+		return k, fmt.Errorf("kubeconfig %s: read certificate authority: %v", path, err) //nolint:errorlint // see above
 	}
-	return nil
+	return k, nil
+}
+
+// Decode decodes a kubeconfig. As in kubectl, unknown fields and fields in another case are
+// ignored.
+func Decode(data []byte) (*clientcmdv1.Config, error) {
+	text, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	config := &clientcmdv1.Config{}
+	return config, kjson.UnmarshalCaseSensitivePreserveInts(text, config)
 }
 
 // Parse parses a kubeconfig without reading the files that it refers to. Relative
-// paths are relative to dir. As in kubectl, unknown fields and fields in another
-// case are ignored.
+// paths are relative to dir.
 func Parse(data []byte, dir string) (*Kubeconfig, error) {
-	var raw clientcmdv1.Config
-	text, err := yaml.YAMLToJSON(data)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &raw)
-	}
+	raw, err := Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("not a kubeconfig: %w", err)
 	}
@@ -213,9 +197,6 @@ func absolute(path, dir string) string {
 // HasCertificate reports whether the kubeconfig has a client certificate.
 func (k *Kubeconfig) HasCertificate() bool { return k.Cert != nil || k.CertFile != "" }
 
-// HasToken reports whether the kubeconfig has a bearer token.
-func (k *Kubeconfig) HasToken() bool { return k.Token != "" || k.TokenFile != "" }
-
 // Certificate returns the client certificate, nil if there is none. It reads files
 // on each call.
 func (k *Kubeconfig) Certificate() (*tls.Certificate, error) {
@@ -251,26 +232,11 @@ func (k *Kubeconfig) Connection() apiclient.Config {
 	if k.HasCertificate() {
 		c.Certificate = k.Certificate
 	}
-	if k.HasToken() {
+	if k.Token != "" || k.TokenFile != "" {
 		c.Token = (&bearer{token: k.Token, path: k.TokenFile}).read
 	}
 	return c
 }
 
-// readFile reads a file of at most maxFile bytes.
-func readFile(path string) ([]byte, error) {
-	// Without O_NONBLOCK, opening a FIFO would block.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxFile)
-	}
-	return data, nil
-}
+// readFile reads a kubeconfig, certificate, key or token file, of at most 1 MiB.
+func readFile(path string) ([]byte, error) { return secretfile.ReadAny(path, 1<<20) }

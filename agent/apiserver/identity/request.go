@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,15 +35,19 @@ func clientTemplate(node string) template {
 	}
 }
 
-// servingTemplate sorts the names and addresses, so that their order does not
-// matter.
-func servingTemplate(node string, dns []string, ips []net.IP) template {
+// servingTemplate sorts the addresses, so that their order does not matter.
+func servingTemplate(node string, hostIPs []string) template {
 	t := template{
 		prefix: "csr-", node: node,
 		signer: certificatesv1.KubeletServingSignerName, usage: certificatesv1.UsageServerAuth,
-		dns: slices.Compact(slices.Sorted(slices.Values(dns))),
+		dns: []string{node},
 	}
-	t.ips = slices.SortedFunc(slices.Values(ips), func(a, b net.IP) int { return cmp.Compare(a.String(), b.String()) })
+	for _, text := range hostIPs {
+		if ip := net.ParseIP(text); ip != nil {
+			t.ips = append(t.ips, ip)
+		}
+	}
+	slices.SortFunc(t.ips, func(a, b net.IP) int { return cmp.Compare(a.String(), b.String()) })
 	t.ips = slices.CompactFunc(t.ips, net.IP.Equal)
 	return t
 }
@@ -151,15 +154,4 @@ func (t *template) checkOwnership(have *certificatesv1.CertificateSigningRequest
 		return fmt.Errorf("signerName is %s", have.Spec.SignerName)
 	}
 	return nil
-}
-
-// flaw describes why an issued certificate is unusable; "" means that it is usable.
-func (t *template) flaw(leaf *x509.Certificate, now time.Time) string {
-	switch {
-	case !t.fits(leaf):
-		return fmt.Sprintf("the certificate for %q does not match the request", leaf.Subject)
-	case now.After(leaf.NotAfter):
-		return fmt.Sprintf("the certificate expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	return ""
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
 // errNoServing is the error of a TLS handshake without a certificate, in the
@@ -76,8 +78,7 @@ func (s *serving) bootstrap(ctx context.Context) {
 	tries := newTries(s.id.config.Log)
 	for ctx.Err() == nil {
 		jumped := s.id.config.Clock.Changed()
-		dns, ips := s.id.config.Addresses()
-		t := servingTemplate(s.id.config.NodeName, dns, ips)
+		t := servingTemplate(s.id.config.NodeName, s.id.config.HostIPs())
 		until, due := servingDue(&t, s.pair.Load(), s.id.share, s.id.config.Clock.Plausible(), s.id.now())
 		if !due {
 			sleepUntil(ctx, s.id.now, until, jumped, s.again)
@@ -114,7 +115,7 @@ func servingDue(t *template, pair *tls.Certificate, share float64, plausible boo
 	return until, !now.Before(until)
 }
 
-func (s *serving) renew(ctx context.Context, api csrAPI, t template) error {
+func (s *serving) renew(ctx context.Context, api apiclient.API, t template) error {
 	pair, err := s.issuer.obtain(ctx, api, t, false, s.again)
 	if err != nil {
 		return err

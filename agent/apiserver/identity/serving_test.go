@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -116,13 +115,13 @@ func TestServingByTheCluster(t *testing.T) {
 	virtual(t, func(t *testing.T, b *board) {
 		b.cluster.life = 100 * day
 		b.current(time.Now(), time.Now().Add(10*365*day))
-		ips := []net.IP{net.IPv4(10, 0, 0, 2)}
+		ips := []string{"10.0.0.2"}
 		b.adjust = func(c *Config) {
 			c.ServerTLSBootstrap = true
-			c.Addresses = func() ([]string, []net.IP) {
+			c.HostIPs = func() []string {
 				b.cluster.mu.Lock()
 				defer b.cluster.mu.Unlock()
-				return []string{"a"}, ips
+				return ips
 			}
 		}
 		b.cluster.policy = ignore
@@ -150,7 +149,7 @@ func TestServingByTheCluster(t *testing.T) {
 		}
 		b.cluster.mu.Lock()
 		b.cluster.policy = nil
-		ips = []net.IP{net.IPv4(10, 0, 0, 3), net.IPv4(10, 0, 0, 2)}
+		ips = []string{"10.0.0.3", "10.0.0.2"}
 		b.cluster.mu.Unlock()
 		id.AddressesChanged()
 		synctest.Wait()
@@ -176,8 +175,7 @@ func TestServingByTheCluster(t *testing.T) {
 func TestServingDue(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()
-	full := servingTemplate("a", nil, []net.IP{net.IPv4(10, 0, 0, 2)})
-	bare := servingTemplate("a", []string{"a"}, nil)
+	full, bare := servingTemplate("a", []string{"10.0.0.2"}), servingTemplate("a", nil)
 	data := c.nodePair("a", now, now.Add(100*day))
 	other, err := tls.X509KeyPair(data, data) // it has no address
 	if err != nil {

@@ -63,7 +63,7 @@ func (s *Syncer) countPod(ctx context.Context, err error) {
 func (st *starter) countContainer(ctx context.Context, what *plan.Start, err error) {
 	kind := "container"
 	if what.Kind != pod.Main {
-		kind = what.Kind.String() + "_container"
+		kind = string(what.Kind) + "_container"
 	}
 	var room [96]byte
 	labels := metrics.AppendLabel(room[:0], "container_type", kind)

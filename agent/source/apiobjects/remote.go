@@ -10,28 +10,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
-	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// API is the part of an API client that Objects need. *apiclient.Client
-// implements it. Its methods block on the network until their context ends and
-// are safe for concurrent use.
-type API interface {
-	listwatch.API
-	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
-	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
-}
-
 // Config configures Objects. API and Log are required.
 type Config struct {
-	API API
+	API apiclient.API
 	Log *slog.Logger
 	// Changed is called for each ConfigMap and Secret that was added, changed
 	// or removed, and for the first answer after a failed read, so that the

@@ -18,8 +18,6 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 )
 
-var _ API = (*apiclient.Client)(nil)
-
 var errLink = errors.New("no route to host")
 
 // server is an API server that permits what a node may do.
