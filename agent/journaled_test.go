@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
@@ -86,7 +85,7 @@ func (l *lab) join(dir string) {
 }
 
 // reportable returns what the status manager would report.
-func (l *lab) reportable() []statusmanager.Entry {
+func (l *lab) reportable() []pod.Entry {
 	return podsync.Reportable(l.agent.statuses.List(), l.agent.mayReport)
 }
 

@@ -30,7 +30,7 @@ func newReportingStage(core *core, cl *cluster, p *podStage) (*reportingStage, e
 	s := &reportingStage{core: core, cluster: cl}
 	s.reporter = statusmanager.New(statusmanager.Config{
 		API: cl.api, NodeName: core.cfg.NodeName, NodeUID: cl.object.UID, Trigger: core.podStatuses,
-		List: func() []statusmanager.Entry { return podsync.Reportable(core.statuses.List(), p.mayReport) }, Changed: core.statuses.Changed(),
+		List: func() []pod.Entry { return podsync.Reportable(core.statuses.List(), p.mayReport) }, Changed: core.statuses.Changed(),
 		Done: func(uid types.UID) bool {
 			state, ok := p.workers.State(uid)
 			return ok && state == podworker.Terminated

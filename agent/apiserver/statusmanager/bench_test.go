@@ -16,6 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
@@ -53,12 +54,12 @@ func bench(b *testing.B, test func(s *sink, changed chan struct{}, looked chan s
 		p.UID, p.ResourceVersion, p.Status = types.UID(p.Name), "1", *running()
 		api = append(api, p)
 	}
-	entries := make(chan []statusmanager.Entry, 1)
-	list := func(status *v1.PodStatus) []statusmanager.Entry {
-		out := make([]statusmanager.Entry, pods)
+	entries := make(chan []pod.Entry, 1)
+	list := func(status *v1.PodStatus) []pod.Entry {
+		out := make([]pod.Entry, pods)
 		for i := range out {
 			own := *status
-			out[i] = statusmanager.Entry{Pod: api[i], Status: &own}
+			out[i] = pod.Entry{Pod: api[i], Status: &own}
 		}
 		return out
 	}
@@ -66,7 +67,7 @@ func bench(b *testing.B, test func(s *sink, changed chan struct{}, looked chan s
 	changed, looked := make(chan struct{}, 1), make(chan struct{}, 1)
 	r := statusmanager.New(statusmanager.Config{
 		API: s, Trigger: wait.NewWakeup(), NodeName: "node", Changed: changed, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		List: func() []statusmanager.Entry {
+		List: func() []pod.Entry {
 			select {
 			case now = <-entries:
 			default:

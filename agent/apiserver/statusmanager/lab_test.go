@@ -30,7 +30,7 @@ type lab struct {
 
 	// state is the agent's side.
 	state   sync.Mutex
-	entries []statusmanager.Entry
+	entries []pod.Entry
 	done    map[types.UID]bool
 	gone    bool
 	nodeUID types.UID
@@ -78,7 +78,7 @@ func (l *lab) start(change ...func(*statusmanager.Config)) {
 	}
 	c := statusmanager.Config{
 		API: l.server, Trigger: wait.NewWakeup(), NodeName: "node", Changed: l.changed, Log: slog.New(slog.NewTextHandler(l.log, nil)),
-		List: func() []statusmanager.Entry {
+		List: func() []pod.Entry {
 			l.state.Lock()
 			defer l.state.Unlock()
 			return slices.Clone(l.entries)
@@ -121,11 +121,11 @@ func (l *lab) start(change ...func(*statusmanager.Config)) {
 // set adds a pod with a status to the agent's pods, or replaces it.
 func (l *lab) set(p *v1.Pod, s *v1.PodStatus) {
 	l.state.Lock()
-	i := slices.IndexFunc(l.entries, func(e statusmanager.Entry) bool { return e.Pod.UID == p.UID })
+	i := slices.IndexFunc(l.entries, func(e pod.Entry) bool { return e.Pod.UID == p.UID })
 	if i < 0 {
-		i, l.entries = len(l.entries), append(l.entries, statusmanager.Entry{})
+		i, l.entries = len(l.entries), append(l.entries, pod.Entry{})
 	}
-	l.entries[i] = statusmanager.Entry{Pod: p, Status: s}
+	l.entries[i] = pod.Entry{Pod: p, Status: s}
 	l.state.Unlock()
 	l.change()
 }
@@ -133,7 +133,7 @@ func (l *lab) set(p *v1.Pod, s *v1.PodStatus) {
 // unset removes the pod from the agent's pods.
 func (l *lab) unset(p *v1.Pod) {
 	l.state.Lock()
-	l.entries = slices.DeleteFunc(l.entries, func(e statusmanager.Entry) bool { return e.Pod.UID == p.UID })
+	l.entries = slices.DeleteFunc(l.entries, func(e pod.Entry) bool { return e.Pod.UID == p.UID })
 	l.state.Unlock()
 	l.change()
 }

@@ -15,14 +15,6 @@ import (
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Entry is a pod of the node and its newest status, nil if there is nothing to
-// report. Both are shared: nobody may change what they point to, and a new status
-// has a new address.
-type Entry struct {
-	Pod    *v1.Pod
-	Status *v1.PodStatus
-}
-
 // Config configures a Manager. Its functions must not block. Only Run calls them. API,
 // Trigger, NodeUID, List, Done and Log are required.
 type Config struct {
@@ -34,8 +26,9 @@ type Config struct {
 	// NodeUID returns the UID of the registered Node, "" if there is none yet. Set
 	// Trigger when there is.
 	NodeUID func() types.UID
-	// List returns all pods of the agent, including static pods.
-	List func() []Entry
+	// List returns all pods of the agent, including static pods, without a status if there is
+	// nothing to report. A new status has a new address.
+	List func() []pod.Entry
 	// Changed receives a value after one or more changes of List. The Manager is
 	// its only reader.
 	Changed <-chan struct{}

@@ -35,7 +35,7 @@ type loop struct {
 
 	// Memory that is reused by the next sync.
 	byUID   map[types.UID]*v1.PodStatus
-	statics map[types.NamespacedName]Entry
+	statics map[types.NamespacedName]pod.Entry
 	queue   []attempt
 }
 
@@ -50,7 +50,7 @@ func (r *Manager) Run(ctx context.Context) error {
 		objects: make(map[types.NamespacedName]*object),
 		results: make(chan result, flights),
 		byUID:   make(map[types.UID]*v1.PodStatus),
-		statics: make(map[types.NamespacedName]Entry),
+		statics: make(map[types.NamespacedName]pod.Entry),
 	}
 	defer func() {
 		for ; l.inFlight > 0; l.inFlight-- {

@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/offline"
@@ -72,18 +71,16 @@ func (a *APIPods) prune(ctx context.Context, listed []*v1.Pod) {
 	}
 }
 
-// Reportable returns the pods for the status manager. It omits a status that was not
-// observed: after a reboot, the status in the API server is better than that of an agent
-// whose runtime does not respond yet. It omits a status for which mayReport returns false,
-// such as a final one that is not in the journal yet: a pod that is terminal for the API
-// server must not run again.
-func Reportable(entries []pod.Entry, mayReport func(*v1.Pod, *v1.PodStatus) bool) []statusmanager.Entry {
-	out := make([]statusmanager.Entry, len(entries))
-	for i, e := range entries {
-		out[i].Pod = e.Pod
-		if e.Observed && mayReport(e.Pod, e.Status) {
-			out[i].Status = e.Status
+// Reportable changes and returns the entries for the status manager. It removes a status
+// that was not observed: after a reboot, the status in the API server is better than that of
+// an agent whose runtime does not respond yet. It removes a status for which mayReport
+// returns false, such as a final one that is not in the journal yet: a pod that is terminal
+// for the API server must not run again.
+func Reportable(entries []pod.Entry, mayReport func(*v1.Pod, *v1.PodStatus) bool) []pod.Entry {
+	for i := range entries {
+		if e := &entries[i]; !e.Observed || !mayReport(e.Pod, e.Status) {
+			e.Status = nil
 		}
 	}
-	return out
+	return entries
 }

@@ -20,10 +20,13 @@ import (
 )
 
 // podList is an API server with pods that do not change.
-type podList []v1.Pod
+type podList struct {
+	apiclient.API
+	pods []v1.Pod
+}
 
 func (l podList) List(_ context.Context, _ apiclient.Resource, _ string, _ metav1.ListOptions, into runtime.Object) error {
-	into.(*v1.PodList).Items = slices.Clone(l)
+	into.(*v1.PodList).Items = slices.Clone(l.pods)
 	into.(*v1.PodList).ResourceVersion = "1"
 	return nil
 }
@@ -53,7 +56,7 @@ func TestListedPodsStayInTheJournal(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "listed", UID: "listed"},
 			Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "main", Image: "example.com/main"}}},
 		}
-		api, err := source.NewAPI(source.APIConfig{API: podList{listed}, NodeName: "n", Log: log, Events: event.NewRecorder(log)})
+		api, err := source.NewAPI(source.APIConfig{API: podList{pods: []v1.Pod{listed}}, NodeName: "n", Log: log, Events: event.NewRecorder(log)})
 		if err != nil {
 			t.Fatal(err)
 		}
