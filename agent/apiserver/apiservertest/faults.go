@@ -3,6 +3,7 @@ package apiservertest
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -35,7 +36,7 @@ type Call struct {
 
 // String returns the verb and the path, such as "get pods/shop/web".
 func (c Call) String() string {
-	return c.Verb + " " + path(c.Resource.String(), c.Namespace, c.Name, c.Subresource)
+	return c.Verb + " " + path.Join(c.Resource.String(), c.Namespace, c.Name, c.Subresource)
 }
 
 func (c Call) key() key { return key{c.Resource, c.Namespace, c.Name} }

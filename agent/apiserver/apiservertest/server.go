@@ -27,7 +27,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -486,9 +485,4 @@ func assign(into, from runtime.Object) error {
 	}
 	to.Elem().Set(reflect.ValueOf(from.DeepCopyObject()).Elem())
 	return nil
-}
-
-// path returns the parts that are not empty, separated by slashes.
-func path(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "/")
 }
