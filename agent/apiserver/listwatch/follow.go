@@ -55,8 +55,7 @@ type Config[T any] struct {
 	Remedy string
 	// Recovered ends waits when the API server answers again; nil does not.
 	Recovered apiclient.Recoveries
-	// OnForbidden is called with a text for operators at the first Forbidden, and with ""
-	// when a watch works again. nil ignores both.
+	// OnForbidden is called with a text for operators at the first Forbidden; nil ignores it.
 	OnForbidden func(text string)
 	Log         *slog.Logger
 }
@@ -226,6 +225,9 @@ func (f *Reflector[T]) handleError(err error) {
 	text := fmt.Sprintf("%v: %s", err, f.cfg.Remedy)
 	if f.said(text) {
 		f.cfg.Log.Warn("API server forbids list or watch", "error", err, "remedy", f.cfg.Remedy)
+		if f.cfg.OnForbidden != nil {
+			f.cfg.OnForbidden(text)
+		}
 	}
 }
 
@@ -242,16 +244,13 @@ func (f *Reflector[T]) handleSuccess() {
 }
 
 // said stores the text of a refusal, "" for none, and reports whether a refusal began or
-// ended. It then calls OnForbidden. The text of a refusal does not change until it ends.
+// ended. The text of a refusal does not change until it ends.
 func (f *Reflector[T]) said(text string) bool {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	news := (text == "") != (f.problem == "")
 	if news {
 		f.problem = text
-	}
-	f.mu.Unlock()
-	if news && f.cfg.OnForbidden != nil {
-		f.cfg.OnForbidden(text)
 	}
 	return news
 }

@@ -128,11 +128,7 @@ func (p *Proxy) TableCreated() {
 // may have changed.
 func (p *Proxy) AddressesChanged() { p.news.Set() }
 
-func (p *Proxy) refused(text string) {
-	if text != "" {
-		p.cfg.Events.Warning(pod.Ref{}, "ServicesNotReady", text)
-	}
-}
+func (p *Proxy) refused(text string) { p.cfg.Events.Warning(pod.Ref{}, "ServicesNotReady", text) }
 
 // Problem returns why Services do not work, with a remedy. It returns "" if there
 // is no problem.

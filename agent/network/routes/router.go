@@ -110,12 +110,8 @@ func New(cfg Config) (*Router, error) {
 			return keep(o)
 		},
 		Same: same, Changed: r.Trigger, Remedy: remedy, Recovered: cfg.Recovered,
-		OnForbidden: func(text string) {
-			if text != "" {
-				cfg.Events.Warning(pod.Ref{}, "RoutesNotReady", text)
-			}
-		},
-		Log: cfg.Log,
+		OnForbidden: func(text string) { cfg.Events.Warning(pod.Ref{}, "RoutesNotReady", text) },
+		Log:         cfg.Log,
 	})
 	return r, err
 }
