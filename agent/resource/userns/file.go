@@ -3,18 +3,18 @@ package userns
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 const (
 	fileName = "userns"
-	tmpName  = ".userns.tmp"
 	// maxFile is the maximum size of a pod's file in bytes; valid files have about 140.
 	maxFile = 4 << 10
 	// modeDir is the mode of a pod's directory.
@@ -30,10 +30,14 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
+func (a *Allocator) file(uid types.UID) string {
+	return filepath.Join(a.cfg.PodsDir, string(uid), fileName)
+}
+
 // read reads a pod's file; ok reports whether it exists. err is an I/O error; a
 // defect of the content is in rec.err.
 func (a *Allocator) read(uid types.UID) (rec record, ok bool, err error) {
-	data, err := a.readFile(uid)
+	data, err := atomicfile.Read(a.file(uid), maxFile) // a larger file is truncated, and so invalid
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, false, nil
 	}
@@ -62,21 +66,6 @@ func (a *Allocator) validateSpan(s span) error {
 	return nil
 }
 
-func (a *Allocator) readFile(uid types.UID) ([]byte, error) {
-	root, err := os.OpenRoot(a.cfg.PodsDir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	f, err := root.OpenFile(string(uid)+"/"+fileName, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	// A larger file is truncated, and so invalid.
-	return io.ReadAll(io.LimitReader(f, maxFile))
-}
-
 // write writes a pod's file and flushes it to disk. After an error the old file, the new
 // one or none may exist.
 func (a *Allocator) write(uid types.UID, s span) error {
@@ -84,84 +73,21 @@ func (a *Allocator) write(uid types.UID, s span) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(a.cfg.PodsDir, modeDir); err != nil {
+	if err := atomicfile.MkdirAll(filepath.Dir(a.file(uid)), modeDir); err != nil {
 		return err
 	}
-	pods, err := os.OpenRoot(a.cfg.PodsDir)
-	if err != nil {
-		return err
-	}
-	defer pods.Close()
-	switch err := pods.Mkdir(string(uid), modeDir); {
-	case err == nil:
-		if err := syncDir(pods); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrExist):
-		return err
-	}
-	dir, err := pods.OpenRoot(string(uid))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := writeSynced(dir, data); err != nil {
-		return err
-	}
-	if err := dir.Rename(tmpName, fileName); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func writeSynced(dir *os.Root, data []byte) error {
-	// A killed agent may have left the temporary file.
-	if err := dir.Remove(tmpName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := dir.OpenFile(tmpName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return atomicfile.Write(a.file(uid), data, 0o600)
 }
 
 // remove removes a pod's file and flushes the removal to disk: a file that reappeared
 // after a power cut could claim IDs that another pod has by then.
 func (a *Allocator) remove(uid types.UID) error {
-	err := a.removeSynced(uid)
+	err := os.Remove(a.file(uid))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return err
-}
-
-func (a *Allocator) removeSynced(uid types.UID) error {
-	pods, err := os.OpenRoot(a.cfg.PodsDir)
 	if err != nil {
 		return err
 	}
-	defer pods.Close()
-	dir, err := pods.OpenRoot(string(uid))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := dir.Remove(fileName); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(root *os.Root) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return atomicfile.SyncDir(filepath.Dir(a.file(uid)))
 }

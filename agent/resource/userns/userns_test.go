@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
 )
 
 func small(dir string) Config { return Config{PodsDir: dir, First: rangeUnit, Length: 4 * rangeUnit} }
@@ -299,7 +300,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "pod"), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "pod", tmpName), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "pod", fileName+atomicfile.Suffix), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a := mustNew(t, small(dir))
