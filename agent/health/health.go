@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Check is a test for one fault.
@@ -56,16 +58,9 @@ const pollInterval = 10 * time.Millisecond
 // ErrLockHeld if ctx ends first. try and unlock are the lock's methods, such as TryLock
 // and Unlock.
 func CheckLock(ctx context.Context, try func() bool, unlock func()) error {
-	var ticker *time.Ticker
 	for !try() {
-		if ticker == nil {
-			ticker = time.NewTicker(pollInterval)
-			defer ticker.Stop()
-		}
-		select {
-		case <-ctx.Done():
+		if !wait.Pause(ctx, pollInterval) {
 			return ErrLockHeld
-		case <-ticker.C:
 		}
 	}
 	unlock()

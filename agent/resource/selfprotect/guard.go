@@ -23,7 +23,7 @@ type Guard struct {
 // runtime's socket, oomScoreAdj the kubelet configuration's setting.
 func NewGuard(tree *cgroups.Tree, socket string, oomScoreAdj int, log *slog.Logger) *Guard {
 	g := &Guard{log: log, socket: socket, config: Config{
-		Tree: tree, Memory: machine.Memory(machine.Roots{}), OOMScoreAdj: oomScoreAdj,
+		Tree: tree, Memory: uint64(max(machine.Memory(machine.Roots{}), 0)), OOMScoreAdj: oomScoreAdj,
 		SetUnit: func(path string, r cgroups.Resources) error {
 			units := tree.NewSlices("")
 			defer units.Close()
@@ -66,10 +66,11 @@ func (g *Guard) RuntimeConnected() {
 	if !cgroups.SystemdRuns("") {
 		return
 	}
+	agentShare, runtimeShare := SplitProtectedMemory(g.config.Memory)
 	go func() {
-		g.warn("agent", os.Getpid(), g.config.ProtectAgentUnit(os.Getpid()))
+		g.warn("agent", os.Getpid(), g.config.ProtectUnit(os.Getpid(), agentShare))
 		if err == nil {
-			g.warn("container runtime", pid, g.config.ProtectRuntimeUnit(pid))
+			g.warn("container runtime", pid, g.config.ProtectUnit(pid, runtimeShare))
 		}
 	}()
 }

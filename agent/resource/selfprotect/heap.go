@@ -32,27 +32,19 @@ func ReleaseHeap(ctx context.Context) error {
 
 // releaseHeap is ReleaseHeap with the functions of the runtime.
 func releaseHeap(ctx context.Context, collected wait.Wakeup, free func() uint64, release func()) error {
+	quiet := time.NewTimer(heapQuiet)
+	quiet.Stop()
+	defer quiet.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-collected:
-		}
-		for quiet := false; !quiet; {
-			timer := time.NewTimer(heapQuiet)
-			select {
-			case <-ctx.Done():
-			case <-collected:
-			case <-timer.C:
-				quiet = true
+			quiet.Reset(heapQuiet)
+		case <-quiet.C:
+			if free() >= minFreeHeap {
+				release() // a collection, after which too little is free for another release
 			}
-			timer.Stop()
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-		}
-		if free() >= minFreeHeap {
-			release() // a collection, after which too little is free for another release
 		}
 	}
 }

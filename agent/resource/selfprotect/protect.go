@@ -63,9 +63,9 @@ type Config struct {
 	// Proc is the path of procfs; "" means /proc.
 	Proc string
 	// Memory is the machine's memory in bytes.
-	Memory int64
+	Memory uint64
 	// SetUnit sets limits of a systemd unit, identified by its cgroup path
-	// (cgroups.Slices.Set). ProtectAgentUnit and ProtectRuntimeUnit require it.
+	// (cgroups.Slices.Set). ProtectUnit requires it.
 	SetUnit func(path string, r cgroups.Resources) error
 	// OOMScoreAdj is set for both processes (proc_pid_oom_score_adj(5)), unless
 	// theirs is lower.
@@ -127,15 +127,13 @@ func (c *Config) moveToCgroup(pid int) error {
 	if missing, err := c.Tree.Missing("cpu", "memory"); err != nil || len(missing) > 0 {
 		return err // without these controllers no cgroup has limits
 	}
-	r := memoryMin(ProtectedMemory(c.memory()))
+	r := memoryMin(ProtectedMemory(c.Memory))
 	r.CPUWeight = cpuWeight
 	if err := c.Tree.Ensure(Cgroup, r); err != nil {
 		return err
 	}
 	return c.Tree.Attach(Cgroup, pid)
 }
-
-func (c *Config) memory() uint64 { return uint64(max(c.Memory, 0)) }
 
 func memoryMin(least uint64) cgroups.Resources {
 	return cgroups.Resources{Unified: map[string]string{"memory.min": strconv.FormatUint(least, 10)}}

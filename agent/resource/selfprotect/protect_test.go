@@ -44,7 +44,7 @@ func board(t *testing.T, controllers string) (c *Config, file func(parts ...stri
 func TestProcess(t *testing.T) {
 	for _, tc := range []struct {
 		name, controllers, cgroup, score string
-		memory                           int64
+		memory                           uint64
 		procs, min, wantScore            string
 	}{
 		{"a small board", "cpu memory", "0::/\n", "0\n", 256 << 20, "7", "67108864", "-999"},

@@ -15,23 +15,12 @@ func isService(group string) bool {
 	return slices == "/" && strings.HasSuffix(group, ".service") && path.Dir(group) != "/"
 }
 
-// ProtectAgentUnit sets memory.min of the agent's share through systemd for the service of
-// the agent's process, until the system shuts down. It does nothing if the process is
-// in no service. memory.min is effective only up to that of the parent cgroups, so
-// these get the whole reserve. A higher existing value stays. It blocks on systemd, for
-// some seconds at most. An exited process is no error.
-func (c *Config) ProtectAgentUnit(pid int) error {
-	share, _ := SplitProtectedMemory(c.memory())
-	return c.protectUnit(pid, share)
-}
-
-// ProtectRuntimeUnit is ProtectAgentUnit for the runtime's process and share.
-func (c *Config) ProtectRuntimeUnit(pid int) error {
-	_, share := SplitProtectedMemory(c.memory())
-	return c.protectUnit(pid, share)
-}
-
-func (c *Config) protectUnit(pid int, share uint64) error {
+// ProtectUnit sets memory.min of a share in bytes through systemd for the service of a
+// process, until the system shuts down. It does nothing if the process is in no service.
+// memory.min is effective only up to that of the parent cgroups, so these get the whole
+// reserve. A higher existing value stays. It blocks on systemd, for some seconds at most.
+// An exited process is no error.
+func (c *Config) ProtectUnit(pid int, share uint64) error {
 	group, err := c.cgroupOf(pid)
 	if err != nil || !isService(group) {
 		return c.ignoreExited(pid, err)
@@ -46,7 +35,7 @@ func (c *Config) protectUnit(pid int, share uint64) error {
 				return fmt.Errorf("set memory.min of %s through systemd: %w", at, err)
 			}
 		}
-		least = ProtectedMemory(c.memory())
+		least = ProtectedMemory(c.Memory)
 	}
 	return nil
 }

@@ -55,18 +55,15 @@ func TestShield(t *testing.T) {
 				got[path] = r.Unified["memory.min"]
 				return nil
 			}
-			for _, of := range []struct {
-				shield func(int) error
-				share  string
-			}{{c.ProtectAgentUnit, "33554432"}, {c.ProtectRuntimeUnit, "67108864"}} {
+			for _, share := range []uint64{32 << 20, 64 << 20} {
 				clear(got)
-				if err := of.shield(7); err != nil {
+				if err := c.ProtectUnit(7, share); err != nil {
 					t.Fatal(err)
 				}
 				want := make(map[string]string)
 				for i, group := range tc.want {
 					if want[group] = "100663296"; i == 0 {
-						want[group] = of.share
+						want[group] = strconv.FormatUint(share, 10)
 					}
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -96,7 +93,7 @@ func TestShieldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := c.ProtectAgentUnit(7); err != nil {
+		if err := c.ProtectUnit(7, 32<<20); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,10 +123,10 @@ func TestShieldFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.SetUnit = func(string, cgroups.Resources) error { return cgroups.ErrNoSystemd }
-	if err := c.ProtectAgentUnit(7); !errors.Is(err, cgroups.ErrNoSystemd) || !strings.Contains(err.Error(), "/system.slice/x.service") {
+	if err := c.ProtectUnit(7, 32<<20); !errors.Is(err, cgroups.ErrNoSystemd) || !strings.Contains(err.Error(), "/system.slice/x.service") {
 		t.Errorf("without systemd: %v", err)
 	}
-	if err := c.ProtectAgentUnit(8); err != nil {
+	if err := c.ProtectUnit(8, 32<<20); err != nil {
 		t.Errorf("a process that has ended: %v", err)
 	}
 }
