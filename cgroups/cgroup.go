@@ -88,11 +88,11 @@ func populated(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var s State
-	if !parseState(buf[:n], &s) {
+	processes, ok := lookup(buf[:n], "populated")
+	if !ok {
 		return false, fmt.Errorf("read %s/%s: no number for populated", dir, fileEvents)
 	}
-	return s.Populated, nil
+	return processes != 0, nil
 }
 
 // Process returns the ID of one process of the cgroup itself, not of those below it, in
@@ -243,9 +243,7 @@ func removeEmpty(dir string) error {
 	err = m.Delete()
 	if errors.Is(err, unix.ENODEV) {
 		// Another process is removing it. rmdir(2) waits until that is done.
-		if err = unix.Rmdir(dir); errors.Is(err, unix.ENOENT) {
-			err = nil
-		}
+		err = unix.Rmdir(dir)
 	}
 	if err != nil && isDir(dir) {
 		return err

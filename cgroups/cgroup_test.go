@@ -93,6 +93,7 @@ func TestPopulated(t *testing.T) {
 		{name: "later", events: "frozen 1\npopulated 1\n", want: true},
 		{name: "empty", events: "", fails: true},
 		{name: "other", events: "frozen 0\n", fails: true},
+		{name: "no number", events: "populated x\n", fails: true},
 	} {
 		if err := f.Ensure(tc.name, Resources{}); err != nil {
 			t.Fatal(err)

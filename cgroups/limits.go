@@ -299,7 +299,7 @@ func (t *Tree) WithoutLowMemoryMax(path string, r Resources) (_ Resources, tooLo
 	if current, err := t.MemoryCurrent(path); err != nil || current <= uint64(r.MemoryMax) {
 		return r, false
 	}
-	if m, err := t.Memory(path); err == nil && m.WorkingSet <= uint64(r.MemoryMax) {
+	if used, err := t.WorkingSet(path); err == nil && used <= uint64(r.MemoryMax) {
 		return r, false
 	}
 	r.MemoryMax = 0
@@ -323,44 +323,4 @@ func (t *Tree) Payload(path string) string {
 		return in
 	}
 	return path
-}
-
-// setPayload writes the limits of a scope to the cgroup of its processes too: both limit
-// them.
-func (t *Tree) setPayload(path string, r Resources) error {
-	in := t.Payload(path)
-	if in == path {
-		return nil
-	}
-	if err := t.Set(in, r); err != nil && !errors.Is(err, ErrNotFound) { // the container has ended
-		return err
-	}
-	return nil
-}
-
-// payloadLimits returns the limits of a scope's processes: the lower ones of both
-// cgroups, and the weight of the scope, which has siblings.
-func (t *Tree) payloadLimits(path string) (Limits, error) {
-	l, err := t.Limits(path)
-	if err != nil {
-		return Limits{}, err
-	}
-	in := t.Payload(path)
-	if in == path {
-		return l, nil
-	}
-	inner, err := t.Limits(in)
-	if errors.Is(err, ErrNotFound) { // the container has ended
-		return l, nil
-	}
-	if err != nil {
-		return Limits{}, err
-	}
-	if inner.MemoryMax.Known && (!l.MemoryMax.Known || inner.MemoryMax.Value < l.MemoryMax.Value) {
-		l.MemoryMax = inner.MemoryMax
-	}
-	if inner.lessCPU(l) {
-		l.CPUQuota, l.CPUPeriod = inner.CPUQuota, inner.CPUPeriod
-	}
-	return l, nil
 }

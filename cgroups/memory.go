@@ -7,16 +7,8 @@ import "fmt"
 // returns a usage of 0 for a file that cannot be read, so that a memory limit below the
 // usage would be written. It does not read memory.min and memory.events.local.
 
-// Memory is the memory usage of a cgroup with all below it, in bytes.
-type Memory struct {
-	// Current is all memory charged to the cgroup, page cache included.
-	Current uint64
-	// WorkingSet is Current without the file pages that were not used recently, so
-	// what cannot be reclaimed at once. It is the kubelet's measure.
-	WorkingSet uint64
-}
-
-// MemoryCurrent reads memory.current, in bytes. It returns ErrNotFound without the
+// MemoryCurrent reads memory.current, in bytes: all memory charged to the cgroup and those
+// below it, page cache included. It returns ErrNotFound without the
 // cgroup, and ErrController without the memory controller. It allocates only the path.
 func (t *Tree) MemoryCurrent(path string) (uint64, error) {
 	return t.number(path, fileMemory, false)
@@ -42,18 +34,20 @@ func (t *Tree) number(path, file string, limit bool) (uint64, error) {
 	return value.Value, nil
 }
 
-// Memory reads memory.current and memory.stat. Errors are as with MemoryCurrent.
-func (t *Tree) Memory(path string) (Memory, error) {
+// WorkingSet returns MemoryCurrent without the file pages that were not used recently, so
+// what cannot be reclaimed at once. It is the kubelet's measure. Errors are as with
+// MemoryCurrent.
+func (t *Tree) WorkingSet(path string) (uint64, error) {
 	current, err := t.MemoryCurrent(path)
 	if err != nil {
-		return Memory{}, err
+		return 0, err
 	}
 	var buf [statSize]byte
 	inactive, err := t.key(path, fileMemoryStat, "inactive_file", buf[:])
 	if err != nil {
-		return Memory{}, err
+		return 0, err
 	}
-	return Memory{Current: current, WorkingSet: current - min(inactive, current)}, nil
+	return current - min(inactive, current), nil
 }
 
 // LocalOOM reads how often the limit of the cgroup itself, not of one below it, could

@@ -99,12 +99,20 @@ func (p *Poller) Run(ctx context.Context) error {
 		w.ready(w)
 		w.rearm()
 	}
-	if err := p.serve(); err != nil {
-		p.fail()
-		return err
+	err = p.serve()
+	if err == nil {
+		p.Close()
 	}
-	p.release()
-	return nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = false
+	if err != nil {
+		// epoll_wait(2) fails only if the descriptor is no longer an epoll instance. Its
+		// number may belong to another file, so it is not closed.
+		p.epoll = -1
+	}
+	p.free()
+	return err
 }
 
 // begin gives the epoll instance to Run, and creates it again after a failure. It
@@ -146,16 +154,6 @@ func (p *Poller) serve() error {
 	}
 }
 
-// fail abandons the epoll instance and keeps the watches. It does not close the epoll
-// descriptor: epoll_wait(2) fails only if the descriptor is no longer an epoll instance,
-// so its number may belong to another file.
-func (p *Poller) fail() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.running, p.epoll = false, -1
-	p.free()
-}
-
 // Close ends Run and all watches. It does not wait, and may be called again.
 func (p *Poller) Close() {
 	p.mu.Lock()
@@ -174,14 +172,6 @@ func (p *Poller) Close() {
 	for _, w := range watches {
 		w.close()
 	}
-}
-
-// release is Close at the end of Run.
-func (p *Poller) release() {
-	p.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.free()
 }
 
 // free closes the Poller's own files, with the lock held.

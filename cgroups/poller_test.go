@@ -138,11 +138,22 @@ func next[T any](t *testing.T, told <-chan T) T {
 	}
 }
 
-func TestWatchState(t *testing.T) {
+// watchProcesses calls notify with whether the cgroup has processes, from its cgroup.events.
+func watchProcesses(p *Poller, path string, notify func(populated bool, err error)) (*Watch, error) {
+	return p.watchFile(path, fileEvents, 0, func(data []byte, err error) {
+		n, ok := lookup(data, "populated")
+		if err == nil && !ok {
+			err = unexpected(path, fileEvents, data)
+		}
+		notify(n != 0, err)
+	})
+}
+
+func TestWatchProcesses(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	told := make(chan State, 16)
-	w, err := p.WatchState(path, func(s State, err error) {
+	told := make(chan bool, 16)
+	w, err := watchProcesses(p, path, func(s bool, err error) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -151,17 +162,17 @@ func TestWatchState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := next(t, told); got != (State{}) {
+	if got := next(t, told); got {
 		t.Errorf("at first: %+v", got)
 	}
 	cmd := play(t, tree, path, "wait")
-	if got := next(t, told); got != (State{Populated: true}) {
+	if got := next(t, told); !got {
 		t.Errorf("with a process: %+v", got)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if got := next(t, told); got != (State{}) {
+	if got := next(t, told); got {
 		t.Errorf("without it: %+v", got)
 	}
 	w.Close()
@@ -242,7 +253,7 @@ func TestWatchClosesItself(t *testing.T) {
 	watches := make(chan *Watch, 8)
 	var again func(left int)
 	again = func(left int) {
-		w, err := p.WatchState(path, func(State, error) {
+		w, err := watchProcesses(p, path, func(bool, error) {
 			(<-watches).Close()
 			if told <- left; left > 0 {
 				again(left - 1)
@@ -265,14 +276,14 @@ func TestWatchClosesItself(t *testing.T) {
 func TestPollerEnds(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	if _, err := p.WatchState(path, func(State, error) {}); err != nil {
+	if _, err := watchProcesses(p, path, func(bool, error) {}); err != nil {
 		t.Fatal(err)
 	}
 	before := openFiles(t)
 	p.Close()
 	p.Close()
 	until(t, "the files are closed", func() bool { return openFiles(t) <= before-3 })
-	if _, err := p.WatchState(path, nil); !errors.Is(err, os.ErrClosed) {
+	if _, err := watchProcesses(p, path, nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a watch on a closed one: %v", err)
 	}
 }
@@ -285,7 +296,7 @@ func TestPollerClosedBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.WatchState(path, func(State, error) {}); err != nil {
+	if _, err := watchProcesses(p, path, func(bool, error) {}); err != nil {
 		t.Fatal(err)
 	}
 	p.Close()
@@ -361,10 +372,10 @@ func TestPollerRunsAgain(t *testing.T) {
 func TestWatchNothing(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	if _, err := p.WatchState("tinylet-test-nowhere", nil); !errors.Is(err, ErrNotFound) {
+	if _, err := watchProcesses(p, "tinylet-test-nowhere", nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no group: %v", err)
 	}
-	if _, err := p.WatchState("../..", nil); err == nil {
+	if _, err := watchProcesses(p, "../..", nil); err == nil {
 		t.Error("a path that leaves the root is watched")
 	}
 	if _, err := p.openIn(path, "no.such.file", 0); !errors.Is(err, ErrController) {
@@ -440,7 +451,7 @@ func TestWatchPressure(t *testing.T) {
 	// each 24 MB on a slow board.
 	trigger := Trigger{Stall: 2 * time.Millisecond, Window: 500 * time.Millisecond}
 	told := make(chan struct{}, 64)
-	w, err := p.WatchPressure(path, ResourceMemory, trigger, func() { told <- struct{}{} })
+	w, err := p.WatchMemoryPressure(path, trigger, func() { told <- struct{}{} })
 	if errors.Is(err, ErrPressure) {
 		t.Skip(err)
 	}
@@ -448,7 +459,7 @@ func TestWatchPressure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if _, err := p.WatchPressure("/", ResourceMemory, trigger, func() {}); err != nil {
+	if _, err := p.WatchMemoryPressure("/", trigger, func() {}); err != nil {
 		t.Errorf("of the whole system: %v", err)
 	}
 	t.Cleanup(func() {
@@ -466,22 +477,18 @@ func TestWatchPressureRefused(t *testing.T) {
 	tree := &Tree{root: t.TempDir()}
 	writeGroup(t, tree, "off", map[string]string{fileControllers: "memory\n"})
 	p := polling(t, tree)
-	if _, err := p.WatchPressure("off", ResourceMemory, Trigger{}, nil); !errors.Is(err, ErrPressure) {
+	if _, err := p.WatchMemoryPressure("off", Trigger{}, nil); !errors.Is(err, ErrPressure) {
 		t.Errorf("a kernel without pressure: %v", err)
 	}
-	if _, err := p.WatchPressure("nowhere", ResourceMemory, Trigger{}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := p.WatchMemoryPressure("nowhere", Trigger{}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no group: %v", err)
 	}
 }
 
 func TestTriggerString(t *testing.T) {
-	for want, trigger := range map[string]Trigger{
-		"some 150000 1000000": {Stall: 150 * time.Millisecond, Window: time.Second},
-		"full 1 500000":       {Full: true, Stall: time.Microsecond, Window: 500 * time.Millisecond},
-	} {
-		if got := trigger.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+	trigger := Trigger{Stall: 150 * time.Millisecond, Window: time.Second}
+	if got, want := trigger.String(), "some 150000 1000000"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -491,33 +498,14 @@ func TestUnexpectedNamesTheGroup(t *testing.T) {
 	}
 }
 
-func TestParseState(t *testing.T) {
-	for in, want := range map[string]State{
-		"populated 0\nfrozen 0\n": {},
-		"populated 1\nfrozen 0\n": {Populated: true},
-		"frozen 1\npopulated 1\n": {Populated: true},
-		"populated 1\n":           {Populated: true},
-	} {
-		var got State
-		if !parseState([]byte(in), &got) || got != want {
-			t.Errorf("%q: %+v", in, got)
-		}
-	}
-	for _, in := range []string{"", "frozen 0\n", "populated x\n"} {
-		if parseState([]byte(in), new(State)) {
-			t.Errorf("%q can be understood", in)
-		}
-	}
-}
-
 // Hundreds of watches are one goroutine's work.
 func TestPollerOfMany(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	var told [100]chan State
+	var told [100]chan bool
 	for i := range told {
-		told[i] = make(chan State, 4)
-		w, err := p.WatchState(path, func(s State, _ error) { told[i] <- s })
+		told[i] = make(chan bool, 4)
+		w, err := watchProcesses(p, path, func(s bool, _ error) { told[i] <- s })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -528,8 +516,8 @@ func TestPollerOfMany(t *testing.T) {
 	}
 	play(t, tree, path, "wait")
 	for i, c := range slices.Backward(told[:]) {
-		if got := next(t, c); !got.Populated {
-			t.Errorf("%d: %+v", i, got)
+		if got := next(t, c); !got {
+			t.Errorf("%d: no processes", i)
 		}
 	}
 }

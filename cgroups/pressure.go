@@ -12,34 +12,23 @@ import (
 // psi=0, or PSI of the cgroup was disabled (cgroup.pressure).
 var ErrPressure = errors.New("the kernel has no PSI (CONFIG_PSI=y and psi=1 on its command line)")
 
-// Resource is a resource that tasks may have to wait for.
-type Resource string
-
-// ResourceMemory is memory, for which the kernel has PSI.
-const ResourceMemory Resource = "memory"
-
-// Trigger is the threshold of a PSI event: some tasks, or all at once (Full), waited for
-// Stall within any Window. A Window is 500 ms to 10 s (Documentation/accounting/psi.rst).
+// Trigger is the threshold of a PSI event: some tasks waited for Stall within any Window.
+// A Window is 500 ms to 10 s (Documentation/accounting/psi.rst).
 type Trigger struct {
-	Full          bool
 	Stall, Window time.Duration
 }
 
 func (t Trigger) String() string {
-	kind := "some"
-	if t.Full {
-		kind = "full"
-	}
-	return fmt.Sprintf("%s %d %d", kind, t.Stall.Microseconds(), t.Window.Microseconds())
+	return fmt.Sprintf("some %d %d", t.Stall.Microseconds(), t.Window.Microseconds())
 }
 
-// WatchPressure calls notify when the pressure on the cgroup reaches the threshold of the
-// trigger, at most once in a window, and at once when it begins. The pressure on the root
-// is that on the whole system. It returns ErrPressure without PSI, and ErrNotFound
-// without the cgroup. Without pressure it costs nothing: the kernel checks its counters
-// only while tasks wait. The library has no PSI triggers.
-func (p *Poller) WatchPressure(path string, of Resource, t Trigger, notify func()) (*Watch, error) {
-	name := string(of) + ".pressure"
+// WatchMemoryPressure calls notify when the memory pressure on the cgroup reaches the
+// threshold of the trigger, at most once in a window, and at once when it begins. The
+// pressure on the root is that on the whole system. It returns ErrPressure without PSI,
+// and ErrNotFound without the cgroup. Without pressure it costs nothing: the kernel
+// checks its counters only while tasks wait. The library has no PSI triggers.
+func (p *Poller) WatchMemoryPressure(path string, t Trigger, notify func()) (*Watch, error) {
+	const name = "memory.pressure"
 	fd, err := p.openIn(path, name, unix.O_RDWR|unix.O_NONBLOCK)
 	if errors.Is(err, ErrController) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, fmt.Errorf("watch %s of cgroup %s: %w", name, path, ErrPressure)

@@ -221,9 +221,38 @@ func (s *Slices) Set(path string, r Resources) error {
 	if err := s.Tree.Set(path, r); err != nil {
 		return err
 	}
-	return s.setPayload(path, r)
+	if in := s.Payload(path); in != path {
+		if err := s.Tree.Set(in, r); !errors.Is(err, ErrNotFound) { // the container has ended
+			return err
+		}
+	}
+	return nil
 }
 
-// Limits is Tree.Limits for a slice. For a scope it returns the limits of its processes,
-// which the runtime may have in a cgroup below it.
-func (s *Slices) Limits(path string) (Limits, error) { return s.payloadLimits(path) }
+// Limits is Tree.Limits for a slice. For a scope, in which the runtime may have its
+// processes in a cgroup below, it returns the lower limits of both cgroups, and the weight
+// of the scope, which has siblings.
+func (s *Slices) Limits(path string) (Limits, error) {
+	l, err := s.Tree.Limits(path)
+	if err != nil {
+		return Limits{}, err
+	}
+	in := s.Payload(path)
+	if in == path {
+		return l, nil
+	}
+	inner, err := s.Tree.Limits(in)
+	if errors.Is(err, ErrNotFound) { // the container has ended
+		return l, nil
+	}
+	if err != nil {
+		return Limits{}, err
+	}
+	if inner.MemoryMax.Known && (!l.MemoryMax.Known || inner.MemoryMax.Value < l.MemoryMax.Value) {
+		l.MemoryMax = inner.MemoryMax
+	}
+	if inner.lessCPU(l) {
+		l.CPUQuota, l.CPUPeriod = inner.CPUQuota, inner.CPUPeriod
+	}
+	return l, nil
+}

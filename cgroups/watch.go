@@ -8,12 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is the content of cgroup.events, of a cgroup with all below it.
-type State struct {
-	// Populated means that there are processes.
-	Populated bool
-}
-
 // WatchMemory calls notify with the counters of memory.events, first soon after it
 // returns and then after each change, but at most once in pause. The counters are those
 // of the cgroup with all below it. They grow as long as the cgroup exists, so a caller
@@ -29,18 +23,6 @@ func (p *Poller) WatchMemory(path string, pause time.Duration, notify func(Memor
 			err = unexpected(path, fileMemoryEvents, data)
 		}
 		notify(e, err)
-	})
-}
-
-// WatchState calls notify with the content of cgroup.events, as WatchMemory does. Before
-// a cgroup can be removed, notify is called with a State without processes.
-func (p *Poller) WatchState(path string, notify func(State, error)) (*Watch, error) {
-	return p.watchFile(path, fileEvents, 0, func(data []byte, err error) {
-		var s State
-		if err == nil && !parseState(data, &s) {
-			err = unexpected(path, fileEvents, data)
-		}
-		notify(s, err)
 	})
 }
 
@@ -78,16 +60,6 @@ func (p *Poller) watchFile(path, name string, pause time.Duration, notify func(d
 		return nil, fmt.Errorf("watch %s of cgroup %s: %w", name, path, err)
 	}
 	return w, nil
-}
-
-// parseState parses cgroup.events.
-func parseState(data []byte, into *State) bool {
-	populated, ok := lookup(data, "populated")
-	if !ok {
-		return false
-	}
-	*into = State{Populated: populated != 0}
-	return true
 }
 
 func unexpected(path, name string, data []byte) error {

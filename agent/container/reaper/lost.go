@@ -14,7 +14,7 @@
 // The reaper finds a container without a process by the kernel's cgroup files. It calls the
 // runtime only for containers that had no process at two consecutive checks.
 //
-// It reads the files once a minute and does not watch them. A watch (WatchState of package
+// It reads the files once a minute and does not watch them. A watch (Poller of package
 // cgroups) would need an open file for each container, for which the kernel allocates a
 // buffer of 4 KiB (seq_file), and would wake the agent at each container's exit, which the
 // runtime reports anyway. A read takes about 10 µs for each container.

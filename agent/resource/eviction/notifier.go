@@ -215,7 +215,7 @@ type kernelNotifications struct {
 }
 
 func (k *kernelNotifications) MemoryPressure(f func()) (func(), error) {
-	w, err := k.poller.WatchPressure("/", cgroups.ResourceMemory, memoryPressure, f)
+	w, err := k.poller.WatchMemoryPressure("/", memoryPressure, f)
 	if err != nil {
 		return nil, err
 	}

@@ -71,6 +71,6 @@ func (l *PodLister) measure(p *Pod, node *criconfig.Node) {
 
 // memory returns the working set of a cgroup in bytes, 0 if the cgroup is gone.
 func (l *PodLister) memory(cgroup string) uint64 {
-	m, _ := l.Tree.Memory(cgroup)
-	return m.WorkingSet
+	bytes, _ := l.Tree.WorkingSet(cgroup)
+	return bytes
 }
