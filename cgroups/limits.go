@@ -1,7 +1,6 @@
 package cgroups
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -265,7 +264,7 @@ func (t *Tree) Limits(path string) (Limits, error) {
 
 // parseCPUMax parses "QUOTA PERIOD". The quota may be "max".
 func (l *Limits) parseCPUMax(data []byte) bool {
-	quota, period := cut(bytes.TrimSuffix(data, []byte{'\n'}), ' ')
+	quota, period := cut(data, ' ')
 	var q Number
 	n, ok := number(period)
 	if !ok || n == 0 || !parseLimit(quota, &q) {

@@ -9,6 +9,8 @@ import (
 // The parsers take the content of a file and report whether all known lines and keys of
 // it could be parsed. They skip the others, since kernels add some. They do not allocate.
 
+var newline = []byte{'\n'}
+
 // field is where to store the value of a key.
 type field struct {
 	key  string
@@ -35,9 +37,7 @@ func parseEvents(data []byte, e *MemoryEvents) bool {
 
 // parseKeyed parses lines of "key value".
 func parseKeyed(data []byte, fields ...field) bool {
-	for len(data) > 0 {
-		var line []byte
-		line, data = cut(data, '\n')
+	for line := range bytes.SplitSeq(data, newline) {
 		key, value := cut(line, ' ')
 		for _, f := range fields {
 			if f.key != string(key) {
@@ -55,7 +55,7 @@ func parseKeyed(data []byte, fields ...field) bool {
 
 // parseSingle parses a file of one number.
 func parseSingle(data []byte, into *Number) bool {
-	n, ok := number(bytes.TrimSuffix(data, []byte{'\n'}))
+	n, ok := number(data)
 	if ok {
 		*into = Number{n, true}
 	}
@@ -75,32 +75,26 @@ func parseLimit(data []byte, into *Number) bool {
 // end of the line after a device without I/O.
 func parseIO(data []byte, into *IOStats) bool {
 	sum := IOStats{Number{0, true}, Number{0, true}, Number{0, true}, Number{0, true}}
-	for len(data) > 0 {
-		var line []byte
-		line, data = cut(data, '\n')
-		for len(line) > 0 {
-			var word []byte
-			word, line = cut(line, ' ')
-			key, value := cut(word, '=')
-			var slot *Number
-			switch string(key) {
-			case "rbytes":
-				slot = &sum.ReadBytes
-			case "wbytes":
-				slot = &sum.WrittenBytes
-			case "rios":
-				slot = &sum.Reads
-			case "wios":
-				slot = &sum.Writes
-			default:
-				continue
-			}
-			n, ok := number(value)
-			if !ok || n > math.MaxUint64-slot.Value {
-				return false
-			}
-			slot.Value += n
+	for word := range bytes.FieldsSeq(data) {
+		key, value := cut(word, '=')
+		var slot *Number
+		switch string(key) {
+		case "rbytes":
+			slot = &sum.ReadBytes
+		case "wbytes":
+			slot = &sum.WrittenBytes
+		case "rios":
+			slot = &sum.Reads
+		case "wios":
+			slot = &sum.Writes
+		default:
+			continue
 		}
+		n, ok := number(value)
+		if !ok || n > math.MaxUint64-slot.Value {
+			return false
+		}
+		slot.Value += n
 	}
 	*into = sum
 	return true
@@ -108,10 +102,8 @@ func parseIO(data []byte, into *IOStats) bool {
 
 // parsePressure parses a pressure file.
 func parsePressure(data []byte, into *Pressure) bool {
-	for len(data) > 0 {
-		var line []byte
-		line, data = cut(data, '\n')
-		kind, line := cut(line, ' ')
+	for line := range bytes.SplitSeq(data, newline) {
+		kind, values := cut(line, ' ')
 		var stall *Stall
 		switch string(kind) {
 		case "some":
@@ -122,9 +114,7 @@ func parsePressure(data []byte, into *Pressure) bool {
 			continue
 		}
 		read := Stall{Known: true}
-		for len(line) > 0 {
-			var word []byte
-			word, line = cut(line, ' ')
+		for word := range bytes.FieldsSeq(values) {
 			key, value := cut(word, '=')
 			ok := true
 			switch string(key) {
@@ -162,19 +152,17 @@ func cut(data []byte, at byte) (before, after []byte) {
 
 // lookup returns the value of a key in lines of "key value".
 func lookup(stat []byte, key string) (uint64, bool) {
-	for len(stat) > 0 {
-		var line []byte
-		line, stat = cut(stat, '\n')
-		if len(line) > len(key) && string(line[:len(key)]) == key && line[len(key)] == ' ' {
-			return number(line[len(key)+1:])
+	for line := range bytes.SplitSeq(stat, newline) {
+		if name, value := cut(line, ' '); string(name) == key {
+			return number(value)
 		}
 	}
 	return 0, false
 }
 
-// number parses an unsigned decimal number.
+// number parses an unsigned decimal number, with or without a newline after it.
 func number(digits []byte) (uint64, bool) {
-	n, err := strconv.ParseUint(string(digits), 10, 64)
+	n, err := strconv.ParseUint(string(bytes.TrimSuffix(digits, newline)), 10, 64)
 	if err != nil {
 		return 0, false
 	}

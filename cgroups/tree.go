@@ -1,11 +1,11 @@
 // Package cgroups manages one cgroup v2 hierarchy, mounted anywhere: it reports the
-// controllers, creates cgroups with limits and delegates controllers to them, freezes,
+// controllers, creates cgroups with limits and delegates controllers to them,
 // kills and deletes them, reads their stats, and reports the kernel's notifications
 // about them (Poller). Where systemd manages the cgroups, Slices creates, changes and
 // deletes them through it. The package imports nothing of Kubernetes, and has no state
 // in addition to the kernel's and systemd's.
 //
-// A single cgroup is created, changed, frozen, killed and deleted with
+// A single cgroup is created, changed, killed and deleted with
 // github.com/containerd/cgroups/v3/cgroup2 (Manager), and units are changed with
 // github.com/coreos/go-systemd/v22/dbus. In the comments below, each is "the library".
 // Functions that these lack use the kernel's files and D-Bus directly, with the reason in
