@@ -7,7 +7,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Amount is a number that may be unknown.
+// Amount is a number that may be unknown. The Value of an unknown one is 0.
 type Amount struct {
 	Value int64
 	Known bool

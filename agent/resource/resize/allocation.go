@@ -1,9 +1,11 @@
 package resize
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -80,16 +82,7 @@ func (a Allocation) MatchesSpec(p *v1.Pod) bool { return a.Apply(p) == p }
 
 // Equal compares amounts independent of their notation. An empty list equals nil.
 func (a Allocation) Equal(b Allocation) bool {
-	if len(a.Containers) != len(b.Containers) || !samePod(a.Pod, b.Pod) {
-		return false
-	}
-	for name, r := range a.Containers {
-		other, ok := b.Containers[name]
-		if !ok || !same(&r, &other) {
-			return false
-		}
-	}
-	return true
+	return samePod(a.Pod, b.Pod) && maps.EqualFunc(a.Containers, b.Containers, func(x, y v1.ResourceRequirements) bool { return same(&x, &y) })
 }
 
 // withoutClaims returns a copy of requests and limits. Claims are not resized.
@@ -113,17 +106,5 @@ func samePod(a, b *v1.ResourceRequirements) bool {
 }
 
 func same(a, b *v1.ResourceRequirements) bool {
-	return sameList(a.Requests, b.Requests) && sameList(a.Limits, b.Limits)
-}
-
-func sameList(a, b v1.ResourceList) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, q := range a {
-		if other, ok := b[name]; !ok || q.Cmp(other) != 0 {
-			return false
-		}
-	}
-	return true
+	return maps.EqualFunc(a.Requests, b.Requests, resource.Quantity.Equal) && maps.EqualFunc(a.Limits, b.Limits, resource.Quantity.Equal)
 }

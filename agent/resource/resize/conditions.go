@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Conditions are the resize conditions of a pod's status; nil means that the
@@ -22,16 +24,10 @@ type Conditions struct {
 // ConditionsOf returns the conditions in a status, to continue after a restart of the
 // agent. Their times stay; the kubelet sets new ones.
 func ConditionsOf(list []v1.PodCondition) Conditions {
-	var c Conditions
-	for i := range list {
-		if list[i].Type == v1.PodResizePending {
-			c.Pending = new(list[i])
-		}
-		if list[i].Type == v1.PodResizeInProgress {
-			c.InProgress = new(list[i])
-		}
+	return Conditions{
+		Pending:    pod.FindCondition(list, v1.PodResizePending).DeepCopy(),
+		InProgress: pod.FindCondition(list, v1.PodResizeInProgress).DeepCopy(),
 	}
-	return c
 }
 
 // Merge merges the conditions that the API server has, if these become known only

@@ -135,7 +135,7 @@ func PlanOf(p *v1.Pod, w *State) Plan {
 			}
 		}
 	}
-	if limitChange(w.Cgroup.MemoryMax, valueOrZero(w.DesiredCgroup.MemoryMax)) < 0 {
+	if limitChange(w.Cgroup.MemoryMax, w.DesiredCgroup.MemoryMax.Value) < 0 {
 		plan.lowered = append(plan.lowered, lowered{"", w.DesiredCgroup.MemoryMax.Value})
 	}
 	plan.steps(v1.ResourceMemory, memory, w.Cgroup.MemoryMax, w.DesiredCgroup.MemoryMax, Amount{}, Amount{})
@@ -166,8 +166,8 @@ func (a Actual) withActualCPU(v Values) Values {
 }
 
 func (p *Plan) steps(name v1.ResourceName, changes []change, limit, desiredLimit, weight, desiredWeight Amount) {
-	byLimit, byWeight := limitChange(limit, valueOrZero(desiredLimit)), 0
-	if weight.Known && valueOrZero(desiredWeight) > 0 {
+	byLimit, byWeight := limitChange(limit, desiredLimit.Value), 0
+	if weight.Known && desiredWeight.Value > 0 {
 		byWeight = cmp.Compare(desiredWeight.Value, weight.Value)
 	}
 	podLimit := Step{Kind: PodLimit, Resource: name, Amount: desiredLimit.Value}
@@ -188,11 +188,4 @@ func (p *Plan) steps(name v1.ResourceName, changes []change, limit, desiredLimit
 	if byLimit < 0 {
 		p.Steps = append(p.Steps, podLimit)
 	}
-}
-
-func valueOrZero(a Amount) int64 {
-	if !a.Known {
-		return 0
-	}
-	return a.Value
 }

@@ -31,14 +31,14 @@ func ContainerResources(c *v1.Container, actual *Actual, old *v1.ContainerStatus
 	}
 	if out.Limits != nil {
 		showCPU(out.Limits, was.Limits, actual.cpuLimit(), minMilliLimit)
-		showMemory(out.Limits, was.Limits, valueOrZero(actual.MemoryLimit))
+		showMemory(out.Limits, was.Limits, actual.MemoryLimit.Value)
 	}
 	if out.Requests != nil {
 		given := out.Requests[v1.ResourceCPU]
 		if has := actual.CPUShares; !has.Known || pod.CPUShares(pod.MilliValue(given)) != has.Value {
 			showCPU(out.Requests, was.Requests, actual.cpuRequest(), pod.MinShares)
 		}
-		showMemory(out.Requests, was.Requests, valueOrZero(actual.MemoryRequest))
+		showMemory(out.Requests, was.Requests, actual.MemoryRequest.Value)
 	}
 	return out, c.Resources.Requests
 }
