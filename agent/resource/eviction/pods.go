@@ -2,7 +2,6 @@ package eviction
 
 import (
 	"context"
-	"math"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -121,10 +120,7 @@ func diskOf(s *statsapi.FsStats) (d policy.Disk) {
 
 // add adds two measurements; the sum is known if either is.
 func add(a, b policy.Measurement) policy.Measurement {
-	if !a.Known || !b.Known {
-		return policy.Measurement{Value: a.Value + b.Value, Known: a.Known || b.Known}
-	}
-	return policy.Measured(a.Value + min(b.Value, math.MaxInt64-a.Value))
+	return policy.Measurement{Value: pod.AddSaturating(a.Value, b.Value), Known: a.Known || b.Known}
 }
 
 func measurement(f cgroups.Number) policy.Measurement {

@@ -2,7 +2,7 @@ package policy
 
 import v1 "k8s.io/api/core/v1"
 
-// Measurement is an amount that may be unknown. An unknown amount counts as zero.
+// Measurement is an amount that may be unknown. The Value of an unknown one is 0.
 type Measurement struct {
 	Value int64
 	Known bool
@@ -10,13 +10,6 @@ type Measurement struct {
 
 // Measured returns a known Measurement.
 func Measured(value int64) Measurement { return Measurement{value, true} }
-
-func (f Measurement) value() int64 {
-	if !f.Known {
-		return 0
-	}
-	return f.Value
-}
 
 // Disk is the usage of a file system in bytes and inodes.
 type Disk struct {

@@ -114,9 +114,9 @@ func overContainer(p *Pod, l Layout) (signal, message string) {
 		if !ok {
 			continue
 		}
-		used := c.Logs.Bytes.value()
+		used := c.Logs.Bytes.Value
 		if l == OneFs {
-			used = pod.AddSaturating(used, max(c.Rootfs.Bytes.value(), 0))
+			used = pod.AddSaturating(used, max(c.Rootfs.Bytes.Value, 0))
 		}
 		if over(Measured(used), limit) {
 			return signalContainer, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -44,7 +45,8 @@ type key struct {
 	// is always 0.
 	class    uint8
 	priority int32
-	// excess is the usage minus the request.
+	// excess is the usage minus the request, for process IDs the highest number without
+	// stats.
 	excess int64
 }
 
@@ -56,10 +58,12 @@ func keyOf(p *Pod, s evictionapi.Signal, l Layout) key {
 	var used, asked, spared int64
 	switch r := s.Resource(); r {
 	case evictionapi.ResourcePIDs:
-		k.excess = p.Processes.value()
+		if k.excess = p.Processes.Value; !p.Known {
+			k.excess = math.MaxInt64
+		}
 		return k
 	case v1.ResourceMemory:
-		used, asked = p.Memory.value(), request(p.Pod, r)
+		used, asked = p.Memory.Value, request(p.Pod, r)
 		spared = asked
 	default:
 		// Inodes cannot be requested, so any usage exceeds the request. Upstream
@@ -83,20 +87,11 @@ func keyOf(p *Pod, s evictionapi.Signal, l Layout) key {
 }
 
 func (k key) compare(o key) int {
-	if c := cmp.Or(cmp.Compare(k.class, o.class), cmp.Compare(k.priority, o.priority)); c != 0 {
-		return c
-	}
-	if k.pod.Known != o.pod.Known {
-		if o.pod.Known {
-			return -1
-		}
-		return 1
-	}
-	if c := cmp.Compare(o.excess, k.excess); c != 0 {
-		return c
-	}
-	if c := o.pod.Pod.CreationTimestamp.Compare(k.pod.Pod.CreationTimestamp.Time); c != 0 {
-		return c
-	}
-	return cmp.Compare(k.pod.Pod.UID, o.pod.Pod.UID)
+	return cmp.Or(
+		cmp.Compare(k.class, o.class),
+		cmp.Compare(k.priority, o.priority),
+		cmp.Compare(o.excess, k.excess),
+		o.pod.Pod.CreationTimestamp.Compare(k.pod.Pod.CreationTimestamp.Time),
+		cmp.Compare(k.pod.Pod.UID, o.pod.Pod.UID),
+	)
 }

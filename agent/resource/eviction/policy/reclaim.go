@@ -26,7 +26,6 @@ func (r Reclaim) String() string {
 // Reclaims returns what to reclaim for a signal, in order: the resources on the full
 // file system (buildSignalToNodeReclaimFuncs in pkg/kubelet/eviction/helpers.go). The
 // caller performs all of them, even if one fails, before it observes the node again.
-// The caller must not change the result.
 func Reclaims(s evictionapi.Signal, l Layout) []Reclaim {
 	if !s.Conditions().Disk {
 		return nil
@@ -37,15 +36,9 @@ func Reclaims(s evictionapi.Signal, l Layout) []Reclaim {
 	case l == ImageFs && node:
 		return nil
 	case l == SplitFs && images:
-		return reclaimImages
+		return []Reclaim{UnusedImages}
 	case l == SplitFs:
-		return reclaimContainers
+		return []Reclaim{DeadContainers}
 	}
-	return reclaimBoth
+	return []Reclaim{DeadContainers, UnusedImages}
 }
-
-var (
-	reclaimBoth       = []Reclaim{DeadContainers, UnusedImages}
-	reclaimContainers = []Reclaim{DeadContainers}
-	reclaimImages     = []Reclaim{UnusedImages}
-)

@@ -36,7 +36,7 @@ func diskUsage(p *Pod, in storageParts, inodes bool) (sum int64) {
 		if inodes {
 			f = d.Inodes
 		}
-		sum = pod.AddSaturating(sum, max(f.value(), 0))
+		sum = pod.AddSaturating(sum, max(f.Value, 0))
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
