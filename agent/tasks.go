@@ -50,7 +50,7 @@ func (a *agent) clusterTasks() []health.Task {
 
 func (a *agent) nodeTasks() []health.Task {
 	all := []health.Task{{Name: "evictions", Run: a.eviction.Run}, {Name: "node-shutdown", Run: a.shutdown.Run}}
-	if a.eviction.EnforcesLocalStorage() {
+	if a.eviction.LimitLocalStorage {
 		all = append(all, health.Task{Name: "storage-limits", Run: a.eviction.RunLocalStorage})
 	}
 	if a.reaper != nil {

@@ -24,16 +24,6 @@ type fileSystems struct {
 	images, containers string
 }
 
-// layout returns the arrangement of the file systems; ok is false until the runtime has
-// reported it.
-func (m *Manager) layout() (l policy.Layout, ok bool) {
-	fs := m.fs.Load()
-	if fs == nil {
-		return 0, false
-	}
-	return fs.layout, true
-}
-
 // awaitFileSystems repeats findFileSystems until it succeeds.
 func (m *Manager) awaitFileSystems(ctx context.Context) (*fileSystems, error) {
 	for {

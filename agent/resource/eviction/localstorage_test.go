@@ -10,9 +10,36 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
+
+// limitedPods are active pods with a volume.
+type limitedPods struct {
+	active func() []pod.Entry
+	used   func() uint64 // bytes of the volume
+	evict  func(*v1.Pod, policy.Eviction)
+}
+
+func (l *limitedPods) Running() []pod.Entry                 { return nil }
+func (l *limitedPods) Active() []pod.Entry                  { return l.active() }
+func (l *limitedPods) Kill(*v1.Pod) error                   { return nil }
+func (l *limitedPods) NotifyChanges(chan<- struct{}) func() { return func() {} }
+func (l *limitedPods) MeasureFully(context.Context) error   { return nil }
+
+func (l *limitedPods) Evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
+	l.evict(p, e)
+	return nil
+}
+
+func (l *limitedPods) Pod(context.Context, string, []string) (diskusage.PodUsage, error) {
+	v := statsapi.VolumeStats{Name: "v"}
+	v.UsedBytes = new(l.used())
+	return diskusage.PodUsage{Volumes: []diskusage.VolumeUsage{{Stats: v}}}, nil
+}
 
 // Pods are measured only while one has a limit, and a pod above its limit is evicted.
 func TestLimits(t *testing.T) {
@@ -22,45 +49,43 @@ func TestLimits(t *testing.T) {
 		limited.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
 		var mu sync.Mutex // guards what follows
 		var there []*v1.Pod
-		var used int64
+		var used uint64
 		var evicted []string
-		looks, known := 0, true
-		status := NewStatus()
-		l := newLocalStorage(localStorageConfig{
-			Added:  status.limited,
-			Layout: func() (policy.Layout, bool) { mu.Lock(); defer mu.Unlock(); return policy.OneFs, known },
-			Pods: func(context.Context) (out []policy.Pod) {
+		looks := 0
+		pods := &limitedPods{
+			active: func() (out []pod.Entry) {
 				mu.Lock()
 				defer mu.Unlock()
+				looks++
 				for _, p := range there {
-					out = append(out, policy.Pod{Pod: p, Known: true, Volumes: []policy.Volume{{Name: "v", Disk: policy.Disk{Bytes: policy.Measured(used)}}}})
+					out = append(out, pod.Entry{Pod: p})
 				}
 				return out
 			},
-			Evict: func(p *v1.Pod, e policy.Eviction) <-chan struct{} {
+			used: func() uint64 { mu.Lock(); defer mu.Unlock(); return used },
+			evict: func(p *v1.Pod, e policy.Eviction) {
 				if e.Condition != nil || e.Grace != time.Second || e.Signal != "emptydirfs.limit" {
 					t.Errorf("evicted as %+v", e)
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				evicted, there = append(evicted, p.Name), nil
-				return nil
 			},
-			AfterCheck: func() { mu.Lock(); defer mu.Unlock(); looks++ },
-		})
+		}
+		m := New(Config{Pods: pods, DiskUsage: pods})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- l.run(ctx) }()
-		status.PodAdded(&v1.Pod{})
+		go func() { done <- m.RunLocalStorage(ctx) }()
+		m.PodAdded(&v1.Pod{})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if looks != 0 {
 			t.Errorf("%d looks without a limit", looks)
 		}
 		set := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
-		set(func() { known, there = false, []*v1.Pod{limited} })
-		status.PodAdded(limited)
-		status.PodAdded(limited)
+		set(func() { there = []*v1.Pod{limited} })
+		m.PodAdded(limited)
+		m.PodAdded(limited)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if looks != 0 {
@@ -68,7 +93,8 @@ func TestLimits(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		set(func() { known, used = true, 1<<20 })
+		m.fs.Store(&fileSystems{layout: policy.OneFs})
+		set(func() { used = 1 << 20 })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if looks != 10 || evicted != nil {

@@ -34,49 +34,19 @@ const minInterval = 200 * time.Millisecond
 // kernel notifies of them.
 const podsDelay = time.Second
 
-// loopConfig configures a loop. run calls its functions, one at a time.
-type loopConfig struct {
-	*Status
-	// Thresholds is the result of Layout.Thresholds.
-	Thresholds []evictionapi.Threshold
-	Layout     policy.Layout
-	// Transition is how long a node condition remains after its thresholds were last
-	// met. MaxGrace is the longest grace period for a soft threshold.
-	Transition, MaxGrace time.Duration
-
-	// Observe measures the signals of the thresholds. A signal that could not be
-	// measured is not Known.
-	Observe func(context.Context) evictionapi.Observations
-	// Pods returns the pods with running processes that may be evicted, including
-	// terminating ones, with the stats that ranking by the signal needs.
-	Pods func(context.Context, evictionapi.Signal) []policy.Pod
-	// Reclaim reclaims a node-level resource.
-	Reclaim func(context.Context, policy.Reclaim) error
-	// Evict terminates the pod, or shortens its termination, and reports the eviction
-	// in its status and as an event. gone is closed when the pod is terminated. It is
-	// nil if the pod was evicted before and its termination is not shortened, or if
-	// the pod neither syncs nor terminates.
-	Evict func(*v1.Pod, policy.Eviction) (gone <-chan struct{})
-	// Kill kills the processes of a pod at once, without the runtime.
-	Kill func(*v1.Pod) error
-	// DryRun does what Evict and Kill do, for a pod that does not exist. ProtectPages
-	// calls rehearse once and protects the code pages that it used from reclaim. Both
-	// may be nil.
-	DryRun       func(policy.Eviction)
-	ProtectPages func(rehearse func())
-	// OnConditionsChanged is called with the node conditions when they change.
-	// OnThresholdMet is called with the signal whose threshold is acted on.
-	OnConditionsChanged func(evictionapi.Conditions)
-	OnThresholdMet      func(evictionapi.Signal)
-
-	Log *slog.Logger
-}
-
 // loop is the eviction loop. The methods of Status are safe for concurrent use, the others
 // are for the goroutine of run.
 type loop struct {
-	loopConfig
-	tracker *policy.Tracker
+	*Manager
+	// thresholds are those that apply to the layout.
+	thresholds []evictionapi.Threshold
+	layout     policy.Layout
+	// observe measures the signals of the thresholds. A signal that could not be
+	// measured is not Known.
+	observe func() evictionapi.Observations
+	// evictable is Manager.candidates. Tests replace it.
+	evictable func(context.Context, evictionapi.Signal) []policy.Pod
+	tracker   *policy.Tracker
 	// podsChanged is set when the status of any pod changes.
 	podsChanged wait.Wakeup
 
@@ -89,8 +59,11 @@ type loop struct {
 }
 
 // newLoop returns a loop for run. It observes nothing yet.
-func newLoop(c loopConfig) *loop {
-	return &loop{loopConfig: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), podsChanged: wait.NewWakeup()}
+func newLoop(m *Manager, thresholds []evictionapi.Threshold, layout policy.Layout, observe func() evictionapi.Observations) *loop {
+	return &loop{
+		Manager: m, thresholds: thresholds, layout: layout, observe: observe, evictable: m.candidates,
+		tracker: policy.NewTracker(thresholds, m.Transition), podsChanged: wait.NewWakeup(),
+	}
 }
 
 // run checks once at the start, then at each trigger, podsDelay after a change of pods,
@@ -145,17 +118,7 @@ func (l *loop) await(ctx context.Context, expired <-chan time.Time) bool {
 // ended.
 func (l *loop) throttle(ctx context.Context) bool {
 	left := minInterval - time.Since(l.lastCheck)
-	if left <= 0 {
-		return true
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return left <= 0 || wait.Pause(ctx, left)
 }
 
 // synchronize performs one check. It returns when the next one is due without a trigger;
@@ -164,7 +127,7 @@ func (l *loop) throttle(ctx context.Context) bool {
 // of a second, because pages of the program must be read back from disk.
 func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 	begun := l.takeTriggerTime()
-	seen := l.Observe(ctx)
+	seen := l.observe()
 	l.lastCheck = time.Now()
 	verdict := l.tracker.Step(&seen, l.lastCheck)
 	changed := verdict.Conditions != l.Conditions()
@@ -172,13 +135,13 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 		l.conditions.Store(&verdict.Conditions)
 	}
 	acts := l.mustAct(ctx, &verdict)
-	spares := acts && len(policy.Reclaims(verdict.Thresholds[0].Signal, l.Layout)) > 0
+	spares := acts && len(policy.Reclaims(verdict.Thresholds[0].Signal, l.layout)) > 0
 	var ended *victim
 	if acts && !spares {
 		ended = l.evictFirst(ctx, &verdict, &seen, begun)
 	}
 	if changed {
-		l.OnConditionsChanged(verdict.Conditions)
+		l.conditionsChanged(verdict.Conditions)
 	}
 	if !acts {
 		if !verdict.ThresholdMet {
@@ -211,21 +174,18 @@ func (l *loop) rehearse(ctx context.Context) {
 	if l.rehearsed || ctx.Err() != nil {
 		return
 	}
-	i := slices.IndexFunc(l.Thresholds, func(t evictionapi.Threshold) bool { return t.Signal == evictionapi.MemoryAvailable })
-	if i < 0 || len(l.Pods(ctx, evictionapi.MemoryAvailable)) == 0 {
+	i := slices.IndexFunc(l.thresholds, func(t evictionapi.Threshold) bool { return t.Signal == evictionapi.MemoryAvailable })
+	if i < 0 || len(l.evictable(ctx, evictionapi.MemoryAvailable)) == 0 {
 		return
 	}
 	l.rehearsed = true
 	decide := func() {
-		now := l.Observe(ctx)
-		ranked := policy.Rank(l.Pods(ctx, evictionapi.MemoryAvailable), evictionapi.MemoryAvailable, l.Layout)
+		now := l.observe()
+		ranked := policy.Rank(l.evictable(ctx, evictionapi.MemoryAvailable), evictionapi.MemoryAvailable, l.layout)
 		if len(ranked) == 0 {
 			return
 		}
-		why := policy.Describe(ranked[0], l.Thresholds[i:i+1], &now, l.MaxGrace)
-		if l.DryRun != nil {
-			l.DryRun(why)
-		}
+		l.dryRun(policy.Describe(ranked[0], l.thresholds[i:i+1], &now, l.MaxGrace))
 	}
 	if l.ProtectPages == nil {
 		decide()
@@ -246,7 +206,7 @@ func (l *loop) mustAct(ctx context.Context, v *policy.Decision) bool {
 // reportThreshold reports the threshold that is acted on. It logs a warning, and not again
 // until another signal's threshold is acted on or no threshold is met.
 func (l *loop) reportThreshold(t *evictionapi.Threshold, seen *evictionapi.Observations) {
-	l.OnThresholdMet(t.Signal)
+	l.Events.Warning(pod.Ref{}, policy.ReasonThresholdMet, policy.MessageThresholdMet+string(t.Signal.Resource()))
 	level := slog.LevelDebug
 	if l.reportedSignal != t.Signal {
 		l.reportedSignal, level = t.Signal, slog.LevelWarn
@@ -268,9 +228,9 @@ type victim struct {
 // there is none.
 func (l *loop) evictFirst(ctx context.Context, v *policy.Decision, seen *evictionapi.Observations, begun time.Time) *victim {
 	first := v.Thresholds[0].Signal
-	for _, p := range policy.Rank(l.Pods(ctx, first), first, l.Layout) {
+	for _, p := range policy.Rank(l.evictable(ctx, first), first, l.layout) {
 		ended := &victim{Eviction: policy.Describe(p, v.Thresholds, seen, l.MaxGrace), pod: p.Pod}
-		if ended.terminated = l.Evict(p.Pod, ended.Eviction); ended.terminated == nil {
+		if ended.terminated = l.Pods.Evict(p.Pod, ended.Eviction); ended.terminated == nil {
 			continue
 		}
 		if !begun.IsZero() {
@@ -300,12 +260,12 @@ func (l *loop) backOff(s evictionapi.Signal) {
 
 // reclaimNode reclaims node-level resources, and reports whether this was sufficient.
 func (l *loop) reclaimNode(ctx context.Context, s evictionapi.Signal) bool {
-	for _, r := range policy.Reclaims(s, l.Layout) {
+	for _, r := range policy.Reclaims(s, l.layout) {
 		if err := l.Reclaim(ctx, r); err != nil && ctx.Err() == nil {
 			l.Log.Warn("cannot reclaim node-level resources", "resources", r.String(), "signal", s.String(), "error", err)
 		}
 	}
-	seen := l.Observe(ctx)
+	seen := l.observe()
 	if !l.tracker.ReclaimSufficed(&seen) {
 		return false
 	}
@@ -346,7 +306,7 @@ func (l *loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi
 		if !l.throttle(ctx) {
 			return
 		}
-		seen := l.Observe(ctx)
+		seen := l.observe()
 		if l.lastCheck = time.Now(); l.tracker.Preceded(t, &seen) {
 			return
 		}
@@ -355,7 +315,7 @@ func (l *loop) waitForTermination(ctx context.Context, v *victim, t *evictionapi
 
 // kill kills a pod that the runtime did not terminate in time.
 func (l *loop) kill(v *victim) {
-	err := l.Kill(v.pod)
+	err := l.Pods.Kill(v.pod)
 	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "grace", v.Grace, "overdue", killDelay}
 	if err != nil {
 		keys = append(keys, "error", err)

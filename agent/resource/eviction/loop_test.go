@@ -21,6 +21,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	kubelet "github.com/tinylet/tinylet/agent/config/kubeletconfig"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
@@ -41,7 +43,8 @@ type node struct {
 	looks, lists int
 	did          []string
 	log          bytes.Buffer
-	configure    func(*loopConfig) // may be nil
+	protects     func(rehearse func()) // Config.ProtectPages; may be nil
+	tried        []string              // messages of rehearsed evictions
 	loop         *loop
 	evicts       func() // is called first when a pod is to go; nil is not
 }
@@ -81,7 +84,7 @@ func (n *node) looked() int {
 	return n.looks
 }
 
-func (n *node) observe(context.Context) (o evictionapi.Observations) {
+func (n *node) observe() (o evictionapi.Observations) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.looks++
@@ -111,7 +114,17 @@ func (n *node) list(context.Context, evictionapi.Signal) (out []policy.Pod) {
 	return out
 }
 
-func (n *node) evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
+func (n *node) Running() []pod.Entry                 { return nil }
+func (n *node) Active() []pod.Entry                  { return nil }
+func (n *node) NotifyChanges(chan<- struct{}) func() { return func() {} }
+
+func (n *node) Evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
+	if p.Name == "" {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.tried = append(n.tried, e.Message)
+		return nil
+	}
 	n.note("evict %s in %v", p.Name, e.Grace)
 	if n.evicts != nil {
 		n.evicts()
@@ -137,9 +150,12 @@ func (n *node) evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
 	return gone
 }
 
-// kill releases the resources of a pod. It reports the termination as late as the
+// Kill releases the resources of a pod. It reports the termination as late as the
 // runtime would.
-func (n *node) kill(p *v1.Pod) error {
+func (n *node) Kill(p *v1.Pod) error {
+	if p.Name == "" {
+		return nil
+	}
 	n.note("kill %s", p.Name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,6 +185,15 @@ func (n *node) reclaim(_ context.Context, r policy.Reclaim) error {
 	return nil
 }
 
+// Write gets the lines of the recorder's log, and notes the events of met thresholds.
+func (n *node) Write(line []byte) (int, error) {
+	if _, what, ok := strings.Cut(string(line), policy.MessageThresholdMet); ok {
+		what, _, _ = strings.Cut(what, `"`)
+		n.note("short of %s", what)
+	}
+	return len(line), nil
+}
+
 // run runs the loop while play runs.
 func (n *node) run(t *testing.T, config kubelet.KubeletConfiguration, play func()) {
 	t.Helper()
@@ -179,17 +204,14 @@ func (n *node) run(t *testing.T, config kubelet.KubeletConfiguration, play func(
 	synctest.Test(t, func(t *testing.T) {
 		n.t = t
 		thresholds, _ := policy.OneFs.Thresholds(thresholds)
-		c := loopConfig{
-			Status: NewStatus(), Thresholds: thresholds, Layout: policy.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
-			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict, Kill: n.kill,
-			OnConditionsChanged: func(c evictionapi.Conditions) { n.note("under %s", c) },
-			OnThresholdMet:      func(s evictionapi.Signal) { n.note("short of %s", s.Resource()) },
+		m := New(Config{
+			Transition: 5 * time.Minute, MaxGrace: time.Minute, Pods: n, Reclaim: n.reclaim, ProtectPages: n.protects,
+			OnConditionsChanged: func() { n.note("under %s", n.loop.Conditions()) },
+			Events:              event.NewRecorder(slog.New(slog.NewTextHandler(n, nil))),
 			Log:                 slog.New(slog.NewTextHandler(&n.log, nil)),
-		}
-		if n.configure != nil {
-			n.configure(&c)
-		}
-		n.loop = newLoop(c)
+		})
+		n.loop = newLoop(m, thresholds, policy.OneFs, n.observe)
+		n.loop.evictable = n.list
 		ctx, cancel := context.WithCancelCause(t.Context())
 		end := errors.New("the end")
 		done := make(chan error)
@@ -229,11 +251,8 @@ func TestQuiet(t *testing.T) {
 // without an effect on the pod.
 func TestRehearsal(t *testing.T) {
 	n := &node{memory: 256, disk: 1000}
-	kept, tried := 0, []string{}
-	n.configure = func(c *loopConfig) {
-		c.ProtectPages = func(rehearse func()) { kept++; rehearse() }
-		c.DryRun = func(why policy.Eviction) { tried = append(tried, why.Message) }
-	}
+	kept := 0
+	n.protects = func(rehearse func()) { kept++; rehearse() }
 	n.run(t, hard, func() {
 		for range 3 {
 			n.loop.Trigger()
@@ -253,19 +272,17 @@ func TestRehearsal(t *testing.T) {
 	if kept != 1 || n.lists != 2 || len(n.done()) > 0 {
 		t.Errorf("%d rehearsals, the pods were listed %d times, did %v", kept, n.lists, n.done())
 	}
-	if len(tried) != 1 || !strings.Contains(tried[0], "memory") {
-		t.Errorf("evictions that were tried: %q", tried)
+	if len(n.tried) != 1 || !strings.Contains(n.tried[0], "memory") {
+		t.Errorf("evictions that were tried: %q", n.tried)
 	}
 }
 
 // Nothing is rehearsed while a soft threshold is met, also within its grace period.
 func TestNoRehearsalUnderPressure(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
-	tried := 0
-	n.configure = func(c *loopConfig) { c.DryRun = func(policy.Eviction) { tried++ } }
 	config := kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "64Mi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "90s"}}
 	n.run(t, config, func() {
-		if tried != 0 {
+		if len(n.tried) != 0 {
 			t.Error("rehearsed while a threshold is met")
 		}
 		n.mu.Lock()
@@ -274,8 +291,8 @@ func TestNoRehearsalUnderPressure(t *testing.T) {
 		n.loop.Trigger()
 		time.Sleep(time.Second)
 	})
-	if tried != 1 {
-		t.Errorf("%d rehearsals", tried)
+	if len(n.tried) != 1 {
+		t.Errorf("%d rehearsals", len(n.tried))
 	}
 }
 

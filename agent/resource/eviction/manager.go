@@ -20,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Config configures a Manager. Status, LimitLocalStorage, ReadLoad and Space are read by New.
+// Config configures a Manager. Status, ReadLoad and Space are read by New.
 // The others may be set until Run. Its functions must be safe for concurrent use.
 type Config struct {
 	*Status    // nil makes a new one
@@ -28,7 +28,7 @@ type Config struct {
 	// Transition is how long a node condition remains after its thresholds were last
 	// met. MaxGrace is the longest grace period for a soft threshold.
 	Transition, MaxGrace time.Duration
-	// LimitLocalStorage evicts pods that exceed their limits on local storage.
+	// LimitLocalStorage means that RunLocalStorage is to be called.
 	LimitLocalStorage bool
 	// RootDir is the kubelet's root directory, on nodefs.
 	RootDir string
@@ -97,8 +97,7 @@ type DiskUsage interface {
 // and one RunLocalStorage may be active at a time.
 type Manager struct {
 	Config
-	fs           atomic.Pointer[fileSystems] // nil until the runtime has answered
-	localStorage *localStorage               // nil if limits are not enforced
+	fs atomic.Pointer[fileSystems] // nil until the runtime has answered
 }
 
 // New returns a Manager for Run. It starts nothing.
@@ -113,14 +112,8 @@ func New(c Config) *Manager {
 	if m.Space == nil {
 		m.Space = diskusage.SpaceAt
 	}
-	if c.LimitLocalStorage {
-		m.localStorage = newLocalStorage(localStorageConfig{Added: c.limited, Layout: m.layout, Pods: m.limitedPods, Evict: m.evict, AfterCheck: m.Trigger})
-	}
 	return m
 }
-
-// evict evicts a pod for the limits on local storage.
-func (m *Manager) evict(p *v1.Pod, why policy.Eviction) <-chan struct{} { return m.Pods.Evict(p, why) }
 
 // Run enforces the thresholds until ctx ends, and returns the cause of ctx. It begins
 // when the runtime has reported its file systems. Before that nothing is evicted, also not pods
@@ -137,30 +130,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	n := &notifier{source: m.Notifications, trigger: m.Trigger, oomCheck: m.OOMCheck, log: m.Log}
 	defer n.close()
 	observe := m.observer(fs, n)
-	m.warnUnreachable(observe(ctx))
-	l := newLoop(loopConfig{
-		Status:     m.Status,
-		Thresholds: thresholds, Layout: fs.layout, Transition: m.Transition, MaxGrace: m.MaxGrace,
-		Observe: observe, Pods: m.candidates, Reclaim: m.Reclaim, Evict: m.Pods.Evict, Kill: m.Pods.Kill,
-		DryRun: m.dryRun, ProtectPages: m.ProtectPages,
-		OnConditionsChanged: m.conditionsChanged,
-		OnThresholdMet: func(s evictionapi.Signal) {
-			m.Events.Warning(pod.Ref{}, policy.ReasonThresholdMet, policy.MessageThresholdMet+string(s.Resource()))
-		},
-		Log: m.Log,
-	})
+	m.warnUnreachable(observe())
+	l := newLoop(m, thresholds, fs.layout, observe)
 	// The start or exit of a container, and the pull of an image for one, change a status.
 	cancel := m.Pods.NotifyChanges(l.podsChanged)
 	defer cancel()
 	return l.run(ctx)
 }
-
-// EnforcesLocalStorage reports whether RunLocalStorage has anything to do.
-func (m *Manager) EnforcesLocalStorage() bool { return m.localStorage != nil }
-
-// RunLocalStorage enforces limits on local storage until ctx ends, and returns the cause
-// of ctx. It must only be called if EnforcesLocalStorage.
-func (m *Manager) RunLocalStorage(ctx context.Context) error { return m.localStorage.run(ctx) }
 
 // warnUnreachable warns of thresholds that are met whatever pods use. The configuration
 // warns of those of memory, because it knows the machine's memory.

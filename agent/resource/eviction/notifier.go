@@ -215,23 +215,18 @@ type kernelNotifications struct {
 }
 
 func (k *kernelNotifications) MemoryPressure(f func()) (func(), error) {
-	w, err := k.poller.WatchMemoryPressure("/", memoryPressure, f)
-	if err != nil {
-		return nil, err
-	}
-	return w.Close, nil
+	return stopOf(k.poller.WatchMemoryPressure("/", memoryPressure, f))
 }
 
 func (k *kernelNotifications) Memory(cgroup string, f func(error)) (func(), error) {
-	w, err := k.poller.WatchMemory(cgroup, minEventInterval, func(_ cgroups.MemoryEvents, err error) { f(err) })
-	if err != nil {
-		return nil, err
-	}
-	return w.Close, nil
+	return stopOf(k.poller.WatchMemory(cgroup, minEventInterval, func(_ cgroups.MemoryEvents, err error) { f(err) }))
 }
 
 func (k *kernelNotifications) Pids(cgroup string, f func(error)) (func(), error) {
-	w, err := k.poller.WatchPids(cgroup, minEventInterval, func(_ uint64, err error) { f(err) })
+	return stopOf(k.poller.WatchPids(cgroup, minEventInterval, func(_ uint64, err error) { f(err) }))
+}
+
+func stopOf(w *cgroups.Watch, err error) (stop func(), _ error) {
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -19,7 +18,7 @@ import (
 // observer returns a function that measures the signals of the thresholds: it reads a
 // few small files and the space of each file system. It is for one goroutine. If the pods' cgroup
 // cannot be read, its signal is unknown, without a warning.
-func (m *Manager) observer(fs *fileSystems, n *notifier) func(context.Context) evictionapi.Observations {
+func (m *Manager) observer(fs *fileSystems, n *notifier) func() evictionapi.Observations {
 	var reader *cgroups.Reader
 	if m.Tree != nil {
 		reader = m.Tree.NewReader()
@@ -31,7 +30,7 @@ func (m *Manager) observer(fs *fileSystems, n *notifier) func(context.Context) e
 		}
 		failing[what] = err != nil
 	}
-	return func(context.Context) (o evictionapi.Observations) {
+	return func() (o evictionapi.Observations) {
 		now := time.Now()
 		pods, known := m.allPodsCgroup()
 		n.watch(pods, m.Thresholds)

@@ -81,13 +81,13 @@ func TestMemoryWithoutCgroupStatistics(t *testing.T) {
 			})
 			observe := m.observer(&fileSystems{}, newNotifier(nil))
 			for range 2 {
-				if seen := observe(t.Context())[evictionapi.MemoryAvailable]; !seen.Known || seen.Available != 10*mi || seen.Capacity != 256*mi {
+				if seen := observe()[evictionapi.MemoryAvailable]; !seen.Known || seen.Available != 10*mi || seen.Capacity != 256*mi {
 					t.Errorf("observed %+v", seen)
 				}
 			}
 			diskErr = errors.New("no such disk")
 			load.AvailableKnown = false
-			if seen := observe(t.Context())[evictionapi.MemoryAvailable]; seen.Known {
+			if seen := observe()[evictionapi.MemoryAvailable]; seen.Known {
 				t.Errorf("observed %+v without MemAvailable", seen)
 			}
 			for _, text := range []string{"root cgroup for memory.available", "no such disk"} {
@@ -124,7 +124,7 @@ func BenchmarkObserve(b *testing.B) {
 	observe := m.observer(&fileSystems{}, newNotifier(nil))
 	b.ReportAllocs()
 	for b.Loop() {
-		if o := observe(b.Context()); !o[evictionapi.MemoryAvailable].Known || !o[evictionapi.NodeFsAvailable].Known {
+		if o := observe(); !o[evictionapi.MemoryAvailable].Known || !o[evictionapi.NodeFsAvailable].Known {
 			b.Fatalf("%+v", o)
 		}
 	}
