@@ -17,6 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -55,7 +56,7 @@ type Manager struct {
 	// quota means that CPU quotas also apply to containers with exclusive CPUs (the
 	// gate DisableCPUQuotaWithExclusiveCPUs is off).
 	quota     bool
-	triggered chan struct{}
+	triggered wait.Wakeup // Run checks the cpusets
 
 	restoring sync.Mutex // taken before mu
 	mu        sync.Mutex
@@ -93,7 +94,7 @@ func New(c Config) (*Manager, error) {
 	}
 	gate, set := c.Kubelet.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]
 	return &Manager{
-		cfg: c, settings: s, quota: set && !gate, triggered: make(chan struct{}, 1),
+		cfg: c, settings: s, quota: set && !gate, triggered: wait.NewWakeup(),
 		cpusets: make(map[string]policy.Set), failed: make(map[string]int),
 	}, nil
 }
@@ -126,7 +127,7 @@ func (m *Manager) Allocate(ctx context.Context, p *v1.Pod) error {
 	if err := m.save(); err != nil {
 		return fmt.Errorf("save CPU state before the pod starts: %w", err)
 	}
-	m.trigger()
+	m.triggered.Set()
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (m *Manager) Release(uid types.UID) {
 	if err := m.save(); err != nil {
 		m.cfg.Log.Warn("cannot save CPU state of removed pod", "podUID", uid, "error", err)
 	}
-	m.trigger()
+	m.triggered.Set()
 }
 
 // CPUSet returns the CPUs that a container must run on, in the kernel's list format, or
@@ -203,12 +204,4 @@ func (m *Manager) IgnoresQuota(uid types.UID, container string) bool {
 	}
 	_, alone := m.policy.Exclusive(uid, container)
 	return alone
-}
-
-// trigger triggers a check by Run.
-func (m *Manager) trigger() {
-	select {
-	case m.triggered <- struct{}{}:
-	default:
-	}
 }

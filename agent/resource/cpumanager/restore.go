@@ -49,7 +49,7 @@ func (m *Manager) ensureRestored(ctx context.Context) error {
 		m.policy = nil
 		return fmt.Errorf("save CPU state: %w", err)
 	}
-	m.trigger()
+	m.triggered.Set()
 	return nil
 }
 
@@ -109,7 +109,11 @@ func (m *Manager) livePods(ctx context.Context) ([]policy.LivePod, error) {
 
 // cpusetOf returns the cpuset of a container, from its cgroup or else from the runtime.
 func (m *Manager) cpusetOf(ctx context.Context, uid types.UID, id string) (policy.Set, error) {
-	list, err := m.cgroupCpuset(uid, id)
+	list, err := "", error(cgroups.ErrNotFound)
+	m.eachCgroup(uid, id, func(path string) bool {
+		list, err = m.cfg.Tree.CPUs(path)
+		return err == nil
+	})
 	if err != nil {
 		s, err := m.cfg.Runtime.ContainerStatus(ctx, id)
 		if err != nil {
@@ -122,16 +126,6 @@ func (m *Manager) cpusetOf(ctx context.Context, uid types.UID, id string) (polic
 		m.cfg.Log.Warn("cannot parse container cpuset", "podUID", uid, "containerID", id, "error", err)
 	}
 	return set, nil
-}
-
-// cgroupCpuset returns cpuset.cpus of a container's cgroup.
-func (m *Manager) cgroupCpuset(uid types.UID, id string) (list string, err error) {
-	err = cgroups.ErrNotFound
-	m.eachCgroup(uid, id, func(path string) bool {
-		list, err = m.cfg.Tree.CPUs(path)
-		return err == nil
-	})
-	return list, err
 }
 
 // eachCgroup calls try with each possible cgroup of the container until it returns true.

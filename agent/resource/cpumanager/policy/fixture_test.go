@@ -69,7 +69,7 @@ func withInit(p *v1.Pod, init ...v1.Container) *v1.Pod {
 // holds returns a policy's assignments as text.
 func holds(p *Policy) map[string]string {
 	out := map[string]string{}
-	for uid, containers := range p.Saved().Pods {
+	for uid, containers := range p.assigned {
 		for name, s := range containers {
 			out[string(uid)+"/"+name] = s.String()
 		}
@@ -88,7 +88,7 @@ func noneMeet(t *testing.T, p *Policy, pods map[string]*v1.Pod) {
 		cpus Set
 	}
 	var all []owned
-	for uid, containers := range p.Saved().Pods {
+	for uid, containers := range p.assigned {
 		for name, s := range containers {
 			all = append(all, owned{uid, name, s})
 		}

@@ -102,7 +102,7 @@ func again(t *testing.T, p *Policy, top Topology, o Options, pods map[string]*v1
 		for uid, in := range pods {
 			l := LivePod{UID: types.UID(uid), Pod: in}
 			if !withState {
-				l.Running = p.Saved().Pods[l.UID]
+				l.Running = p.assigned[l.UID]
 			}
 			live = append(live, l)
 		}

@@ -99,11 +99,11 @@ func (s Saved) changed(p *Policy) []string {
 	if gone := s.CPUs.Difference(p.cpus); !gone.IsEmpty() {
 		words = append(words, fmt.Sprintf("CPUs %s are no longer online", gone))
 	}
-	if more := p.cpus.Difference(s.CPUs); !more.IsEmpty() {
+	if more := p.cpus.Difference(s.CPUs.Set); !more.IsEmpty() {
 		words = append(words, fmt.Sprintf("CPUs %s are online now", more))
 	}
-	if !Equal(s.Reserved, p.reserved) {
-		words = append(words, fmt.Sprintf("CPUs %s were reserved, now %s", orNone(s.Reserved), withVerb(p.reserved)))
+	if !Equal(s.Reserved.Set, p.reserved) {
+		words = append(words, fmt.Sprintf("CPUs %s were reserved, now %s", orNone(s.Reserved.Set), withVerb(p.reserved)))
 	}
 	return words
 }
@@ -114,7 +114,7 @@ func (s Saved) dropped(p *Policy, claims []*claim, live []LivePod) []Dropped {
 	for _, uid := range slices.Sorted(maps.Keys(s.Pods)) {
 		known := slices.ContainsFunc(live, func(l LivePod) bool { return l.UID == uid })
 		for _, name := range slices.Sorted(maps.Keys(s.Pods[uid])) {
-			set := s.Pods[uid][name]
+			set := s.Pods[uid][name].Set
 			has, ok := p.Exclusive(uid, name)
 			if ok && Equal(has, set) {
 				continue
@@ -156,7 +156,8 @@ func claimsOf(saved Saved, live []LivePod) []*claim {
 		had := saved.Pods[l.UID]
 		add := func(name string, asked int64) {
 			c := &claim{uid: l.UID, pod: l.Pod, name: name, asked: asked}
-			c.saved, c.isSaved = had[name]
+			saved, isSaved := had[name]
+			c.saved, c.isSaved = saved.Set, isSaved
 			c.running, c.isRunning = l.Running[name]
 			all = append(all, c)
 		}

@@ -11,13 +11,13 @@ import (
 )
 
 func state(t *testing.T, policy, cpus, reserved string, held map[string]string) Saved {
-	s := Saved{Policy: policy, CPUs: list(t, cpus), Reserved: list(t, reserved), Pods: map[types.UID]map[string]Set{}}
+	s := Saved{Policy: policy, CPUs: cpuList{list(t, cpus)}, Reserved: cpuList{list(t, reserved)}, Pods: map[types.UID]map[string]cpuList{}}
 	for at, text := range held {
 		uid, name, _ := strings.Cut(at, "/")
 		if s.Pods[types.UID(uid)] == nil {
-			s.Pods[types.UID(uid)] = map[string]Set{}
+			s.Pods[types.UID(uid)] = map[string]cpuList{}
 		}
-		s.Pods[types.UID(uid)][name] = list(t, text)
+		s.Pods[types.UID(uid)][name] = cpuList{list(t, text)}
 	}
 	return s
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"maps"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -17,19 +16,12 @@ const Static = "static"
 // is that of an agent without state.
 type Saved struct {
 	// Policy is the cpuManagerPolicy that created the state.
-	Policy string
+	Policy string `json:"policy"`
 	// CPUs and Reserved are the online and the reserved CPUs at that time.
-	CPUs, Reserved Set
+	CPUs     cpuList `json:"cpus"`
+	Reserved cpuList `json:"reserved"`
 	// Pods maps pods and container names to exclusive CPUs.
-	Pods map[types.UID]map[string]Set
-}
-
-// savedState is the encoded form of Saved.
-type savedState struct {
-	Policy   string                           `json:"policy"`
-	CPUs     cpuList                          `json:"cpus"`
-	Reserved cpuList                          `json:"reserved"`
-	Pods     map[types.UID]map[string]cpuList `json:"pods"`
+	Pods map[types.UID]map[string]cpuList `json:"pods"`
 }
 
 // cpuList is a Set that is encoded in the kernel's list format.
@@ -42,28 +34,16 @@ func (l *cpuList) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// convert converts the CPUs of each container.
-func convert[From, To any](pods map[types.UID]map[string]From, to func(From) To) map[types.UID]map[string]To {
-	if pods == nil {
-		return nil
-	}
-	out := make(map[types.UID]map[string]To, len(pods))
-	for uid, containers := range pods {
-		out[uid] = make(map[string]To, len(containers))
-		for name, cpus := range containers {
-			out[uid][name] = to(cpus)
-		}
-	}
-	return out
-}
-
 // Saved returns a copy of the policy's state.
 func (p *Policy) Saved() Saved {
-	pods := make(map[types.UID]map[string]Set, len(p.assigned))
+	pods := make(map[types.UID]map[string]cpuList, len(p.assigned))
 	for uid, containers := range p.assigned {
-		pods[uid] = maps.Clone(containers)
+		pods[uid] = make(map[string]cpuList, len(containers))
+		for name, cpus := range containers {
+			pods[uid][name] = cpuList{cpus}
+		}
 	}
-	return Saved{Policy: Static, CPUs: p.cpus, Reserved: p.reserved, Pods: pods}
+	return Saved{Policy: Static, CPUs: cpuList{p.cpus}, Reserved: cpuList{p.reserved}, Pods: pods}
 }
 
 // version is the version of the document's format.
@@ -86,7 +66,7 @@ func sumOf(state []byte) string {
 
 // Encode encodes the state as a document of one line. Equal states give equal bytes.
 func (s Saved) Encode() ([]byte, error) {
-	text, err := json.Marshal(savedState{s.Policy, cpuList{s.CPUs}, cpuList{s.Reserved}, convert(s.Pods, func(s Set) cpuList { return cpuList{s} })})
+	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("encode CPU state: %w", err)
 	}
@@ -117,12 +97,12 @@ func Decode(data []byte) (Saved, error) {
 	case d.Sum != sumOf(d.State):
 		return Saved{}, fmt.Errorf("decode CPU state: checksum mismatch: computed %s, stored %q", sumOf(d.State), d.Sum)
 	}
-	var s savedState
+	var s Saved
 	if err := json.Unmarshal(d.State, &s); err != nil {
 		return Saved{}, fmt.Errorf("decode CPU state: %w", err)
 	}
 	if s.Policy == "" {
 		return Saved{}, errors.New("decode CPU state: missing policy")
 	}
-	return Saved{s.Policy, s.CPUs.Set, s.Reserved.Set, convert(s.Pods, func(l cpuList) Set { return l.Set })}, nil
+	return s, nil
 }

@@ -21,7 +21,7 @@ func TestEncode(t *testing.T) {
 	}
 	saved := p.Saved()
 	p.Release("p")
-	if !Equal(saved.Pods["p"]["a"], cpuset.New(1)) {
+	if !Equal(saved.Pods["p"]["a"].Set, cpuset.New(1)) {
 		t.Error("the state is not a copy")
 	}
 }
@@ -90,7 +90,7 @@ func FuzzDecode(f *testing.F) {
 		if !r.Policy.reserved.IsSubsetOf(r.Policy.SharedPool()) || !r.Policy.exclusive().IsSubsetOf(cpuset.New(1, 2, 3)) {
 			t.Fatalf("pool %s, held %v", r.Policy.SharedPool(), holds(r.Policy))
 		}
-		a, b := r.Policy.Saved().Pods["p"], r.Policy.Saved().Pods["q"]
+		a, b := r.Policy.assigned["p"], r.Policy.assigned["q"]
 		for _, x := range a {
 			for _, y := range b {
 				if !x.Intersection(y).IsEmpty() {

@@ -26,11 +26,9 @@ func (t *Topology) cores() ([]Set, error) {
 	if t.CPUs.IsEmpty() {
 		return nil, errors.New("online CPUs are not known")
 	}
-	if len(t.Core) > 0 {
-		for cpu := range t.Core {
-			if !t.CPUs.Contains(cpu) {
-				return nil, fmt.Errorf("CPU %d has a core but is not in online CPUs %s", cpu, t.CPUs)
-			}
+	for cpu := range t.Core {
+		if !t.CPUs.Contains(cpu) {
+			return nil, fmt.Errorf("CPU %d has a core but is not in online CPUs %s", cpu, t.CPUs)
 		}
 	}
 	var cores []Set
