@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -80,45 +79,35 @@ func accountedResources(list v1.ResourceList) []v1.ResourceName {
 	return names
 }
 
+// ordered are the resources that precede the others, in the kubelet's order.
+var ordered = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+
 // resourceOrder returns a resource's position in the kubelet's order.
 func resourceOrder(name v1.ResourceName) int {
-	switch name {
-	case v1.ResourceCPU:
-		return 0
-	case v1.ResourceMemory:
-		return 1
-	case v1.ResourceEphemeralStorage:
-		return 2
-	default:
-		return 3
+	if i := slices.Index(ordered, name); i >= 0 {
+		return i
 	}
+	return len(ordered)
 }
 
 // isAccounted reports whether nodes account for a resource: cpu, memory, ephemeral
 // storage, huge pages, and all with a domain in their names.
 func isAccounted(name v1.ResourceName) bool {
-	return resourceOrder(name) < 3 || pod.IsHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
+	return slices.Contains(ordered, name) || pod.IsHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
 		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || pod.IsExtendedResource(name)
 }
 
 // amount returns a quantity in the unit in which it is compared: CPU in
-// millicores, others in whole units rounded up. It is never negative.
+// millicores, others in whole units rounded up. It is never negative. It saturates where
+// the quantity's own methods would overflow.
 func amount(list v1.ResourceList, name v1.ResourceName) int64 {
-	q, ok := list[name]
-	if !ok {
-		return 0
+	const most = math.MaxInt64 / 1000
+	q := list[name]
+	switch {
+	case q.CmpInt64(most) >= 0:
+		return most
+	case name == v1.ResourceCPU:
+		return max(q.MilliValue(), 0)
 	}
-	if name == v1.ResourceCPU {
-		return max(scaled(&q, resource.Milli), 0)
-	}
-	return max(scaled(&q, 0), 0)
-}
-
-// scaled converts a quantity to scale. It saturates where the quantity's own
-// methods would overflow.
-func scaled(q *resource.Quantity, scale resource.Scale) int64 {
-	if q.CmpInt64(math.MaxInt64/1000) >= 0 {
-		return math.MaxInt64 / 1000
-	}
-	return q.ScaledValue(scale)
+	return max(q.Value(), 0)
 }

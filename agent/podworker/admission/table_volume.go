@@ -81,13 +81,9 @@ var volumeTable = map[reflect.Type]map[string]rule{
 	),
 }
 
-// isMedium reports whether an emptyDir can have the medium: disk, memory, or huge
-// pages of the only size or of a given size.
+// isMedium reports whether an emptyDir can have the medium, if it is not the disk: memory,
+// or huge pages of the only size or of a given size.
 func isMedium(medium string) bool {
-	switch m := v1.StorageMedium(medium); m {
-	case v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages:
-		return true
-	default:
-		return strings.HasPrefix(medium, string(v1.StorageMediumHugePagesPrefix))
-	}
+	m := v1.StorageMedium(medium)
+	return m == v1.StorageMediumMemory || m == v1.StorageMediumHugePages || strings.HasPrefix(medium, string(v1.StorageMediumHugePagesPrefix))
 }
