@@ -104,11 +104,9 @@ func apiContainerStatus(p *v1.Pod, id string) *v1.ContainerStatus {
 	if pod.IsStatic(p) {
 		return nil
 	}
-	for _, list := range [2][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for i := range list {
-			if pod.ContainerID(&list[i]) == id {
-				return &list[i]
-			}
+	for s := range pod.ContainerStatuses(&p.Status) {
+		if pod.ContainerID(s) == id {
+			return s
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ func BenchmarkRound(b *testing.B) {
 	b.ReportAllocs()
 	before, rounds := used(), 0
 	for b.Loop() {
-		for _, c := range m.queue.byDue {
+		for _, c := range m.queue {
 			c.due = time.Now()
 		}
 		var flights sync.WaitGroup
@@ -91,7 +91,7 @@ func BenchmarkRound(b *testing.B) {
 		rounds++
 	}
 	b.ReportMetric(float64(used()-before)/float64(rounds), "cpu-ns/op")
-	if n := len(m.queue.byDue); n != 20 || !m.Results("uid-0")["c0"].Ready {
+	if n := len(m.queue); n != 20 || !m.Results("uid-0")["c0"].Ready {
 		b.Fatalf("%d checks wait, results %v", n, m.Results("uid-0"))
 	}
 }

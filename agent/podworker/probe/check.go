@@ -90,13 +90,11 @@ func (c *check) applyResult(ok bool) (changed bool) {
 	switch c.kind {
 	case startup:
 		c.stopped = true
-		if !ok {
+		if ok {
+			r.Started = true
+			r.Ready = r.Ready || c.target.checks[readiness] == nil
+		} else {
 			c.fail()
-			return true
-		}
-		r.Started = true
-		if c.target.checks[readiness] == nil {
-			r.Ready = true
 		}
 		return true
 	case liveness:

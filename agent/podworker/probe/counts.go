@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"time"
-
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 )
@@ -26,14 +24,6 @@ type Count struct {
 type tally struct {
 	failed uint64
 	took   metrics.Histogram // durations of successful runs
-}
-
-func (t *tally) count(ok bool, took time.Duration) {
-	if !ok {
-		t.failed++
-		return
-	}
-	t.took.Observe(took.Seconds())
 }
 
 // Counts returns a copy of the counters of all pods that were observed and not removed, in

@@ -32,8 +32,8 @@ func TestAnyOrder(t *testing.T) {
 					l.RemovePod(types.UID(fmt.Sprint(i)))
 				}
 				l.pass(0)
-				if len(l.pods) != 0 || len(l.queue.byDue) != 0 || l.exec.flying["s"]+l.exec.flying["l"]+l.exec.flying["r"] != 0 {
-					t.Errorf("left: %d pods, %d checks, flights %v", len(l.pods), len(l.queue.byDue), l.exec.flying)
+				if len(l.pods) != 0 || len(l.queue) != 0 || l.exec.flying["s"]+l.exec.flying["l"]+l.exec.flying["r"] != 0 {
+					t.Errorf("left: %d pods, %d checks, flights %v", len(l.pods), len(l.queue), l.exec.flying)
 				}
 			})
 		})
@@ -73,7 +73,7 @@ func (l *lab) consistent() {
 	defer l.mu.Unlock()
 	l.Manager.mu.Lock()
 	defer l.Manager.mu.Unlock()
-	for i, c := range l.queue.byDue {
+	for i, c := range l.queue {
 		if c.index != i || c.cancel != nil || !c.runs() || c.target.pod.containers[0].target != c.target {
 			l.t.Fatalf("check %d of the queue: %+v", i, c)
 		}

@@ -117,9 +117,10 @@ func (st *podState) snapshot() map[string]pod.ProbeResult {
 // syncContainer starts or stops the probes of one container according to the
 // observation.
 func (m *Manager) syncContainer(st *podState, pc *probedContainer, o *container.Observed, now time.Time) {
-	running := findRunning(o, pc.c.Name)
+	running := findContainer(o, func(c *container.Container) bool { return c.Name == pc.c.Name && c.State == container.StateRunning })
 	if t := pc.target; t != nil {
-		if running == nil && isStateUnknown(o, t.id) || running != nil && running.ID == t.id {
+		unknown := func(c *container.Container) bool { return c.ID == t.id && c.State == container.StateUnknown }
+		if running == nil && findContainer(o, unknown) != nil || running != nil && running.ID == t.id {
 			return
 		}
 		m.stopTarget(t)
@@ -162,30 +163,17 @@ func (c *check) runs() bool {
 	return !c.stopped && (c.kind == startup || c.target.result.Started)
 }
 
-// findRunning returns the running container of a name, or nil.
-func findRunning(o *container.Observed, name string) *container.Container {
+// findContainer returns the first container that matches, or nil. o may be nil.
+func findContainer(o *container.Observed, matches func(*container.Container) bool) *container.Container {
 	if o == nil {
 		return nil
 	}
 	for i := range o.Containers {
-		if c := &o.Containers[i]; c.Name == name && c.State == container.StateRunning {
+		if c := &o.Containers[i]; matches(c) {
 			return c
 		}
 	}
 	return nil
-}
-
-// isStateUnknown reports whether the runtime has the container in the state unknown.
-func isStateUnknown(o *container.Observed, id string) bool {
-	if o == nil {
-		return false
-	}
-	for i := range o.Containers {
-		if c := &o.Containers[i]; c.ID == id {
-			return c.State == container.StateUnknown
-		}
-	}
-	return false
 }
 
 // stopRestartProbes stops the liveness and startup probes of a pod and drops their failures,

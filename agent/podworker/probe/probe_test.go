@@ -269,7 +269,7 @@ func TestTerminating(t *testing.T) {
 					t.Errorf("%d readiness runs and %v after the container's end", n, l.Results("uid"))
 				}
 				l.RemovePod("uid")
-				if len(l.pods) != 0 || len(l.queue.byDue) != 0 {
+				if len(l.pods) != 0 || len(l.queue) != 0 {
 					t.Error("something is left of a forgotten pod")
 				}
 			})

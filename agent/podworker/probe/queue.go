@@ -3,28 +3,25 @@ package probe
 import "container/heap"
 
 // queue is a heap of checks with the earliest due time on top.
-type queue struct{ byDue }
+type queue []*check
 
-// byDue implements heap.Interface.
-type byDue []*check
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
 
-func (q byDue) Len() int           { return len(q) }
-func (q byDue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-
-func (q byDue) Swap(i, j int) {
+func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].index, q[j].index = i, j
 }
 
 // Push implements heap.Interface.
-func (q *byDue) Push(x any) {
+func (q *queue) Push(x any) {
 	c := x.(*check) //nolint:forcetypeassert // only add calls it
 	c.index = len(*q)
 	*q = append(*q, c)
 }
 
 // Pop implements heap.Interface.
-func (q *byDue) Pop() any {
+func (q *queue) Pop() any {
 	last := len(*q) - 1
 	c := (*q)[last]
 	(*q)[last] = nil
@@ -36,22 +33,22 @@ func (q *byDue) Pop() any {
 // add adds a check. If it is queued, add moves it by its due time.
 func (q *queue) add(c *check) {
 	if c.index >= 0 {
-		heap.Fix(&q.byDue, c.index)
+		heap.Fix(q, c.index)
 		return
 	}
-	heap.Push(&q.byDue, c)
+	heap.Push(q, c)
 }
 
 func (q *queue) remove(c *check) {
 	if c.index >= 0 {
-		heap.Remove(&q.byDue, c.index)
+		heap.Remove(q, c.index)
 	}
 }
 
 // top returns the check with the earliest due time, or nil.
-func (q *queue) top() *check {
-	if len(q.byDue) == 0 {
+func (q queue) top() *check {
+	if len(q) == 0 {
 		return nil
 	}
-	return q.byDue[0]
+	return q[0]
 }

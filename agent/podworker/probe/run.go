@@ -158,7 +158,11 @@ func (m *Manager) handleResult(ctx context.Context, f *checkRun, result handler.
 	}
 	if err == nil {
 		ok := result.Status == handler.Success || result.Status == handler.Warning
-		c.tally.count(ok, time.Since(f.started))
+		if ok {
+			c.tally.took.Observe(time.Since(f.started).Seconds())
+		} else {
+			c.tally.failed++
+		}
 		last, run := c.lastOK, min(c.streak, c.threshold(c.lastOK))
 		changed = c.recordResult(ok)
 		if changed || last != c.lastOK || run != min(c.streak, c.threshold(c.lastOK)) {
