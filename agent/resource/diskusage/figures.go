@@ -9,32 +9,23 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// stats returns the usage of a place in the form of the API. It returns false if
-// nothing is known.
-func (c measured) stats() (statsapi.FsStats, bool) {
+// stats returns the usage of a place in the form of the API, or nil if nothing is known.
+func (c measured) stats() *statsapi.FsStats {
 	switch {
 	case c.tree != nil:
 		usage, at := c.tree.best()
 		if at.IsZero() {
-			return statsapi.FsStats{}, false
+			return nil
 		}
-		return fsStats(c.system, &usage.Bytes, &usage.Inodes, at), true
+		return fsStats(c.system, &usage.Bytes, &usage.Inodes, at)
 	case c.system == nil || c.system.at.IsZero():
-		return statsapi.FsStats{}, false
+		return nil
 	}
-	return c.system.stats(), true
-}
-
-// statsOrNil is stats with nil for an unknown result.
-func (c measured) statsOrNil() *statsapi.FsStats {
-	if s, ok := c.stats(); ok {
-		return &s
-	}
-	return nil
+	return c.system.stats()
 }
 
 // stats returns the stats of a whole file system.
-func (s *system) stats() statsapi.FsStats {
+func (s *system) stats() *statsapi.FsStats {
 	used := &[2]uint64{s.used, s.inodesUsed}
 	out := fsStats(s, &used[0], &used[1], s.at)
 	if !s.hasInodes {
@@ -45,8 +36,8 @@ func (s *system) stats() statsapi.FsStats {
 
 // fsStats combines the usage with the size of the file system, as far as that is
 // known.
-func fsStats(s *system, used, inodes *uint64, at time.Time) statsapi.FsStats {
-	out := statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: used, InodesUsed: inodes}
+func fsStats(s *system, used, inodes *uint64, at time.Time) *statsapi.FsStats {
+	out := &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: used, InodesUsed: inodes}
 	if s == nil || s.at.IsZero() {
 		return out
 	}
@@ -71,7 +62,7 @@ func (p *podState) usage(node *system, containers []string) PodUsage {
 		asked := false
 		for j, name := range containers {
 			if name == c.name {
-				out.Containers[j], asked = ContainerUsage{Rootfs: c.rootfs.statsOrNil(), Logs: c.logs.statsOrNil()}, true
+				out.Containers[j], asked = ContainerUsage{Rootfs: c.rootfs.stats(), Logs: c.logs.stats()}, true
 			}
 		}
 		if !asked {
@@ -82,16 +73,15 @@ func (p *podState) usage(node *system, containers []string) PodUsage {
 		other.add(c)
 	}
 	if !other.at.IsZero() {
-		stats := fsStats(node, &other.Bytes, &other.Inodes, other.at)
-		out.Other = &stats
+		out.Other = fsStats(node, &other.Bytes, &other.Inodes, other.at)
 	}
 	for i := range p.volumes {
 		v := &p.volumes[i]
-		stats, ok := v.stats()
-		if !ok {
+		stats := v.stats()
+		if stats == nil {
 			continue
 		}
-		volume := VolumeUsage{Stats: statsapi.VolumeStats{FsStats: stats, Name: v.name}, Ephemeral: v.ephemeral}
+		volume := VolumeUsage{Stats: statsapi.VolumeStats{FsStats: *stats, Name: v.name}, Ephemeral: v.ephemeral}
 		if v.claim != "" {
 			volume.Stats.PVCRef = &statsapi.PVCReference{Name: v.claim, Namespace: p.namespace}
 		}
@@ -131,8 +121,8 @@ func (k *known) claims() []Claim {
 			if v.claim == "" || slices.ContainsFunc(out, known) {
 				continue
 			}
-			if stats, ok := v.stats(); ok {
-				out = append(out, Claim{Namespace: p.namespace, Name: v.claim, Stats: stats})
+			if stats := v.stats(); stats != nil {
+				out = append(out, Claim{Namespace: p.namespace, Name: v.claim, Stats: *stats})
 			}
 		}
 	}
@@ -144,12 +134,11 @@ func (k *known) claims() []Claim {
 // has them.
 func (m *Meter) nodeUsage(ctx context.Context) NodeUsage {
 	var out NodeUsage
-	out.Fs = measured{system: m.known.node}.statsOrNil()
+	out.Fs = measured{system: m.known.node}.stats()
 	m.requestImageFs(ctx)
 	if i := &m.known.image; i.used != nil {
-		images := fsStats(i.system, i.used, i.inodes, i.at)
-		containers := images
-		out.ImageFs, out.ContainerFs = &images, &containers
+		out.ImageFs = fsStats(i.system, i.used, i.inodes, i.at)
+		out.ContainerFs = new(*out.ImageFs)
 	}
 	return out
 }

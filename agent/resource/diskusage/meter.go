@@ -1,6 +1,7 @@
 package diskusage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,18 +61,10 @@ func New(cfg Config) (*Meter, error) {
 	if cfg.Pods == nil || cfg.Node == "" || cfg.Log == nil {
 		return nil, errors.New("diskusage: Pods, Node and Log are required")
 	}
-	if cfg.Fresh <= 0 {
-		cfg.Fresh = 10 * time.Second
-	}
-	if cfg.Entries <= 0 {
-		cfg.Entries = 10_000
-	}
-	if cfg.Time <= 0 {
-		cfg.Time = 100 * time.Millisecond
-	}
-	if cfg.RemoteTimeout <= 0 {
-		cfg.RemoteTimeout = time.Second
-	}
+	cfg.Fresh = cmp.Or(cfg.Fresh, 10*time.Second)
+	cfg.Entries = cmp.Or(cfg.Entries, 10_000)
+	cfg.Time = cmp.Or(cfg.Time, 100*time.Millisecond)
+	cfg.RemoteTimeout = cmp.Or(cfg.RemoteTimeout, time.Second)
 	return &Meter{cfg: cfg, mountinfo: "/proc/self/mountinfo", statfs: statfs, endless: endless, sem: make(chan struct{}, 1)}, nil
 }
 
