@@ -11,7 +11,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container/image"
 	"github.com/tinylet/tinylet/agent/health"
-	"github.com/tinylet/tinylet/agent/node/nodeinfo"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/handler"
@@ -63,7 +63,7 @@ func newPodStage(core *core, cl *cluster, rt *runtimeStage, reg *registrationSta
 	saved, save := probe.OpenState(filepath.Dir(cfg.Tinylet.SocketPath), core.log)
 	s.probes = probe.New(probe.Config{
 		Actions: handler.New(core.runtime), ResultChanged: core.wakeups.Wake, HostIPs: core.node.HostIPs,
-		Events: core.events, Log: core.log, SavedState: saved, SaveState: save, BootID: nodeinfo.BootID(),
+		Events: core.events, Log: core.log, SavedState: saved, SaveState: save, BootID: machine.BootID(machine.Roots{}),
 	})
 	s.cpus, err = cpumanager.New(cpumanager.Config{
 		Kubelet: &cfg.Kubelet, File: filepath.Join(cfg.Paths.State, "cpus.json"), Runtime: core.runtime, Tree: core.tree, Node: core.node.Peek,
@@ -141,7 +141,7 @@ func (s *podStage) newSyncer(core *core, cl *cluster, rt *runtimeStage, reg *reg
 		HostIPs:           node.HostIPs,
 		LogLinks:          cfg.Paths.ContainerLogs,
 		MaxBackoff:        cfg.MaxBackoff(),
-		BootID:            nodeinfo.BootID(),
+		BootID:            machine.BootID(machine.Roots{}),
 		Log:               log,
 	}
 	if core.tree != nil {

@@ -35,40 +35,31 @@ type Info struct {
 // serial number in the device tree is an addition: boards that were flashed with
 // one image share its machine ID.
 func ReadInfo(r Roots) Info {
-	machineID := first(machineIDFiles(r))
-	memory, _ := readMeminfo(r) // zero on an error
+	machineID := first(filepath.Join(r.root(), "etc/machine-id"), filepath.Join(r.root(), "var/lib/dbus/machine-id"))
+	tree := filepath.Join(r.proc(), "device-tree")
+	hardwareID := first(
+		filepath.Join(r.sys(), "class/dmi/id/product_uuid"),
+		filepath.Join(tree, "system-id"), // of POWER, as is the next
+		filepath.Join(tree, "vm,uuid"),
+		filepath.Join(tree, "serial-number"), // of ARM boards (Documentation/devicetree/bindings/arm of Linux)
+	)
 	return Info{
 		MachineID:     machineID,
-		SystemUUID:    cmp.Or(first(hardwareIDFiles(r)), machineID),
-		BootID:        identity(readSmall(filepath.Join(r.proc(), "sys/kernel/random/boot_id"))),
-		KernelVersion: kernelVersion(),
+		SystemUUID:    cmp.Or(hardwareID, machineID),
+		BootID:        BootID(r),
+		KernelVersion: KernelVersion(),
 		OSImage:       osImage(r),
-		Swap:          int64(memory.swapTotal),
+		Swap:          Swap(r),
 	}
 }
 
-func machineIDFiles(r Roots) []string {
-	return []string{
-		filepath.Join(r.root(), "etc/machine-id"),
-		filepath.Join(r.root(), "var/lib/dbus/machine-id"),
-	}
-}
-
-// hardwareIDFiles returns the paths of the firmware, then those of the device tree:
-// system-id and vm,uuid of POWER, serial-number of the boot loaders of ARM boards
-// (Documentation/devicetree/bindings/arm of Linux).
-func hardwareIDFiles(r Roots) []string {
-	tree := filepath.Join(r.proc(), "device-tree")
-	return []string{
-		filepath.Join(r.sys(), "class/dmi/id/product_uuid"),
-		filepath.Join(tree, "system-id"),
-		filepath.Join(tree, "vm,uuid"),
-		filepath.Join(tree, "serial-number"),
-	}
+// BootID returns Info.BootID.
+func BootID(r Roots) string {
+	return identity(readSmall(filepath.Join(r.proc(), "sys/kernel/random/boot_id")))
 }
 
 // first returns the identity in the first of the files that holds one, or "".
-func first(files []string) string {
+func first(files ...string) string {
 	for _, file := range files {
 		if id := identity(readSmall(file)); id != "" {
 			return id
@@ -86,18 +77,15 @@ const maxIdentity = 128
 // programmed.
 func identity(text string) string {
 	text = strings.Trim(text, " \t\r\n\x00")
-	if len(text) > maxIdentity || text == "uninitialized" || strings.Trim(text, "0-") == "" {
+	if len(text) > maxIdentity || text == "uninitialized" || strings.Trim(text, "0-") == "" ||
+		strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return ""
-	}
-	for _, c := range []byte(text) {
-		if c <= ' ' || c > '~' {
-			return ""
-		}
 	}
 	return text
 }
 
-func kernelVersion() string {
+// KernelVersion returns Info.KernelVersion.
+func KernelVersion() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return ""

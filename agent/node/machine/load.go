@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,11 +24,10 @@ type Load struct {
 // ReadLoad reads up to seven small files below the roots. It fails if /proc/meminfo
 // cannot be read or has no MemTotal. It is safe for concurrent use.
 func ReadLoad(r Roots, now time.Time) (Load, error) {
-	m, err := readMeminfo(r)
+	l, err := readMeminfo(r)
 	if err != nil {
 		return Load{}, err
 	}
-	l := Load{Memory: m.total, Available: m.available, AvailableKnown: m.hasAvailable, SwapTotal: m.swapTotal, SwapFree: m.swapFree}
 	// The fourth field is running/all (proc_loadavg(5)).
 	if fields := strings.Fields(readSmall(filepath.Join(r.proc(), "loadavg"))); len(fields) > 3 {
 		_, all, _ := strings.Cut(fields[3], "/")
@@ -45,19 +43,12 @@ func ReadLoad(r Roots, now time.Time) (Load, error) {
 	return l, nil
 }
 
-// positive parses a number. It returns 0 for text that is not a positive number.
+// positive parses a number with white space around it. It returns 0 for text that is not a
+// positive number.
 func positive(text string) int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || n < 0 {
 		return 0
 	}
 	return n
-}
-
-// parseLimit parses a limit. It returns math.MaxInt64 for text without one.
-func parseLimit(text string) int64 {
-	if n := positive(strings.TrimSpace(text)); n > 0 {
-		return n
-	}
-	return math.MaxInt64
 }

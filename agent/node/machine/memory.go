@@ -6,25 +6,17 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
-
-// meminfo holds the fields of /proc/meminfo that are used (proc_meminfo(5)), in
-// bytes. A missing field is zero.
-type meminfo struct {
-	total, available, swapTotal, swapFree uint64
-	// hasAvailable reports that the file has MemAvailable, which may be 0.
-	hasAvailable bool
-}
 
 // Memory returns the machine's memory in bytes, or 0 if /proc does not report it.
 func Memory(r Roots) int64 {
 	m, _ := readMeminfo(r) // zero on an error
-	return int64(m.total)
+	return int64(m.Memory)
 }
 
-// readMeminfo fails if the file cannot be read or has no MemTotal.
-func readMeminfo(r Roots) (m meminfo, err error) {
+// readMeminfo returns the fields of Load that are in /proc/meminfo (proc_meminfo(5)). It
+// fails if the file cannot be read or has no MemTotal.
+func readMeminfo(r Roots) (m Load, err error) {
 	file := filepath.Join(r.proc(), "meminfo")
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -35,13 +27,13 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 		var into *uint64
 		switch string(name) {
 		case "MemTotal":
-			into = &m.total
+			into = &m.Memory
 		case "MemAvailable":
-			into = &m.available
+			into = &m.Available
 		case "SwapTotal":
-			into = &m.swapTotal
+			into = &m.SwapTotal
 		case "SwapFree":
-			into = &m.swapFree
+			into = &m.SwapFree
 		default:
 			continue
 		}
@@ -49,10 +41,10 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 		kb, err := strconv.ParseUint(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 10, 50)
 		if err == nil {
 			*into = kb << 10
-			m.hasAvailable = m.hasAvailable || into == &m.available
+			m.AvailableKnown = m.AvailableKnown || into == &m.Available
 		}
 	}
-	if m.total == 0 {
+	if m.Memory == 0 {
 		return m, fmt.Errorf("read memory size: %s has no MemTotal", file)
 	}
 	m.limitToCgroup(r)
@@ -62,12 +54,12 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 // limitToCgroup bounds the sizes by the memory limit of the root cgroup. A machine's root
 // cgroup has none. In a container with a cgroup namespace it has the container's
 // limit, while meminfo reports the host's memory.
-func (m *meminfo) limitToCgroup(r Roots) {
+func (m *Load) limitToCgroup(r Roots) {
 	group := filepath.Join(r.sys(), "fs/cgroup")
-	limit := uint64(positive(strings.TrimSpace(readSmall(filepath.Join(group, "memory.max")))))
-	if limit == 0 || limit >= m.total {
+	limit := uint64(positive(readSmall(filepath.Join(group, "memory.max"))))
+	if limit == 0 || limit >= m.Memory {
 		return
 	}
-	used := uint64(positive(strings.TrimSpace(readSmall(filepath.Join(group, "memory.current")))))
-	m.total, m.available = limit, min(m.available, limit-min(used, limit))
+	used := uint64(positive(readSmall(filepath.Join(group, "memory.current"))))
+	m.Memory, m.Available = limit, min(m.Available, limit-min(used, limit))
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -201,14 +200,15 @@ func EnforcedAllocatable(capacity v1.ResourceList, r Reserved, roots Roots) (v1.
 // it.
 func Swap(r Roots) int64 {
 	m, _ := readMeminfo(r)
-	return int64(m.swapTotal)
+	return int64(m.SwapTotal)
 }
 
 // maxTasks returns how many tasks may exist, or 0 if that is unknown.
-func maxTasks(r Roots) int64 {
-	n := min(parseLimit(readSmall(filepath.Join(r.proc(), "sys/kernel/pid_max"))), parseLimit(readSmall(filepath.Join(r.proc(), "sys/kernel/threads-max"))))
-	if n == math.MaxInt64 {
-		return 0
+func maxTasks(r Roots) (most int64) {
+	for _, file := range []string{"pid_max", "threads-max"} {
+		if n := positive(readSmall(filepath.Join(r.proc(), "sys/kernel", file))); n > 0 && (most == 0 || n < most) {
+			most = n
+		}
 	}
-	return n
+	return most
 }

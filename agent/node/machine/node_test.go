@@ -26,7 +26,7 @@ func machine(t *testing.T, meminfo string, pages map[string]string) Roots {
 	}
 	write(filepath.Join(r.Proc, "meminfo"), meminfo)
 	for size, n := range pages {
-		write(filepath.Join(r.Sys, hugePageFolder, "hugepages-"+size, "nr_hugepages"), n)
+		write(filepath.Join(r.Sys, "kernel/mm/hugepages", "hugepages-"+size, "nr_hugepages"), n)
 	}
 	return r
 }
@@ -109,8 +109,8 @@ func TestMemoryOfAContainer(t *testing.T) {
 				}
 			}
 			m, err := readMeminfo(r)
-			if err != nil || m.total != row.total || m.available != row.available {
-				t.Errorf("%d bytes, %d available (%v), want %d and %d", m.total, m.available, err, row.total, row.available)
+			if err != nil || m.Memory != row.total || m.Available != row.available {
+				t.Errorf("%d bytes, %d available (%v), want %d and %d", m.Memory, m.Available, err, row.total, row.available)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"path/filepath"
 	"strings"
 	"unicode"
@@ -14,17 +15,11 @@ const maxOSImage = 256
 // the file has none, and "" without a file (os-release(5), and getOperatingSystem
 // in cadvisor's machine/operatingsystem_unix.go).
 func osImage(r Roots) string {
-	text := readSmall(filepath.Join(r.root(), "etc/os-release"))
-	if text == "" {
-		text = readSmall(filepath.Join(r.root(), "usr/lib/os-release"))
-	}
+	text := cmp.Or(readSmall(filepath.Join(r.root(), "etc/os-release")), readSmall(filepath.Join(r.root(), "usr/lib/os-release")))
 	if text == "" {
 		return ""
 	}
-	if name := prettyName(text); name != "" {
-		return name
-	}
-	return "Linux"
+	return cmp.Or(prettyName(text), "Linux")
 }
 
 // prettyName returns the first PRETTY_NAME in the text of an os-release file, or ""
@@ -36,15 +31,13 @@ func prettyName(text string) string {
 			continue
 		}
 		name := strings.TrimSpace(unquote(value))
-		if len(name) > maxOSImage || !utf8.ValidString(name) || strings.ContainsFunc(name, unreadable) {
+		if len(name) > maxOSImage || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 			return ""
 		}
 		return name
 	}
 	return ""
 }
-
-func unreadable(c rune) bool { return !unicode.IsPrint(c) }
 
 // unquote removes the quotes of a value, and the backslashes that a shell would
 // remove within double quotes.

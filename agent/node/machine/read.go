@@ -33,16 +33,21 @@ func storage(dir string) int64 {
 	}
 }
 
-const hugePageFolder = "kernel/mm/hugepages"
-
 // hugePages returns the allocated huge pages by size, in bytes
 // (Documentation/admin-guide/mm/hugetlbpage.rst of Linux). A size without pages is
 // listed with zero.
 func hugePages(r Roots) v1.ResourceList {
 	list := v1.ResourceList{}
-	for _, kb := range pageSizes(r) {
-		folder := filepath.Join(r.sys(), hugePageFolder, "hugepages-"+strconv.FormatInt(kb, 10)+"kB")
-		data, err := os.ReadFile(filepath.Join(folder, "nr_hugepages"))
+	folder := filepath.Join(r.sys(), "kernel/mm/hugepages")
+	entries, _ := os.ReadDir(folder) // a kernel without huge pages has none
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		text, ok2 := strings.CutSuffix(text, "kB")
+		kb, err := strconv.ParseInt(text, 10, 64)
+		if !ok || !ok2 || err != nil || kb <= 0 || kb >= 1<<40 {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(folder, e.Name(), "nr_hugepages"))
 		if err != nil {
 			continue
 		}
@@ -54,24 +59,6 @@ func hugePages(r Roots) v1.ResourceList {
 		list[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*(kb<<10), resource.BinarySI)
 	}
 	return list
-}
-
-// pageSizes returns the huge page sizes of the kernel in kilobytes.
-func pageSizes(r Roots) []int64 {
-	entries, err := os.ReadDir(filepath.Join(r.sys(), hugePageFolder))
-	if err != nil {
-		return nil
-	}
-	var sizes []int64
-	for _, e := range entries {
-		text, ok := strings.CutPrefix(e.Name(), "hugepages-")
-		text, ok2 := strings.CutSuffix(text, "kB")
-		kb, err := strconv.ParseInt(text, 10, 64)
-		if ok && ok2 && err == nil && kb > 0 && kb < 1<<40 {
-			sizes = append(sizes, kb)
-		}
-	}
-	return sizes
 }
 
 // maxSmall bounds the size of a file that readSmall reads, in bytes.

@@ -90,7 +90,7 @@ func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) 
 		Allocatable:          f.allocatable,
 		MaxPods:              int(capacity.Pods().Value()),
 		AgentPorts:           cfg.ListenPorts(),
-		Kernel:               readWord("/proc/sys/kernel/osrelease"),
+		Kernel:               machine.KernelVersion(),
 		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls,
 		AppArmor:             appArmor(),
 	}
@@ -164,11 +164,8 @@ func (f *Info) LimitedSwap() bool {
 
 // hugePageSizes returns the sizes that the kernel supports, in the names of cgroups.
 func hugePageSizes() []string {
-	entries, err := os.ReadDir("/sys/kernel/mm/hugepages")
-	if err != nil {
-		return nil
-	}
 	var sizes []string
+	entries, _ := os.ReadDir("/sys/kernel/mm/hugepages") // a kernel without huge pages has none
 	for _, e := range entries {
 		if size, ok := criconfig.HugePageSize(e.Name()); ok {
 			sizes = append(sizes, size)
@@ -177,23 +174,11 @@ func hugePageSizes() []string {
 	return sizes
 }
 
-// readWord returns the text of a file without white space around it; "" if the file
-// cannot be read.
-func readWord(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	return string(bytes.TrimSpace(data))
-}
-
-// BootID returns the ID that changes with every boot (random(4)); "" if it cannot be read.
-func BootID() string { return readWord("/proc/sys/kernel/random/boot_id") }
-
 // appArmor reports whether the kernel has AppArmor enabled
 // (Documentation/admin-guide/LSM/apparmor.rst of Linux).
 func appArmor() bool {
-	return strings.HasPrefix(readWord("/sys/module/apparmor/parameters/enabled"), "Y")
+	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled") // missing without AppArmor
+	return bytes.HasPrefix(enabled, []byte("Y"))
 }
 
 // Get returns the node with its name servers. It fails if the runtime has never reported
