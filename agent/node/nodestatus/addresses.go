@@ -45,71 +45,36 @@ func listed(name string, ips ...netip.Addr) []v1.NodeAddress {
 
 // specified returns the addresses of asked that are specific, not just a family.
 func specified(asked []netip.Addr) []netip.Addr {
-	var ips []netip.Addr
-	for _, ip := range asked {
-		if ip = ip.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
-			ips = append(ips, ip)
-		}
-	}
-	return ips
+	return slices.DeleteFunc(slices.Clone(asked), netip.Addr.IsUnspecified)
 }
 
 func firstSpecified(asked []netip.Addr) bool {
-	return len(asked) > 0 && asked[0].IsValid() && !asked[0].Unmap().IsUnspecified()
+	return len(asked) > 0 && !asked[0].IsUnspecified()
 }
 
 // choose returns the node's address if none is configured: the name itself if it is
-// an address, or else the source address of the default route. IPv4 is preferred unless
+// an address, or else the source address of a default route. IPv4 is preferred unless
 // --node-ip is ::.
 func choose(in *Inputs) (netip.Addr, bool) {
 	if ip, err := netip.ParseAddr(in.Config.NodeName); err == nil {
 		return ip.Unmap(), true
 	}
-	wantV4 := len(in.Config.NodeIPs) == 0 || in.Config.NodeIPs[0].Unmap().Is4()
-	return preferred(in.DefaultIPs, wantV4)
-}
-
-// preferred returns the first valid address of the preferred family, or else the
-// first valid one.
-func preferred(ips []netip.Addr, wantV4 bool) (netip.Addr, bool) {
-	var best netip.Addr
-	for _, ip := range ips {
-		if ip = ip.Unmap(); !ip.IsValid() {
-			continue
-		}
-		if ip.Is4() == wantV4 {
-			return ip, true
-		}
-		if !best.IsValid() {
-			best = ip
-		}
+	if len(in.DefaultIPs) == 0 {
+		return netip.Addr{}, false
 	}
-	return best, best.IsValid()
+	wantV4 := len(in.Config.NodeIPs) == 0 || in.Config.NodeIPs[0].Is4()
+	i := slices.IndexFunc(in.DefaultIPs, func(ip netip.Addr) bool { return ip.Is4() == wantV4 })
+	return in.DefaultIPs[max(i, 0)], true
 }
 
+// checkNodeIPs returns an error that names the first address that is not on the host
+// (validateNodeIP in pkg/kubelet/kubelet_node_status.go). The configuration has no
+// loopback, multicast or link-local addresses.
 func checkNodeIPs(ips, host []netip.Addr) error {
 	for _, ip := range ips {
-		if err := checkNodeIP(ip, host); err != nil {
-			return fmt.Errorf("node IP %s: %w", ip, err)
+		if !slices.Contains(host, ip) {
+			return fmt.Errorf("node IP %s: is not on any interface of the host", ip)
 		}
-	}
-	return nil
-}
-
-// checkNodeIP returns why others could not reach the host by an address, nil if
-// they could (validateNodeIP in pkg/kubelet/kubelet_node_status.go).
-func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
-	switch {
-	case !ip.IsValid() || ip.IsUnspecified():
-		return fmt.Errorf("is unspecified")
-	case ip.IsLoopback():
-		return fmt.Errorf("is a loopback address")
-	case ip.IsMulticast():
-		return fmt.Errorf("is a multicast address")
-	case ip.IsLinkLocalUnicast():
-		return fmt.Errorf("is a link-local address")
-	case !slices.ContainsFunc(host, func(own netip.Addr) bool { return own.Unmap().WithZone("") == ip }):
-		return fmt.Errorf("is not on any interface of the host")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package nodestatus
 import (
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +49,7 @@ var pressures = []pressure{
 // others stay. Ready is appended last, because old control planes take the last
 // condition for it. The capacity must be set before.
 func conditions(s *v1.NodeStatus, in *Inputs) {
-	now := metav1.NewTime(wholeSeconds(in.Now))
+	now := metav1.NewTime(in.Now.UTC().Truncate(time.Second)) // as JSON has it
 	for i := range pressures {
 		pressures[i].apply(s, in.Pressures, now)
 	}

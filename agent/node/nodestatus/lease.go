@@ -2,7 +2,6 @@ package nodestatus
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -70,9 +69,5 @@ func LeasePatch(existing, desired *coordinationv1.Lease) ([]byte, error) {
 	if len(meta) > 0 {
 		patch["metadata"] = meta
 	}
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("renew lease %q: %w", desired.Name, err)
-	}
-	return data, nil
+	return json.Marshal(patch)
 }

@@ -1,10 +1,11 @@
 package nodestatus
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -68,17 +69,11 @@ func describe(c *runtimeapi.RuntimeCondition) string {
 	return fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage())
 }
 
-// aggregate formats problems as the kubelet's aggregated errors, without duplicates
-// (k8s.io/apimachinery/pkg/util/errors).
+// aggregate formats problems as the kubelet's aggregated errors, without duplicates.
 func aggregate(problems []string) string {
-	var once []string
-	for _, p := range problems {
-		if !slices.Contains(once, p) {
-			once = append(once, p)
-		}
+	all := make([]error, len(problems))
+	for i, p := range problems {
+		all[i] = errors.New(p)
 	}
-	if len(once) == 1 {
-		return once[0]
-	}
-	return "[" + strings.Join(once, ", ") + "]"
+	return utilerrors.NewAggregate(all).Error()
 }

@@ -101,8 +101,8 @@ func reconcileHugePages(s, initial *v1.NodeStatus) (changed bool) {
 		if !pod.IsHugePages(name) {
 			continue
 		}
-		_, had := s.Capacity[name]
-		if capacity := s.Capacity[name]; !had || capacity.Cmp(q) != 0 {
+		capacity, had := s.Capacity[name]
+		if !had || capacity.Cmp(q) != 0 {
 			changed = put(&s.Capacity, name, q.DeepCopy()) || changed
 		}
 		want := initial.Allocatable[name]

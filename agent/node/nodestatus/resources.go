@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -39,6 +40,5 @@ func resources(s *v1.NodeStatus, in *Inputs) error {
 }
 
 func isolatesStorage(in *Inputs) bool {
-	isolation := in.Config.Kubelet.LocalStorageCapacityIsolation
-	return isolation == nil || *isolation
+	return ptr.Deref(in.Config.Kubelet.LocalStorageCapacityIsolation, true)
 }

@@ -6,7 +6,6 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -92,12 +91,8 @@ func Status(old *v1.NodeStatus, in *Inputs) (v1.NodeStatus, error) {
 }
 
 // Changed reports whether two statuses differ in more than heartbeats and the order
-// of conditions. nil differs from any status but nil (nodeStatusHasChanged in
-// pkg/kubelet/kubelet_node_status.go).
+// of conditions (nodeStatusHasChanged in pkg/kubelet/kubelet_node_status.go).
 func Changed(before, after *v1.NodeStatus) bool {
-	if before == nil || after == nil {
-		return before != after
-	}
 	a, b := *before, *after
 	a.Conditions, b.Conditions = withoutHeartbeats(a.Conditions), withoutHeartbeats(b.Conditions)
 	return !equality.Semantic.DeepEqual(&a, &b)
@@ -110,6 +105,3 @@ func withoutHeartbeats(list []v1.NodeCondition) []v1.NodeCondition {
 	}
 	return sorted
 }
-
-// wholeSeconds truncates a time to whole seconds, as JSON has it.
-func wholeSeconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
