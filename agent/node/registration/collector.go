@@ -51,7 +51,6 @@ type CollectorConfig struct {
 	OnNetworkReady func()
 	// Trigger triggers a request for the runtime's status. If the runtime is not ready, the
 	// interval starts again with firstNotReadyInterval. The Collector is the only receiver.
-	// nil makes a new one.
 	Trigger wait.Wakeup
 	// Problem returns what the operator must do, or "".
 	Problem func() string
@@ -84,9 +83,6 @@ var declaredFeatures = []string{
 
 // NewCollector reads the inputs that do not change while the agent runs.
 func NewCollector(c CollectorConfig) *Collector {
-	if c.Trigger == nil {
-		c.Trigger = wait.NewWakeup()
-	}
 	return &Collector{
 		CollectorConfig: c,
 		machine:         machine.ReadInfo(machine.Roots{}),
@@ -127,11 +123,8 @@ func (n *Collector) Get(context.Context) *nodestatus.Inputs {
 
 // interfaceAddresses returns the addresses of all interfaces of the host.
 func interfaceAddresses() []netip.Addr {
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil
-	}
 	var out []netip.Addr
+	addresses, _ := net.InterfaceAddrs() // none on an error
 	for _, a := range addresses {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
 			out = append(out, prefix.Addr())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/node/nodeinfo/nodeinfotest"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // networkRuntime is a runtime whose network may become ready.
@@ -51,7 +52,7 @@ func TestNetworkProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, ready := new(networkRuntime), 0
 		n := NewCollector(CollectorConfig{
-			Config: cfg, Runtime: rt, Node: nodeinfotest.New(t, cfg, ""),
+			Config: cfg, Runtime: rt, Node: nodeinfotest.New(t, cfg, ""), Trigger: wait.NewWakeup(),
 			RuntimeHealthy: func(time.Time) error { return nil }, RecordResponse: func() {},
 			OnChange: func() {}, OnNetworkReady: func() { ready++ },
 			Problem: func() string { return "" }, ShuttingDown: func() bool { return false },

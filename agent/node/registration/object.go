@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,16 +19,13 @@ type Object struct {
 	name    string
 	changed func(*v1.Node)
 
-	storing sync.Mutex // held during changed, so that its calls have the order of the stores
-
-	mu   sync.Mutex
-	node *v1.Node // last version from the server, nil until registered
-	uid  types.UID
+	storing sync.Mutex              // held during changed, so that its calls have the order of the stores
+	node    atomic.Pointer[v1.Node] // last version from the server, nil until registered
 }
 
 // NewObject returns an Object that was not read yet. changed is called with the node each time
 // it was created, read or patched, unless a newer version was stored during that request. Its
-// calls do not overlap. It must not block, and may be nil.
+// calls do not overlap. It must not block.
 func NewObject(api API, name string, changed func(*v1.Node)) *Object {
 	return &Object{api: api, name: name, changed: changed}
 }
@@ -35,18 +33,15 @@ func NewObject(api API, name string, changed func(*v1.Node)) *Object {
 // UID returns the UID of the Node at the API server, "" until the node is
 // registered.
 func (o *Object) UID() types.UID {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.uid
+	if n := o.Node(); n != nil {
+		return n.UID
+	}
+	return ""
 }
 
 // Node returns the last version of the node from the API server, nil until it is
 // registered. It is shared and must not be modified.
-func (o *Object) Node() *v1.Node {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.node
-}
+func (o *Object) Node() *v1.Node { return o.node.Load() }
 
 // Refresh reads the node from the API server. It blocks on the network, for at most 20 s.
 func (o *Object) Refresh(ctx context.Context) error {
@@ -75,12 +70,8 @@ func (o *Object) store(before, n *v1.Node) {
 	if last := o.Node(); last != before && older(n, last) {
 		return
 	}
-	o.mu.Lock()
-	o.node, o.uid = n, n.UID
-	o.mu.Unlock()
-	if o.changed != nil {
-		o.changed(n)
-	}
+	o.node.Store(n)
+	o.changed(n)
 }
 
 // older reports whether n is an older version of the same node than last.

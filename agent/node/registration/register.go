@@ -42,7 +42,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	if !r.cfg.Register {
 		return r.read(ctx)
 	}
-	r.beforeUpdate()
+	r.cfg.BeforeUpdate()
 	initial, err := nodestatus.Initial(r.cfg.Inputs(ctx))
 	if err != nil {
 		r.cfg.Log.Warn("cannot determine complete node status", "error", err)

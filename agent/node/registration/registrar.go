@@ -33,14 +33,14 @@ type Config struct {
 	Object   *Object
 	NodeName string
 	// Trigger triggers a comparison of Inputs with the reported status. The Registrar is
-	// its only receiver. nil makes a new one.
+	// its only receiver.
 	Trigger wait.Wakeup
 	// Register is registerNode of KubeletConfiguration. Without it the Node must be
 	// created by others.
 	Register bool
 	// BeforeUpdate is called before each comparison of Inputs with the reported status,
 	// before each report, also while reports fail, and before each attempt to create the
-	// node. It must not block. It may be nil.
+	// node. It must not block.
 	BeforeUpdate func()
 	// Inputs returns the inputs of the current node status. It is called at least
 	// once in each StatusUpdateInterval unless reports fail, so it must not send requests
@@ -55,7 +55,7 @@ type Config struct {
 	RenewInterval time.Duration
 	// HasKubeletVolumes reports whether volumes are left on this node that a kubelet set
 	// up with plugins which tinylet does not have. It is called before a report as
-	// long as the Node lists such volumes. If it is nil, the Node keeps them.
+	// long as the Node lists such volumes.
 	HasKubeletVolumes func() (bool, error)
 	// Recovered ends backoff waits when the API server is reachable again. It may
 	// be nil.
@@ -78,9 +78,6 @@ type Registrar struct {
 
 // New returns a Registrar. It sends no request.
 func New(cfg Config) *Registrar {
-	if cfg.Trigger == nil {
-		cfg.Trigger = wait.NewWakeup()
-	}
 	return &Registrar{Object: cfg.Object, cfg: cfg, reportNow: make(chan struct{}, 1)}
 }
 

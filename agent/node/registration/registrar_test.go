@@ -26,6 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const name = "gateway-7"
@@ -137,7 +138,8 @@ func run(t *testing.T, prepare func(*lab), test func(*lab)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lab{T: t, api: newAPI(), events: event.NewRecorder(slog.New(slog.DiscardHandler)), inputs: inputs()}
 		l.config = Config{
-			API: l.api, NodeName: name, Register: true,
+			API: l.api, NodeName: name, Register: true, Trigger: wait.NewWakeup(),
+			BeforeUpdate: func() {}, HasKubeletVolumes: func() (bool, error) { return true, nil },
 			Inputs: func(context.Context) *nodestatus.Inputs {
 				l.mu.Lock()
 				defer l.mu.Unlock()
@@ -151,7 +153,7 @@ func run(t *testing.T, prepare func(*lab), test func(*lab)) {
 		if prepare != nil {
 			prepare(l)
 		}
-		l.config.Object = NewObject(l.config.API, name, nil)
+		l.config.Object = NewObject(l.config.API, name, func(*v1.Node) {})
 		l.r = New(l.config)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -17,7 +17,7 @@ func (r *Registrar) report(ctx context.Context) {
 	failed := false
 	stale := false // the server's node may differ from the stored one
 	for {
-		r.beforeUpdate()
+		r.cfg.BeforeUpdate()
 		next := wait.Around(r.cfg.StatusUpdateInterval, 25)
 		again := r.cfg.Recovered.Next()
 		if now := time.Now(); !due.After(now) || r.statusChanged(ctx) {
@@ -60,12 +60,6 @@ func (r *Registrar) report(ctx context.Context) {
 func (r *Registrar) statusChanged(ctx context.Context) bool {
 	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // send logs the error
 	return changed
-}
-
-func (r *Registrar) beforeUpdate() {
-	if r.cfg.BeforeUpdate != nil {
-		r.cfg.BeforeUpdate()
-	}
 }
 
 // send patches the server's node to the current state. The stored node is the

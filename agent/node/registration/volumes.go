@@ -17,7 +17,7 @@ import (
 // the annotation that lists its drivers.
 func (r *Registrar) dropVolumes(ctx context.Context, after *v1.Node) {
 	volumes, drivers := nodestatus.HasVolumes(after)
-	if r.cfg.HasKubeletVolumes == nil || !volumes && !drivers {
+	if !volumes && !drivers {
 		return
 	}
 	left, err := r.cfg.HasKubeletVolumes()
