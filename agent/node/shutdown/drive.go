@@ -124,11 +124,9 @@ func (e *ending) stopped(ctx context.Context) bool {
 // End was not called. A pod that was being admitted when the shutdown began appears
 // late.
 func (e *ending) newPods(i int) (pods []*v1.Pod) {
-	for _, g := range Plan(e.cfg.Periods, e.cfg.Pods())[:i+1] {
-		for _, p := range g.Pods {
-			if _, called := e.terminated[p.UID]; !called && !e.cfg.Ended(p.UID) {
-				pods = append(pods, p)
-			}
+	for _, p := range e.cfg.Pods() {
+		if _, called := e.terminated[p.UID]; !called && indexOf(e.cfg.Periods, p) <= i && !e.cfg.Ended(p.UID) {
+			pods = append(pods, p)
 		}
 	}
 	return pods

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/wait"
 )
@@ -43,8 +44,6 @@ type logind struct {
 	trigger chan struct{}
 	cancel  context.CancelFunc
 }
-
-var _ login = (*logind)(nil)
 
 // dialLogind connects to the bus at a socket and subscribes to logind's signals.
 // The connection ends with ctx.
@@ -120,14 +119,18 @@ func (l *logind) Preparing(ctx context.Context) (preparing bool, err error) {
 // property reads one of logind's properties into to, a pointer to a value of its
 // type.
 func (l *logind) property(ctx context.Context, name string, to any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	call := l.conn.Object(loginService, loginObject).
-		CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, loginManager, name)
+	call := l.call(ctx, loginService, loginObject, "org.freedesktop.DBus.Properties.Get", loginManager, name)
 	if err := readProperty(call, to); err != nil {
 		return fmt.Errorf("read logind's %s: %w", name, err)
 	}
 	return nil
+}
+
+// call calls a method and blocks until its reply, at most for callTimeout.
+func (l *logind) call(ctx context.Context, service string, object dbus.ObjectPath, method string, args ...any) *dbus.Call {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return l.conn.Object(service, object).CallWithContext(ctx, method, 0, args...)
 }
 
 // readProperty reads the reply to a call for a property.
@@ -141,13 +144,9 @@ func readProperty(call *dbus.Call, to any) error {
 
 // Inhibit implements login.
 func (l *logind) Inhibit(ctx context.Context) (io.Closer, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	var fd dbus.UnixFD
-	err := l.conn.Object(loginService, loginObject).
-		CallWithContext(ctx, loginManager+".Inhibit", 0, "shutdown", "kubelet", "Pods need time to terminate", "delay").
-		Store(&fd)
-	if err != nil {
+	call := l.call(ctx, loginService, loginObject, loginManager+".Inhibit", "shutdown", "kubelet", "Pods need time to terminate", "delay")
+	if err := call.Store(&fd); err != nil {
 		return nil, fmt.Errorf("take inhibitor lock: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "inhibitor lock"), nil
@@ -155,12 +154,8 @@ func (l *logind) Inhibit(ctx context.Context) (io.Closer, error) {
 
 // Reload implements login: logind reads its configuration on SIGHUP.
 func (l *logind) Reload(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	const hangUp = int32(1) // SIGHUP
-	err := l.conn.Object(systemdService, systemdObject).
-		CallWithContext(ctx, systemdManager+".KillUnit", 0, loginUnit, "all", hangUp).Err
-	if err != nil {
+	call := l.call(ctx, systemdService, systemdObject, systemdManager+".KillUnit", loginUnit, "all", int32(unix.SIGHUP))
+	if err := call.Err; err != nil {
 		return fmt.Errorf("reload configuration of logind: %w", err)
 	}
 	return nil

@@ -233,7 +233,7 @@ func TestOverARealBus(t *testing.T) {
 	b := newBoard(t, threePeriods, io.Discard)
 	b.add(newPod("web", 0, 30), never)
 	m = New(Config{
-		Periods: threePeriods, Pods: b.list, End: b.end, Ended: b.hasEnded,
+		State: NewState(), Periods: threePeriods, Pods: b.list, End: b.end, Ended: b.hasEnded,
 		Changed: func() { changed <- m.InProgress() },
 		Events:  event.NewRecorder(slog.New(slog.DiscardHandler)), Root: root, Log: slog.New(slog.DiscardHandler),
 	})

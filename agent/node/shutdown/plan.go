@@ -23,12 +23,6 @@ type Period struct {
 	Time     time.Duration // whole seconds, not negative
 }
 
-// Group is a period with its pods.
-type Group struct {
-	Period
-	Pods []*v1.Pod
-}
-
 // Periods returns the periods of the configuration, the lowest priority first. It
 // returns none if no pod is terminated before the machine goes down.
 func Periods(kc *kubelet.KubeletConfiguration) []Period {
@@ -81,25 +75,8 @@ func Total(periods []Period) time.Duration {
 	return sum
 }
 
-// Plan assigns each pod to the group of its priority: the highest period that does
-// not begin above it, or else the lowest. It returns a group for each period, even
-// without pods, and none without periods.
-func Plan(periods []Period, pods []*v1.Pod) []Group {
-	if len(periods) == 0 {
-		return nil
-	}
-	groups := make([]Group, len(periods))
-	for i, p := range periods {
-		groups[i].Period = p
-	}
-	for _, p := range pods {
-		i := indexOf(periods, p)
-		groups[i].Pods = append(groups[i].Pods, p)
-	}
-	return groups
-}
-
-// indexOf returns the index of the pod's period. Of several periods with the same
+// indexOf returns the index of the pod's period: the highest one that does not begin
+// above the pod's priority, or else the lowest. Of several periods with the same
 // priority, the first is for that priority, and the last for the priorities above.
 func indexOf(periods []Period, p *v1.Pod) int {
 	i, exact := slices.BinarySearchFunc(periods, ptr.Deref(p.Spec.Priority, 0), func(period Period, want int32) int {

@@ -90,7 +90,7 @@ func TestTotal(t *testing.T) {
 	}
 }
 
-func TestPlan(t *testing.T) {
+func TestIndexOf(t *testing.T) {
 	three := []Period{{10, time.Second}, {100, time.Second}, {1000, time.Second}}
 	for _, tc := range []struct {
 		name       string
@@ -98,7 +98,6 @@ func TestPlan(t *testing.T) {
 		priorities []int32
 		want       [][]int32
 	}{
-		{"no periods", nil, []int32{1, 2}, nil},
 		{"no pods", three, nil, [][]int32{nil, nil, nil}},
 		{"below the lowest", three, []int32{-7, 0, 9}, [][]int32{{-7, 0, 9}, nil, nil}},
 		{"at the bounds", three, []int32{10, 100, 1000}, [][]int32{{10}, {100}, {1000}}},
@@ -108,23 +107,13 @@ func TestPlan(t *testing.T) {
 		{"one priority twice", []Period{{5, 1}, {5, 2}, {9, 3}}, []int32{4, 5, 6, 9}, [][]int32{{4, 5}, {6}, {9}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var pods []*v1.Pod
+			got := make([][]int32, len(tc.periods))
 			for _, p := range tc.priorities {
-				pods = append(pods, newPod(fmt.Sprint(p), p, 30))
-			}
-			var got [][]int32
-			for i, g := range Plan(tc.periods, pods) {
-				if g.Period != tc.periods[i] {
-					t.Errorf("group %d has the period %v", i, g.Period)
-				}
-				var of []int32
-				for _, p := range g.Pods {
-					of = append(of, *p.Spec.Priority)
-				}
-				got = append(got, of)
+				i := indexOf(tc.periods, newPod(fmt.Sprint(p), p, 30))
+				got[i] = append(got[i], p)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("priorities by group (-want +got):\n%s", diff)
+				t.Errorf("priorities by period (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -133,9 +122,8 @@ func TestPlan(t *testing.T) {
 func TestPodWithoutPriorityCountsAsZero(t *testing.T) {
 	p := newPod("a", 0, 30)
 	p.Spec.Priority = nil
-	groups := Plan([]Period{{-5, 1}, {0, 1}, {5, 1}}, []*v1.Pod{p})
-	if len(groups[1].Pods) != 1 {
-		t.Errorf("groups %v", groups)
+	if i := indexOf([]Period{{-5, 1}, {0, 1}, {5, 1}}, p); i != 1 {
+		t.Errorf("period %d", i)
 	}
 }
 
