@@ -52,7 +52,7 @@ func newCluster(core *core) (_ *cluster, err error) {
 	if cfg.Kubeconfig == "" {
 		return nil, nil
 	}
-	c := &cluster{core: core, pace: cfg.UpdateIntervals(), clock: clock.New(clock.Config{LowerBound: version.BuildTime(), Log: log})}
+	c := &cluster{core: core, pace: cfg.UpdateIntervals(), clock: clock.New(version.BuildTime(), log)}
 	c.identity, err = identity.New(identity.Config{
 		Kubeconfig:          cfg.Kubeconfig,
 		BootstrapKubeconfig: cfg.BootstrapKubeconfig,

@@ -28,13 +28,6 @@ const recordTrust = time.Hour
 // a tenth is added.
 const retryPeriod = time.Minute
 
-// Config configures a Clock.
-type Config struct {
-	// LowerBound is a time that is certainly past, such as the build time of the binary.
-	LowerBound time.Time
-	Log        *slog.Logger
-}
-
 // source is the wall clock.
 type source interface {
 	now() time.Time
@@ -58,16 +51,14 @@ type Clock struct {
 	changed        chan struct{}
 }
 
-// New returns a Clock. Without Run, Ready does not notice that an implausible clock
-// becomes plausible.
-func New(c Config) *Clock { return newClock(c, &kernel{}) }
-
-func newClock(c Config, s source) *Clock {
-	return &Clock{log: c.Log, source: s, baseBound: c.LowerBound, lowerBound: c.LowerBound, changed: make(chan struct{})}
+// New returns a Clock. base is a time that is certainly past, such as the build time of the
+// binary. Without Run, Ready does not notice that an implausible clock becomes plausible.
+func New(base time.Time, log *slog.Logger) *Clock {
+	return &Clock{log: log, source: &kernel{}, baseBound: base, lowerBound: base, changed: make(chan struct{})}
 }
 
 // RaiseLowerBound raises the lower bound to t, a time that a record proves to be past.
-// The raised bound holds until the clock is set to a time after Config.LowerBound, and
+// The raised bound holds until the clock is set to a time after that of New, and
 // at most until about an hour after the start of Run. Later calls do nothing. A clock
 // that was set is more reliable than a record, which may have been written with a
 // wrong clock.

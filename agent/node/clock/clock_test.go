@@ -71,7 +71,8 @@ type bench struct {
 func (b *bench) start(t *testing.T, at time.Time, broken bool) {
 	t.Helper()
 	b.wall = &manual{offset: time.Until(at), broken: broken, pulse: make(chan struct{}, 8)}
-	b.Clock = newClock(Config{LowerBound: base, Log: slog.New(slog.NewTextHandler(&b.log, nil))}, b.wall)
+	b.Clock = New(base, slog.New(slog.NewTextHandler(&b.log, nil)))
+	b.source = b.wall
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	ended := make(chan error)
 	go func() { ended <- b.Run(ctx) }()
@@ -253,7 +254,7 @@ func TestKernel(t *testing.T) {
 
 // TestRunOnTheKernel lets the kernel's clock advance to the lower bound.
 func TestRunOnTheKernel(t *testing.T) {
-	c := New(Config{LowerBound: time.Now().Add(50 * time.Millisecond), Log: slog.New(slog.DiscardHandler)})
+	c := New(time.Now().Add(50*time.Millisecond), slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()

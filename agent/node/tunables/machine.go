@@ -38,9 +38,6 @@ var parameters = []parameter{
 	{"kernel.keys.root_maxbytes", 25_000_000},
 }
 
-// fileMode has no effect, because the files of the parameters exist.
-const fileMode fs.FileMode = 0o644
-
 func (p *parameter) path(proc string) string {
 	return filepath.Join(proc, "sys", strings.ReplaceAll(p.name, ".", "/"))
 }
@@ -79,7 +76,7 @@ func SetParameters(proc string, log *slog.Logger) error {
 	for _, p := range parameters {
 		value, err := p.read(proc)
 		if err == nil && value != p.want {
-			if err = os.WriteFile(p.path(proc), []byte(strconv.Itoa(p.want)), fileMode); err != nil {
+			if err = os.WriteFile(p.path(proc), []byte(strconv.Itoa(p.want)), 0o644); err != nil {
 				err = fmt.Errorf("set kernel parameter %s from %d to %d: %w", p.name, value, p.want, err)
 			} else {
 				log.Info("set kernel parameter", "name", p.name, "value", p.want, "before", value)
@@ -111,7 +108,7 @@ func RaiseOpenFilesLimit(count uint64) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
 		return fmt.Errorf("read limit of open files: %w", err)
 	}
-	want := raised(have, count)
+	want := unix.Rlimit{Cur: max(have.Cur, count), Max: max(have.Max, count)}
 	if want == have {
 		return nil
 	}
@@ -124,8 +121,4 @@ func RaiseOpenFilesLimit(count uint64) error {
 	want.Max = have.Max
 	want.Cur = max(have.Cur, min(want.Cur, want.Max))
 	return fmt.Errorf("set limit of open files to %d, keep %d: %w", count, want.Cur, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &want)))
-}
-
-func raised(have unix.Rlimit, count uint64) unix.Rlimit {
-	return unix.Rlimit{Cur: max(have.Cur, count), Max: max(have.Max, count)}
 }
