@@ -58,8 +58,8 @@ type Config struct {
 	// addresses of this machine and those of its routers. No Service gets the API
 	// server's or a router's address, nor one of Ports (the TCP ports that the
 	// agent listens on) on an address of this machine. Server and Host may block
-	// only on the kernel, and may be nil. After an error of Host, the table does not
-	// change until a retry.
+	// only on the kernel. After an error of Host, the table does not change until a
+	// retry.
 	Server func() []netip.Addr
 	Host   func() (own, routers []netip.Addr, err error)
 	Ports  []uint16
@@ -92,9 +92,6 @@ type Proxy struct {
 
 // New returns a Proxy. It sends no request and changes nothing.
 func New(cfg Config) (*Proxy, error) {
-	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Events == nil || cfg.Log == nil {
-		return nil, errors.New("proxy: API, NodeName, Open, Events and Log are required")
-	}
 	p := &Proxy{cfg: cfg, ready: wait.NewWakeup(), news: wait.NewWakeup(), count: -1}
 	p.outage = apiclient.NewOutage(cfg.Log, "cannot update Service rules, retry", "updated Service rules again")
 	var err error
@@ -198,8 +195,9 @@ func (p *Proxy) sync() error {
 		none   nft.Apart
 		known  = false
 	)
-	apart, err := p.apart()
-	if err != nil {
+	apart := apart{servers: p.cfg.Server(), ports: p.cfg.Ports}
+	var err error
+	if apart.own, apart.routers, err = p.cfg.Host(); err != nil {
 		return fmt.Errorf("read addresses of this machine: %w", err)
 	}
 	p.services.View(func(services map[listwatch.Key]service) {
@@ -226,18 +224,6 @@ func (p *Proxy) sync() error {
 		p.close() // the next update opens it again
 	}
 	return err
-}
-
-// apart returns what no Service may have at present.
-func (p *Proxy) apart() (a apart, err error) {
-	a.ports = p.cfg.Ports
-	if p.cfg.Server != nil {
-		a.servers = p.cfg.Server()
-	}
-	if p.cfg.Host != nil {
-		a.own, a.routers, err = p.cfg.Host()
-	}
-	return a, err
 }
 
 // reportRejections logs each of the first maxRejections and records an event for it, once

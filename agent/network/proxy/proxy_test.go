@@ -60,6 +60,10 @@ type lab struct {
 	log   bytes.Buffer
 }
 
+func noServer() []netip.Addr { return nil }
+
+func noHost() (own, routers []netip.Addr, err error) { return nil, nil, nil }
+
 func inLab(t *testing.T, before, test func(l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lab{t: t, Server: apiservertest.New(), shelf: &shelf{}}
@@ -67,7 +71,7 @@ func inLab(t *testing.T, before, test func(l *lab)) {
 		var err error
 		l.Proxy, err = New(Config{
 			API: l.Server, NodeName: "own", Open: func() (Table, error) { l.shelf.opened++; return l.shelf, nil },
-			Events: event.NewRecorder(log), Log: log,
+			Server: noServer, Host: noHost, Events: event.NewRecorder(log), Log: log,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -284,7 +288,8 @@ func TestOnTheKernel(t *testing.T) {
 	api.Put(ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
-		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return openIn(ns) }, Events: event.NewRecorder(log), Log: log,
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return openIn(ns) },
+		Server: noServer, Host: noHost, Events: event.NewRecorder(log), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +335,8 @@ func TestHeard(t *testing.T) {
 	api.Put(ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
-		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return openIn(ns) }, Events: event.NewRecorder(log), Log: log,
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return openIn(ns) },
+		Server: noServer, Host: noHost, Events: event.NewRecorder(log), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

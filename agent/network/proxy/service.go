@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/tinylet/tinylet/net/nft"
 )
@@ -57,8 +58,7 @@ func keepService(o runtime.Object) (service, bool) {
 	}
 	s.external = append(addresses(svc.Spec.ExternalIPs), loadBalancerIPs(svc)...)
 	s.externalLocal = svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
-	policy := svc.Spec.InternalTrafficPolicy
-	s.internalLocal = policy != nil && *policy == v1.ServiceInternalTrafficPolicyLocal
+	s.internalLocal = ptr.Deref(svc.Spec.InternalTrafficPolicy, "") == v1.ServiceInternalTrafficPolicyLocal
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		protocol, known := protocolOf(p.Protocol)
