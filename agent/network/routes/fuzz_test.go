@@ -34,7 +34,7 @@ func TestCornered(t *testing.T) {
 		"169.254.1.0/24": "it cannot be a pod network",
 	} {
 		peers := map[listwatch.Key]peer{}
-		peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{cidr}, "192.168.0.8", "fd00::8"))
+		peers[listwatch.Key{Name: "a"}], _ = kept(node("a", []string{cidr}, "192.168.0.8", "fd00::8"))
 		w := plan(cornered(), peers)
 		if len(w.routes) != 0 || len(w.faults) != 1 || w.faults[0] != fmt.Sprintf("podCIDR %s of node \"a\": %s", cidr, want) {
 			t.Errorf("%s: %v, faults %q", cidr, w.routes, w.faults)
@@ -44,7 +44,7 @@ func TestCornered(t *testing.T) {
 	peers := map[listwatch.Key]peer{}
 	h := cornered()
 	h.server = append(h.server, netip.MustParseAddr("192.168.0.8"))
-	peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{"10.244.1.0/24"}, "192.168.0.8"))
+	peers[listwatch.Key{Name: "a"}], _ = kept(node("a", []string{"10.244.1.0/24"}, "192.168.0.8"))
 	if w := plan(h, peers); len(w.routes) != 1 || len(w.faults) != 0 {
 		t.Errorf("%v, faults %q", w.routes, w.faults)
 	}
@@ -68,7 +68,7 @@ func FuzzNodes(f *testing.F) {
 		_ = json.Unmarshal(data, &nodes) // what could be read is there
 		peers := map[listwatch.Key]peer{}
 		for i := range nodes {
-			if p, ok := keep(&nodes[i]); ok {
+			if p, ok := kept(&nodes[i]); ok {
 				peers[listwatch.Key{Name: nodes[i].Name}] = p
 			}
 		}

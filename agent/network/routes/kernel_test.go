@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ func TestSync(t *testing.T) {
 	before := ip(t, ns, "route")
 	peers := map[listwatch.Key]peer{}
 	put := func(name string, cidrs []string, ips ...string) {
-		peers[listwatch.Key{Name: name}], _ = keep(node(name, cidrs, ips...))
+		peers[listwatch.Key{Name: name}], _ = kept(node(name, cidrs, ips...))
 	}
 	look := func(fault string) []netip.Prefix {
 		t.Helper()
@@ -134,7 +135,7 @@ func TestSync(t *testing.T) {
 func TestLinkGoes(t *testing.T) {
 	ns, k := wired(t)
 	peers := map[listwatch.Key]peer{}
-	peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+	peers[listwatch.Key{Name: "a"}], _ = kept(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
 	routes := func() int {
 		h, err := read(k, "pods0")
 		if err != nil {
@@ -186,8 +187,8 @@ func TestOthersRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		peers := map[listwatch.Key]peer{}
-		peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{row.network}, row.gateway))
-		peers[listwatch.Key{Name: "b"}], _ = keep(node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
+		peers[listwatch.Key{Name: "a"}], _ = kept(node("a", []string{row.network}, row.gateway))
+		peers[listwatch.Key{Name: "b"}], _ = kept(node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
 		w := plan(h, peers)
 		if text := fmt.Sprint(h.pods); text != "[10.244.0.1]" {
 			t.Errorf("addresses of the pods' bridge: %s", text)
@@ -219,13 +220,14 @@ func TestTakenAway(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	r, err := New(Config{
 		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Kernel, error) { return link.OpenIn(ns) },
-		Watch: func(ctx context.Context, told func()) error {
-			return netns.Do(ns, func() error { return watch(ctx, told) })
-		},
 		Server: func() []netip.Addr { return nil }, Direct: func([]netip.Prefix) {}, Events: event.NewRecorder(log), Log: log,
+		File: filepath.Join(t.TempDir(), "nodes.json"),
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	r.watch = func(ctx context.Context, told func()) error {
+		return netns.Do(ns, func() error { return watch(ctx, told) })
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
@@ -20,7 +18,6 @@ const maxNodeCache = 4 << 20
 
 // nodeCache is the path of a file with the last known nodes. With it, a board that
 // starts while the API server is unreachable can reach the pods of other nodes.
-// With "" nothing is stored.
 type nodeCache string
 
 // cachedNode is a node in the file.
@@ -33,18 +30,10 @@ type cachedNode struct {
 
 // load reads the file. It returns nil if there is none.
 func (m nodeCache) load() (map[listwatch.Key]peer, error) {
-	if m == "" {
-		return nil, nil
-	}
-	file, err := os.Open(string(m))
+	data, err := atomicfile.Read(string(m), maxNodeCache)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read node cache: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxNodeCache))
 	if err != nil {
 		return nil, fmt.Errorf("read node cache: %w", err)
 	}
@@ -81,9 +70,6 @@ func recall(data []byte) (map[listwatch.Key]peer, error) {
 
 // store writes the file atomically.
 func (m nodeCache) store(peers map[listwatch.Key]peer) error {
-	if m == "" {
-		return nil
-	}
 	all := make([]cachedNode, 0, len(peers))
 	for _, key := range slices.SortedFunc(maps.Keys(peers), byName) {
 		all = append(all, cachedNode{key.Name, peers[key].networks, peers[key].addresses, peers[key].since})

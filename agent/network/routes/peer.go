@@ -20,11 +20,11 @@ type peer struct {
 	since     int64
 }
 
-// keep returns the used fields of a Node. ok is false for a node without a pod
-// network or an address.
-func keep(o runtime.Object) (peer, bool) {
+// keep returns the used fields of a Node. ok is false for this node, whose name is own,
+// and for a node without a pod network or an address.
+func keep(o runtime.Object, own string) (peer, bool) {
 	n, ok := o.(*v1.Node)
-	if !ok {
+	if !ok || n.Name == own {
 		return peer{}, false
 	}
 	cidrs := n.Spec.PodCIDRs

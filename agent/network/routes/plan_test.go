@@ -41,15 +41,15 @@ func TestKeep(t *testing.T) {
 			{Type: v1.NodeHostName, Address: "n"}, {Type: v1.NodeExternalIP, Address: "198.51.100.1"},
 		}}}, "[10.1.0.0/24] [] false"},
 	} {
-		p, ok := keep(row.node)
+		p, ok := kept(row.node)
 		if got := fmt.Sprint(p.networks, p.addresses, ok); got != row.want {
 			t.Errorf("%s: %s, want %s", row.name, got, row.want)
 		}
 	}
-	if p, _ := keep(node("n", many, slices.Repeat([]string{"192.168.0.2"}, 99)...)); len(p.networks) != maxOf || len(p.addresses) != maxOf {
+	if p, _ := kept(node("n", many, slices.Repeat([]string{"192.168.0.2"}, 99)...)); len(p.networks) != maxOf || len(p.addresses) != maxOf {
 		t.Errorf("%d networks, %d addresses are kept", len(p.networks), len(p.addresses))
 	}
-	if _, ok := keep(&v1.Pod{}); ok {
+	if _, ok := kept(&v1.Pod{}); ok {
 		t.Error("a pod is kept")
 	}
 }
@@ -109,7 +109,7 @@ func TestPlan(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			peers := map[listwatch.Key]peer{}
 			for _, n := range row.nodes {
-				peers[listwatch.Key{Name: n.Name}], _ = keep(n)
+				peers[listwatch.Key{Name: n.Name}], _ = kept(n)
 			}
 			w := plan(board(), peers)
 			var got []string
@@ -139,7 +139,7 @@ func TestPublic(t *testing.T) {
 	h := board()
 	h.pods = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("fd00:244::1")}
 	peers := map[listwatch.Key]peer{}
-	peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{"198.51.101.0/24", "2001:db8::/64"}, "192.168.0.8", "fd00::8"))
+	peers[listwatch.Key{Name: "a"}], _ = kept(node("a", []string{"198.51.101.0/24", "2001:db8::/64"}, "192.168.0.8", "fd00::8"))
 	w := plan(h, peers)
 	if len(w.routes) != 1 || w.routes[0].Dst != netip.MustParsePrefix("198.51.101.0/24") || len(w.faults) != 1 {
 		t.Errorf("%v, faults %q", w.routes, w.faults)

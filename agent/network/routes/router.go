@@ -2,7 +2,6 @@ package routes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -48,17 +47,13 @@ type Config struct {
 	Bridge string
 	// Open opens the kernel's routes. Each reconcile opens and closes them.
 	Open func() (Kernel, error)
-	// Watch calls notify when routes of this package may have been deleted, until its
-	// context ends. nil watches the kernel in the network namespace of this
-	// process.
-	Watch func(ctx context.Context, notify func()) error
 	// Direct is called with the networks in which the pods of other nodes are
 	// reached without masquerading. It must not block.
 	Direct func([]netip.Prefix)
 	// Server returns the known addresses of the API server. No pod network contains
 	// them. It must not block.
 	Server func() []netip.Addr
-	// File is the path of a file with the last known nodes; "" stores none.
+	// File is the path of a file with the last known nodes.
 	File      string
 	Recovered apiclient.Recoveries
 	Events    *event.Recorder
@@ -71,6 +66,7 @@ type Router struct {
 	cfg     Config
 	nodes   *listwatch.Reflector[peer]
 	trigger wait.Wakeup // to reconcile
+	watch   func(ctx context.Context, notify func()) error
 
 	mu      gosync.Mutex
 	problem string
@@ -90,26 +86,15 @@ type Router struct {
 
 // New returns a Router. It sends no request and changes nothing.
 func New(cfg Config) (*Router, error) {
-	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Direct == nil || cfg.Server == nil || cfg.Events == nil || cfg.Log == nil {
-		return nil, errors.New("routes: API, NodeName, Open, Direct, Server, Events and Log are required")
-	}
-	if cfg.Watch == nil {
-		cfg.Watch = watch
-	}
-	r := &Router{cfg: cfg, trigger: wait.NewWakeup()}
+	r := &Router{cfg: cfg, trigger: wait.NewWakeup(), watch: watch}
 	r.outage = apiclient.NewOutage(cfg.Log, "cannot update routes to other nodes' pods", "updated routes to other nodes' pods again")
 	var err error
 	r.nodes, err = listwatch.New(listwatch.Config[peer]{
 		API: cfg.API, Resource: apiclient.Nodes,
 		List:   func() runtime.Object { return &v1.NodeList{} },
 		Fields: fields.OneTermNotEqualSelector("metadata.name", cfg.NodeName).String(),
-		Keep: func(o runtime.Object) (peer, bool) {
-			if n, ok := o.(*v1.Node); !ok || n.Name == cfg.NodeName {
-				return peer{}, false
-			}
-			return keep(o)
-		},
-		Same: same, Changed: r.Trigger, Remedy: remedy, Recovered: cfg.Recovered,
+		Keep:   func(o runtime.Object) (peer, bool) { return keep(o, cfg.NodeName) },
+		Same:   same, Changed: r.Trigger, Remedy: remedy, Recovered: cfg.Recovered,
 		OnForbidden: func(text string) { cfg.Events.Warning(pod.Ref{}, "RoutesNotReady", text) },
 		Log:         cfg.Log,
 	})
@@ -134,9 +119,19 @@ func (r *Router) Problem() string {
 func (r *Router) Run(ctx context.Context) error {
 	var beside gosync.WaitGroup
 	beside.Go(func() { _ = r.nodes.Run(ctx) }) // the only error is ctx's
-	beside.Go(func() { r.listen(ctx) })
+	beside.Go(func() {
+		// While the watch fails, a deleted route is restored by the next reconcile for
+		// another reason.
+		wait.Watch(ctx, r.watch, r.Trigger, gather, func(err error) {
+			r.cfg.Log.Warn("cannot watch routes to other nodes' pods", "error", err)
+		})
+	})
 	defer beside.Wait()
-	defer r.finish()
+	defer func() {
+		if r.pending != nil {
+			r.store()
+		}
+	}()
 	r.Trigger()
 	for {
 		fileDue := time.Duration(math.MaxInt64)
@@ -159,21 +154,6 @@ func (r *Router) Run(ctx context.Context) error {
 			r.Trigger()
 		}
 	}
-}
-
-// finish writes the pending content of the file.
-func (r *Router) finish() {
-	if r.pending != nil {
-		r.store()
-	}
-}
-
-// listen triggers a reconcile when routes of this package are deleted. While the watch
-// fails, a deleted route is restored by the next reconcile for another reason.
-func (r *Router) listen(ctx context.Context) {
-	wait.Watch(ctx, r.cfg.Watch, r.Trigger, gather, func(err error) {
-		r.cfg.Log.Warn("cannot watch routes to other nodes' pods", "error", err)
-	})
 }
 
 // reconcile reconciles the routes.
@@ -218,10 +198,9 @@ func (r *Router) server() []netip.Addr {
 func (r *Router) peers() map[listwatch.Key]peer {
 	var peers map[listwatch.Key]peer
 	known := r.nodes.View(func(all map[listwatch.Key]peer) { peers = maps.Clone(all) })
-	file := nodeCache(r.cfg.File)
 	if !r.begun {
 		var err error
-		r.stored, err = file.load()
+		r.stored, err = nodeCache(r.cfg.File).load()
 		r.begun = true
 		r.logCacheError(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
@@ -93,10 +95,12 @@ type lab struct {
 	kernel *table
 	log    bytes.Buffer
 	mu     gosync.Mutex
-	direct []string                                     // each time that it was told
-	watch  func(ctx context.Context, told func()) error // nil reports nothing
+	direct []string // each time that it was told
 	server []netip.Addr
 }
+
+// kept is keep on the node own.
+func kept(o runtime.Object) (peer, bool) { return keep(o, "own") }
 
 func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -111,22 +115,19 @@ func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
 				defer l.mu.Unlock()
 				l.direct = append(l.direct, fmt.Sprint(all))
 			},
-			Watch: func(ctx context.Context, told func()) error {
-				if l.watch != nil {
-					return l.watch(ctx, told)
-				}
-				<-ctx.Done()
-				return nil
-			},
 			Server: func() []netip.Addr {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				return l.server
 			},
-			Events: events, Log: log,
+			File: filepath.Join(t.TempDir(), "nodes.json"), Events: events, Log: log,
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+		l.Router.watch = func(ctx context.Context, _ func()) error {
+			<-ctx.Done()
+			return nil
 		}
 		before(l)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -326,7 +327,7 @@ func TestLateNode(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	m := nodeCache(filepath.Join(t.TempDir(), "nodes.json"))
-	p, _ := keep(aged(7, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2")))
+	p, _ := kept(aged(7, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2")))
 	peers := map[listwatch.Key]peer{{Name: "a"}: p}
 	if err := m.store(peers); err != nil {
 		t.Fatal(err)
@@ -398,7 +399,7 @@ func TestWatchStartsAgain(t *testing.T) {
 	attempts := 0
 	inLab(t, func(l *lab) {
 		l.Put(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
-		l.watch = func(ctx context.Context, told func()) error {
+		l.Router.watch = func(ctx context.Context, told func()) error {
 			if attempts++; attempts == 1 {
 				return errors.New("no memory")
 			}
