@@ -114,15 +114,12 @@ func newNodeAPI(a *agent, s *serverStage) (*nodeAPI, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer, err := authz.New(authz.Config{
+	authorizer := authz.New(authz.Config{
 		Mode: k.Authorization.Mode, NodeName: cfg.NodeName, Review: reviews.Access,
 		AllowedTTL: k.Authorization.Webhook.CacheAuthorizedTTL.Duration,
 		DeniedTTL:  k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 		Log:        a.log,
 	})
-	if err != nil {
-		return nil, err
-	}
 	c := server.Config{
 		Kubelet: k, GetCertificate: a.cluster.identity.Serving(), Authn: authenticator, Authz: authorizer,
 		Pods: a.statuses.All, Started: a.statuses.RunningContainer, AwaitObserved: a.statuses.AwaitObserved, Runtime: a.runtime, Streaming: s.streams, Profiling: profile.Handler(),

@@ -177,16 +177,12 @@ func (b *board) trust(c authn.Config) {
 // allow sets the authorization mode.
 func (b *board) allow(mode kubelet.KubeletAuthorizationMode) {
 	b.t.Helper()
-	var err error
-	b.config.Authz, err = authz.New(authz.Config{
+	b.config.Authz = authz.New(authz.Config{
 		Mode: mode, NodeName: "board", AllowedTTL: 5 * time.Minute, DeniedTTL: 30 * time.Second, Log: slog.New(slog.DiscardHandler),
 		Review: func(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
 			return b.cluster.AccessReview(ctx, r)
 		},
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 func (b *board) list() iter.Seq2[*v1.Pod, *v1.PodStatus] {

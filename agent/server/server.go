@@ -119,7 +119,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{config: c, slots: newSlots(), deflate: newGzipPool()}
 	s.tls = s.tlsConfig(settings)
-	s.guard = authz.NewGuard(c.Authn, c.Authz, http.HandlerFunc(s.serveAuthorized), c.Log)
+	s.guard = &authz.Guard{Authn: c.Authn, Authz: c.Authz, Next: http.HandlerFunc(s.serveAuthorized), Log: c.Log}
 	s.exactPaths, s.prefixRoutes = s.exactRoutes(), s.rootedRoutes()
 	address := net.JoinHostPort(c.Kubelet.Address, strconv.Itoa(int(c.Kubelet.Port)))
 	s.listen = func(ctx context.Context) (net.Listener, error) {

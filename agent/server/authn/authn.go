@@ -81,12 +81,9 @@ func New(c Config) (*Authenticator, error) {
 		a.bundle = &bundle{path: path, log: c.Log}
 	}
 	if c.Review != nil {
-		answers, err := cache.New[reviewResult](cache.Config{
+		answers := cache.New[reviewResult](cache.Config{
 			PositiveTTL: c.CacheTTL, NegativeTTL: min(maxDeniedTTL, c.CacheTTL), Size: maxCachedTokens, Timeout: reviewTimeout, Concurrency: maxConcurrentReviews,
 		})
-		if err != nil {
-			return nil, fmt.Errorf("create token cache: %w", err)
-		}
 		a.tokens = &tokens{
 			review: c.Review, answers: answers, hasher: cache.NewHasher(),
 			outage: apiclient.NewOutage(c.Log, "cannot review bearer tokens, using cached results",

@@ -4,17 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/client-go/util/cert"
+
 	"github.com/tinylet/tinylet/agent/store/filewatch"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // maxBundle limits the client CA file; a CA certificate has 1 to 2 kB.
@@ -57,18 +56,19 @@ func (b *bundle) user(shown []*x509.Certificate, now time.Time) (*User, error) {
 }
 
 // load loads the file. An invalid file does not replace the loaded bundle: a file
-// that is being written must not lock all clients out.
+// that is being written must not lock all clients out. An invalid certificate makes the
+// whole file invalid: skipping it would lock out the clients of that CA without an error.
 func (b *bundle) load() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	data, err := readBounded(b.path)
+	data, err := secretfile.ReadAny(b.path, maxBundle)
 	if err == nil && b.pool.Load() != nil && bytes.Equal(data, b.data) {
 		b.trouble = ""
 		return nil
 	}
 	var pool *x509.CertPool
 	if err == nil {
-		pool, err = parse(data)
+		pool, err = cert.NewPoolFromBytes(data)
 	}
 	if err != nil {
 		err = fmt.Errorf("load client CA file %s (authentication.x509.clientCAFile): %w", b.path, err)
@@ -83,43 +83,4 @@ func (b *bundle) load() error {
 	b.data, b.trouble = data, ""
 	b.log.Info("loaded client CA bundle", "path", b.path)
 	return nil
-}
-
-func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxBundle+1))
-	if err == nil && len(data) > maxBundle {
-		err = fmt.Errorf("file exceeds %d bytes", maxBundle)
-	}
-	return data, err
-}
-
-// parse returns the certificates of a PEM bundle. An invalid certificate makes the
-// whole bundle invalid: skipping it would lock out the clients of that CA without an
-// error.
-func parse(data []byte) (*x509.CertPool, error) {
-	pool, count := x509.NewCertPool(), 0
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
-			continue // skipped as in client-go's util/cert
-		}
-		ca, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("parse certificate %d: %w", count+1, err)
-		}
-		pool.AddCert(ca)
-		count++
-	}
-	if count == 0 {
-		return nil, errors.New("no PEM certificate found")
-	}
-	return pool, nil
 }

@@ -159,7 +159,7 @@ func FuzzPath(f *testing.F) {
 		}
 		var asked []string
 		guard := guardBy(t, func(subresource string) { asked = append(asked, subresource) })
-		guard.next = next
+		guard.Next = next
 		w := httptest.NewRecorder()
 		guard.ServeHTTP(w, &http.Request{Method: method, URL: at, RequestURI: raw, Host: "h", Header: http.Header{}})
 		switch {

@@ -22,8 +22,8 @@ import (
 
 // Config configures an Authorizer.
 type Config struct {
-	// Mode is authorization.mode: Webhook requests reviews from the API server,
-	// AlwaysAllow allows all requests.
+	// Mode is authorization.mode: AlwaysAllow allows all requests, any other mode
+	// requests reviews from the API server.
 	Mode kubelet.KubeletAuthorizationMode
 	// NodeName is the node's name.
 	NodeName string
@@ -56,30 +56,19 @@ type Authorizer struct {
 	outage    *apiclient.Outage
 }
 
-// New validates the configuration and starts nothing.
-func New(c Config) (*Authorizer, error) {
-	switch c.Mode {
-	case kubelet.KubeletAuthorizationModeAlwaysAllow:
-		return &Authorizer{config: c}, nil
-	case kubelet.KubeletAuthorizationModeWebhook:
-	default:
-		return nil, fmt.Errorf("authorize clients: invalid authorization.mode %q: must be %s or %s",
-			c.Mode, kubelet.KubeletAuthorizationModeWebhook, kubelet.KubeletAuthorizationModeAlwaysAllow)
+// New returns an Authorizer. It starts nothing.
+func New(c Config) *Authorizer {
+	if c.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow {
+		return &Authorizer{config: c}
 	}
-	if c.Review == nil || c.NodeName == "" {
-		return nil, errors.New("authz: Review and NodeName are required")
-	}
-	decisions, err := cache.New[struct{}](cache.Config{
+	decisions := cache.New[struct{}](cache.Config{
 		PositiveTTL: c.AllowedTTL, NegativeTTL: c.DeniedTTL, Size: maxCachedDecisions, Timeout: reviewTimeout, Concurrency: maxConcurrentReviews,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("create decision cache: %w", err)
-	}
 	return &Authorizer{
 		config: c, decisions: decisions, hasher: cache.NewHasher(),
 		outage: apiclient.NewOutage(c.Log, "cannot review client access, using cached decisions",
 			"reviewing client access again"),
-	}, nil
+	}
 }
 
 // ReviewError is the error of a review without a decision.
@@ -141,11 +130,9 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, verb, subresourc
 			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: a.config.NodeName,
 		},
 	}}
-	if len(u.Extra) > 0 {
-		review.Spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.Extra))
-		for key, values := range u.Extra {
-			review.Spec.Extra[key] = authorizationv1.ExtraValue(values)
-		}
+	review.Spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.Extra))
+	for key, values := range u.Extra {
+		review.Spec.Extra[key] = authorizationv1.ExtraValue(values)
 	}
 	review, err := a.config.Review(ctx, review)
 	if err != nil {

@@ -11,21 +11,15 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
-// Guard passes authenticated and authorized requests to a handler. The handler gets
-// the user with authn.UserFrom; the Authorization header is removed. Its methods may be
-// called concurrently.
+// Guard passes authenticated and authorized requests to Next, which gets the user with
+// authn.UserFrom; the Authorization header is removed. Its methods may be called
+// concurrently. The server must request client certificates without verifying them
+// (tls.RequestClientCert), and should limit the size of headers and the time to read them.
 type Guard struct {
-	authn *authn.Authenticator
-	authz *Authorizer
-	next  http.Handler
-	log   *slog.Logger
-}
-
-// NewGuard returns a Guard that passes requests to next. The server must request client
-// certificates without verifying them (tls.RequestClientCert), and should limit the
-// size of headers and the time to read them.
-func NewGuard(authn *authn.Authenticator, authz *Authorizer, next http.Handler, log *slog.Logger) *Guard {
-	return &Guard{authn, authz, next, log}
+	Authn *authn.Authenticator
+	Authz *Authorizer
+	Next  http.Handler
+	Log   *slog.Logger
 }
 
 // ServeHTTP rejects requests like the kubelet (InstallAuthFilter in
@@ -46,24 +40,24 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusTemporaryRedirect, "Redirecting to "+clean(path)+"\n")
 		return
 	}
-	user, err := g.authn.Authenticate(r)
+	user, err := g.Authn.Authenticate(r)
 	if err != nil {
-		g.log.Debug("rejected unauthenticated request", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
-		if challenge := g.authn.Challenge(); challenge != "" {
+		g.Log.Debug("rejected unauthenticated request", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
+		if challenge := g.Authn.Challenge(); challenge != "" {
 			w.Header().Set("WWW-Authenticate", challenge)
 		}
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
 		return
 	}
 	verb, subresources := Verb(r.Method, r.URL.Path), Subresources(r.URL.Path)
-	allowed, err := g.authz.Allowed(r.Context(), user, verb, subresources)
+	allowed, err := g.Authz.Allowed(r.Context(), user, verb, subresources)
 	if err == nil && allowed {
 		r = r.WithContext(authn.WithUser(r.Context(), user))
 		r.Header.Del("Authorization")
-		g.next.ServeHTTP(w, r)
+		g.Next.ServeHTTP(w, r)
 		return
 	}
-	g.log.Debug("rejected unauthorized request", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path,
+	g.Log.Debug("rejected unauthorized request", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path,
 		"user", user.Username, "verb", verb, "subresources", subresources, "error", err)
 	code, text := answerTo(user, verb, subresources, err)
 	refuse(w, code, text)

@@ -62,7 +62,7 @@ func newBoard(t testing.TB, anonymous bool) *board {
 		}
 		_, _ = io.WriteString(w, "served "+user.Username)
 	})
-	b.guard = NewGuard(who, newAuthorizer(t, b.cluster.AccessReview), next, slog.New(slog.DiscardHandler))
+	b.guard = &Guard{Authn: who, Authz: newAuthorizer(t, b.cluster.AccessReview), Next: next, Log: slog.New(slog.DiscardHandler)}
 	return b
 }
 
@@ -325,10 +325,10 @@ func TestCAChangesUnderAnOpenConnection(t *testing.T) {
 	ctx, done := t.Context(), make(chan struct{})
 	go func() {
 		defer close(done)
-		b.guard.authn.Run(ctx)
+		b.guard.Authn.Run(ctx)
 	}()
 	t.Cleanup(func() { <-done })
-	before := b.guard.authn.ClientCAs()
+	before := b.guard.Authn.ClientCAs()
 	other := apiservertest.NewAuthority(t, "other")
 	if err := os.WriteFile(b.caFile+".new", other.PEM(), 0o600); err != nil {
 		t.Fatal(err)
@@ -336,7 +336,7 @@ func TestCAChangesUnderAnOpenConnection(t *testing.T) {
 	if err := os.Rename(b.caFile+".new", b.caFile); err != nil {
 		t.Fatal(err)
 	}
-	for b.guard.authn.ClientCAs() == before {
+	for b.guard.Authn.ClientCAs() == before {
 		select {
 		case <-time.After(time.Millisecond):
 		case <-t.Context().Done():
@@ -428,7 +428,7 @@ func BenchmarkGuard(b *testing.B) {
 	board := newBoard(b, false)
 	board.cluster.Grant("token", "app")
 	board.cluster.Allow("app", "get", "metrics")
-	board.guard.next = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	board.guard.Next = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	r := httptest.NewRequest(http.MethodGet, "/metrics/resource", nil)
 	w := httptest.NewRecorder()
 	for b.Loop() {

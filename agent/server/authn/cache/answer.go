@@ -44,7 +44,7 @@ type Cache[V any] struct {
 	slots  chan struct{}
 
 	mu      sync.Mutex
-	yes, no map[Key]entry[V]
+	results map[bool]map[Key]entry[V] // by whether they are positive
 	flights map[Key]*flight[V]
 }
 
@@ -63,14 +63,11 @@ type flight[V any] struct {
 
 // New returns a Cache. Size, Timeout and Concurrency must be positive. PositiveTTL and
 // NegativeTTL must not be negative.
-func New[V any](c Config) (*Cache[V], error) {
-	if c.Size <= 0 || c.Concurrency <= 0 || c.Timeout <= 0 || c.PositiveTTL < 0 || c.NegativeTTL < 0 {
-		return nil, fmt.Errorf("cache: invalid config %+v: Size, Timeout and Concurrency must be positive, PositiveTTL and NegativeTTL not negative", c)
-	}
+func New[V any](c Config) *Cache[V] {
 	return &Cache[V]{
 		config: c, slots: make(chan struct{}, c.Concurrency),
-		yes: map[Key]entry[V]{}, no: map[Key]entry[V]{}, flights: map[Key]*flight[V]{},
-	}, nil
+		results: map[bool]map[Key]entry[V]{true: {}, false: {}}, flights: map[Key]*flight[V]{},
+	}
 }
 
 // GetCached returns the cached result of key; ok is false if there is none.
@@ -149,7 +146,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key Key, q *flight[V], ask Lookup
 
 func (c *Cache[V]) getCached(key Key, now time.Time) (value V, yes, ok bool) {
 	for _, yes := range []bool{true, false} {
-		answers := c.of(yes)
+		answers := c.results[yes]
 		if k, ok := answers[key]; ok {
 			if now.Before(k.until) {
 				return k.value, yes, true
@@ -158,13 +155,6 @@ func (c *Cache[V]) getCached(key Key, now time.Time) (value V, yes, ok bool) {
 		}
 	}
 	return value, false, false
-}
-
-func (c *Cache[V]) of(yes bool) map[Key]entry[V] {
-	if yes {
-		return c.yes
-	}
-	return c.no
 }
 
 // keep stores a result. If the cache is full, it removes the expired results, or else
@@ -177,7 +167,7 @@ func (c *Cache[V]) keep(key Key, q *flight[V], now time.Time) {
 	if life == 0 {
 		return
 	}
-	answers := c.of(q.yes)
+	answers := c.results[q.yes]
 	if len(answers) >= c.config.Size {
 		var first Key
 		var end time.Time
