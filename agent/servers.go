@@ -83,12 +83,8 @@ func newServerStage(a *agent) (_ *serverStage, err error) {
 	} else {
 		c.Problem = problems(c.Problem, a.problem) // a node of a cluster has it in its status
 	}
-	if c.Page, err = a.newPage(pods, s.usage, a.checks()); err != nil {
-		return nil, err
-	}
-	if s.local, err = local.New(c); err != nil {
-		return nil, err
-	}
+	c.Page = a.newPage(pods, s.usage, a.checks())
+	s.local = local.New(c)
 	if problem := cfg.ExposedCredentials(); problem != "" {
 		a.log.Warn("credentials are readable by other users", "remedy", problem)
 	}
@@ -142,18 +138,18 @@ func newNodeAPI(a *agent, s *serverStage) (*nodeAPI, error) {
 
 // newPage returns the status page, or nil if it is disabled: also without healthz server, and
 // without token on an address other than loopback.
-func (a *agent) newPage(pods *local.PodLister, usage func(context.Context) (*local.Usage, error), checks []local.Check) (http.Handler, error) {
+func (a *agent) newPage(pods *local.PodLister, usage func(context.Context) (*local.Usage, error), checks []local.Check) http.Handler {
 	cfg := a.cfg
 	address := cfg.HealthzAddress()
 	if !*cfg.Tinylet.StatusPage || address == "" {
-		return nil, nil
+		return nil
 	}
 	pc := statuspage.Config{Notify: a.notify, Log: a.log}
 	if file := cfg.Tinylet.StatusPageTokenFile; file != "" {
 		pc.Token = statuspage.TokenFile(file)
 	} else if at, _ := netip.ParseAddr(cfg.Kubelet.HealthzBindAddress); !at.IsLoopback() { // also if it is no address
 		a.log.Warn("status page is disabled: address is not loopback", "address", address, "remedy", "give it a token with statusPageTokenFile, or set healthzBindAddress to 127.0.0.1")
-		return nil, nil
+		return nil
 	}
 	source := &statuspage.Source{
 		NodeName: cfg.NodeName, Started: time.Now(), MemoryCapacity: uint64(max(a.node.MemoryCapacity(), 0)), Checks: checks,

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tinylet/tinylet/agent/config"
 )
 
 // ErrOtherAgent means that another agent is running on this node.
@@ -22,13 +20,9 @@ type Claim struct{ lock *os.File }
 
 // ClaimNode locks the node for this agent. It returns ErrOtherAgent if another
 // agent has the lock. Any other error means that it is unknown whether another
-// agent is running. socketPath is that of Config; "" is config.DefaultSocketPath. An agent
-// claims the node before it writes anything else or changes any process, so that it
-// cannot disturb another agent.
+// agent is running. socketPath is that of Config. An agent claims the node before it
+// writes anything else or changes any process, so that it cannot disturb another agent.
 func ClaimNode(socketPath string) (*Claim, error) {
-	if socketPath == "" {
-		socketPath = config.DefaultSocketPath
-	}
 	path := socketPath + ".lock"
 	f, err := openLock(path)
 	if err != nil {

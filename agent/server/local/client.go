@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
@@ -42,12 +41,8 @@ type Client struct {
 	http http.Client
 }
 
-// NewClient returns a client for the socket at path; "" is config.DefaultSocketPath.
-// It opens nothing yet.
+// NewClient returns a client for the socket at path. It opens nothing yet.
 func NewClient(path string) *Client {
-	if path == "" {
-		path = config.DefaultSocketPath
-	}
 	c := &Client{path: path}
 	c.http.Transport = &http.Transport{
 		DisableKeepAlives: true,
@@ -75,25 +70,13 @@ func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
 // lists all. Like all methods of Client except Dial, Drain and WatchEvents, it blocks
 // until the response is complete, ctx ends, or 20 s have passed.
 func (c *Client) Pods(ctx context.Context, name string) ([]Pod, error) {
-	path := PathPods
-	if name != "" {
-		path += "?" + url.Values{"name": {name}}.Encode()
-	}
-	pods, err := get[[]Pod](ctx, c, path)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(pods, func(p Pod) bool { return p.Pod == nil }), nil
+	pods, err := get[[]Pod](ctx, c, PathPods+"?"+url.Values{"name": {name}}.Encode())
+	return slices.DeleteFunc(pods, func(p Pod) bool { return p.Pod == nil }), err
 }
 
 // Events lists the recent events, the oldest first.
 func (c *Client) Events(ctx context.Context) ([]event.Event, error) {
 	return get[[]event.Event](ctx, c, PathEvents)
-}
-
-// Version returns the version of the running agent.
-func (c *Client) Version(ctx context.Context) (Version, error) {
-	return get[Version](ctx, c, PathVersion)
 }
 
 // Status returns the status of the running agent.
@@ -104,18 +87,14 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 // Metrics writes the agent's metrics to w, in the text format of Prometheus. It
 // returns an error of w unchanged.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoResponse)
-	defer cancel()
-	resp, err := c.open(ctx, http.MethodGet, PathMetrics)
-	if err != nil {
-		return c.failed(ctx, err)
+	var text []byte
+	err := c.call(ctx, http.MethodGet, PathMetrics, func(body io.Reader) (err error) {
+		text, err = io.ReadAll(body)
+		return err
+	})
+	if err == nil {
+		_, err = w.Write(text)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return c.failed(ctx, fmt.Errorf("read response: %w", err))
-	}
-	_, err = w.Write(text)
 	return err
 }
 
@@ -125,17 +104,23 @@ func (c *Client) failed(ctx context.Context, err error) error {
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (result T, err error) {
+	err = c.call(ctx, http.MethodGet, path, func(body io.Reader) error { return json.NewDecoder(body).Decode(&result) })
+	return result, err
+}
+
+// call sends a request and reads its response, within answerTimeout.
+func (c *Client) call(ctx context.Context, method, path string, read func(body io.Reader) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoResponse)
 	defer cancel()
-	resp, err := c.open(ctx, http.MethodGet, path)
+	resp, err := c.open(ctx, method, path)
 	if err != nil {
-		return result, c.failed(ctx, err)
+		return c.failed(ctx, err)
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&result); err != nil {
-		return result, c.failed(ctx, fmt.Errorf("read response: %w", err))
+	if err := read(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return c.failed(ctx, fmt.Errorf("read response: %w", err))
 	}
-	return result, nil
+	return nil
 }
 
 // open sends a request and returns the response if its status is 200.

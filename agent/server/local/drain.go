@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"time"
 )
 
-// Drain is how a Server drains the node. With the zero value it cannot.
+// Drain is how a Server drains the node.
 type Drain struct {
 	// Begin terminates the pods. It blocks until they have terminated, their
 	// grace periods are over, or ctx ends; the latter does not stop the
@@ -37,10 +38,6 @@ const drainProgressPeriod = time.Second
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	d := s.config.Drain
-	if d.Begin == nil {
-		writeJSON(w, http.StatusNotImplemented, Error{"node drain is not supported"})
-		return
-	}
 	var begin sync.WaitGroup
 	defer begin.Wait()
 	ctx, cancel := context.WithCancel(r.Context())
@@ -76,10 +73,6 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) cancelDrain(w http.ResponseWriter, _ *http.Request) {
-	if s.config.Drain.Cancel == nil {
-		writeJSON(w, http.StatusNotImplemented, Error{"node drain is not supported"})
-		return
-	}
 	s.config.Drain.Cancel()
 	writeJSON(w, http.StatusOK, struct{}{})
 }
@@ -108,11 +101,5 @@ func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, 
 // CancelDrain makes the node admit pods again. Terminated pods are not
 // restarted.
 func (c *Client) CancelDrain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoResponse)
-	defer cancel()
-	resp, err := c.open(ctx, http.MethodDelete, PathDrain)
-	if err != nil {
-		return c.failed(ctx, err)
-	}
-	return resp.Body.Close()
+	return c.call(ctx, http.MethodDelete, PathDrain, func(io.Reader) error { return nil })
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -89,14 +88,7 @@ type broken struct{ recorded }
 
 func (b *broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-func TestDrainWithoutShutdown(t *testing.T) {
-	c := start(t, Config{})
-	if _, err := c.Drain(t.Context(), func(int) {}); err == nil || !strings.Contains(err.Error(), "not supported") {
-		t.Errorf("drain: %v", err)
-	}
-	if err := c.CancelDrain(t.Context()); err == nil || !strings.Contains(err.Error(), "not supported") {
-		t.Errorf("cancel: %v", err)
-	}
+func TestDrainWithoutAgent(t *testing.T) {
 	if _, err := NewClient(t.TempDir()+"/none").Drain(t.Context(), func(int) {}); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("without an agent: %v", err)
 	}

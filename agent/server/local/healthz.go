@@ -53,21 +53,20 @@ func (s *Server) healthz() http.Handler {
 		report, failed := RunChecks(checks, query["exclude"], time.Now(), error.Error)
 		switch {
 		case len(failed) > 0:
-			report += "healthz check failed\n"
+			WriteText(w, http.StatusInternalServerError, report+"healthz check failed\n")
 		case query.Has("verbose"):
-			report += "healthz check passed\n"
+			WriteText(w, http.StatusOK, report+"healthz check passed\n")
 		default:
-			report = "ok"
+			WriteText(w, http.StatusOK, "ok")
 		}
-		writeText(w, len(failed) == 0, report)
 	})
 	for _, check := range checks {
 		mux.HandleFunc("GET /healthz/"+check.Name, func(w http.ResponseWriter, _ *http.Request) {
 			if err := check.Healthy(time.Now()); err != nil {
-				writeText(w, false, fmt.Sprintf("%s failed: %v\n", check.Name, err))
+				WriteText(w, http.StatusInternalServerError, fmt.Sprintf("%s failed: %v\n", check.Name, err))
 				return
 			}
-			writeText(w, true, "ok")
+			WriteText(w, http.StatusOK, "ok")
 		})
 	}
 	all := http.NewServeMux()
@@ -100,9 +99,7 @@ func (s *Server) rejectForeignHosts(next http.Handler) http.Handler {
 	loopback := err == nil && bound.Addr().Unmap().IsLoopback()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if loopback && !isAddressOrLocalhost(r.Host) {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.WriteHeader(http.StatusMisdirectedRequest)
-			_, _ = w.Write([]byte("/healthz is served only for localhost and IP addresses\n")) // the client has disconnected
+			http.Error(w, "/healthz is served only for localhost and IP addresses", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -112,16 +109,18 @@ func (s *Server) rejectForeignHosts(next http.Handler) http.Handler {
 // isAddressOrLocalhost reports whether a Host header is an IP address,
 // localhost, which no foreign DNS server resolves (RFC 6761, section 6.3), or
 // empty, as in HTTP/1.0.
-func isAddressOrLocalhost(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if host == "" || strings.EqualFold(host, "localhost") {
-		return true
-	}
+func isAddressOrLocalhost(header string) bool {
+	host := Host(header)
 	_, err := netip.ParseAddr(host)
-	return err == nil
+	return err == nil || host == "" || strings.EqualFold(host, "localhost")
+}
+
+// Host returns the host of a Host header, without port and brackets.
+func Host(header string) string {
+	if name, _, err := net.SplitHostPort(header); err == nil {
+		header = name
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(header, "["), "]")
 }
 
 // WithPing returns the checks of /healthz after one that always passes.
@@ -145,11 +144,10 @@ func RunChecks(checks []Check, exclude []string, now time.Time, reason func(erro
 	return report, failed
 }
 
-func writeText(w http.ResponseWriter, healthy bool, text string) {
+// WriteText sends a short plain text, which browsers must not interpret as another type.
+func WriteText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if !healthy {
-		w.WriteHeader(http.StatusInternalServerError)
-	}
-	_, _ = w.Write([]byte(text)) // the client has disconnected
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
 }

@@ -26,24 +26,6 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-func TestNewWantsItsFunctions(t *testing.T) {
-	pods := func(context.Context) []Pod { return nil }
-	events := func() []event.Event { return nil }
-	log := slog.New(slog.DiscardHandler)
-	for name, c := range map[string]Config{
-		"nothing":          {},
-		"no log":           {Pods: pods, Events: events},
-		"unnamed check":    {Pods: pods, Events: events, Log: log, Checks: []Check{{Healthy: func(time.Time) error { return nil }}}},
-		"check that knows": {Pods: pods, Events: events, Log: log, Checks: []Check{{Name: "x"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := New(c); err == nil {
-				t.Error("New succeeded")
-			}
-		})
-	}
-}
-
 func TestQuestionsAndAnswers(t *testing.T) {
 	seen := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	events := []event.Event{{Pod: pod.Ref{UID: "1", Namespace: "default", Name: "web-board"}, Type: "Normal", Reason: "Started", Message: "m", Count: 2, First: seen, Last: seen}}
@@ -83,8 +65,12 @@ func TestQuestionsAndAnswers(t *testing.T) {
 	if diff := cmp.Diff(events, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	v, err := c.Version(t.Context())
-	if err != nil || v.PID != os.Getpid() || v.Kubelet == "" {
+	st, err := c.Status(t.Context())
+	if err != nil || st.PID != os.Getpid() || st.Kubelet == "" {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	v, err := get[Version](t.Context(), c, PathVersion)
+	if err != nil || v != st.Version {
 		t.Errorf("version %+v, %v", v, err)
 	}
 }
@@ -117,7 +103,6 @@ func TestMetrics(t *testing.T) {
 		metrics func(context.Context, io.Writer) error
 		want    string
 	}{
-		"none": {},
 		"one": {func(_ context.Context, w io.Writer) error {
 			out := metrics.NewStream(w)
 			out.Family(metrics.KindCounter, "a_total", "A.")
@@ -170,7 +155,7 @@ func TestSocketModesAndEnd(t *testing.T) {
 	if err := wait(); err != nil {
 		t.Errorf("Run = %v", err)
 	}
-	if _, err := NewClient(path).Version(t.Context()); !errors.Is(err, ErrNotRunning) {
+	if _, err := NewClient(path).Status(t.Context()); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -183,11 +168,11 @@ func TestSocketOfAKilledAgentIsReplaced(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-	if _, err := NewClient(path).Version(t.Context()); !errors.Is(err, ErrNotRunning) {
+	if _, err := NewClient(path).Status(t.Context()); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("stale socket: %v", err)
 	}
 	c := start(t, Config{SocketPath: path})
-	if _, err := c.Version(t.Context()); err != nil {
+	if _, err := c.Status(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -333,7 +318,7 @@ func TestTakenPortDoesNotDisturbTheSocket(t *testing.T) {
 	}
 	defer l.Close()
 	c := start(t, Config{HealthzAddress: l.Addr().String()})
-	if _, err := c.Version(t.Context()); err != nil {
+	if _, err := c.Status(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -413,7 +398,7 @@ func TestClientErrors(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := answering(t, h).Version(t.Context()); !errors.Is(err, ErrNotRunning) {
+			if _, err := answering(t, h).Status(t.Context()); !errors.Is(err, ErrNotRunning) {
 				t.Errorf("error: %v", err)
 			}
 		})
@@ -519,12 +504,15 @@ func newServer(t *testing.T, c Config) *Server {
 	if c.Events == nil {
 		c.Events = func() []event.Event { return nil }
 	}
-	c.Log = slog.New(slog.DiscardHandler)
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
+	if c.Problem == nil {
+		c.Problem = func() string { return "" }
 	}
-	return s
+	if c.Todo == nil {
+		c.Todo = func() []string { return nil }
+	}
+	c.RuntimeCalls, c.Conditions = func() uint64 { return 0 }, func() []Condition { return nil }
+	c.Log = slog.New(slog.DiscardHandler)
+	return New(c)
 }
 
 // run starts a server and waits until it responds.
@@ -536,7 +524,7 @@ func run(ctx context.Context, t *testing.T, c Config) (wait func() error) {
 	client := NewClient(s.config.SocketPath)
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		_, err := client.Version(ctx)
+		_, err := client.Status(ctx)
 		if err == nil {
 			return func() error { return <-done }
 		}

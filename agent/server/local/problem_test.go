@@ -1,25 +1,16 @@
 package local
 
 import (
-	"context"
 	"encoding/json"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // TestProblem is in the status as long as there is one.
 func TestProblem(t *testing.T) {
-	s, err := New(Config{
-		Todo: func() []string { return []string{"unmount it"} },
-		Pods: func(context.Context) []Pod { return nil }, Events: func() []event.Event { return nil }, Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	problem := ""
+	s := newServer(t, Config{Todo: func() []string { return []string{"unmount it"} }, Problem: func() string { return problem }})
 	told := func() string {
 		t.Helper()
 		text, err := json.Marshal(s.status(time.Now()))
@@ -28,11 +19,6 @@ func TestProblem(t *testing.T) {
 		}
 		return string(text)
 	}
-	problem := ""
-	if strings.Contains(told(), `"problem"`) {
-		t.Errorf("nobody tells: %s", told())
-	}
-	s.config.Problem = func() string { return problem }
 	if strings.Contains(told(), `"problem"`) {
 		t.Errorf("nothing is wrong: %s", told())
 	}

@@ -2,8 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,16 +9,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Config configures a Server. Pods, Events and Log are required. All functions
-// must be safe for concurrent use.
+// Config configures a Server. All functions must be safe for concurrent use.
 type Config struct {
-	// SocketPath is the path of the socket for root; "" is config.DefaultSocketPath.
-	// Its directory is created with mode 0700, the socket with 0600.
+	// SocketPath is the path of the socket for root. Its directory is created with mode
+	// 0700, the socket with 0600.
 	SocketPath string
 	// HealthzAddress is the listen address of /healthz, such as
 	// 127.0.0.1:10248; "" disables it.
@@ -37,31 +33,28 @@ type Config struct {
 	// must not be modified afterwards. nil disables PathUsage.
 	Usage func(ctx context.Context) (*Usage, error)
 	// Watch calls handle with the recent events, and then with new ones,
-	// until ctx ends or handle fails, as event.Recorder's Watch. nil disables
-	// watching.
+	// until ctx ends or handle fails, as event.Recorder's Watch.
 	Watch func(ctx context.Context, handle func([]event.Event) error) error
 	// Drain terminates the node's pods before a shutdown.
 	Drain Drain
 	// Checks are the checks of /healthz, in this order.
 	Checks []Check
-	// RuntimeCalls returns the number of calls to the container runtime; nil
-	// is unknown.
+	// RuntimeCalls returns the number of calls to the container runtime.
 	RuntimeCalls func() uint64
 	// Cluster returns the state of the connection to the API server; nil is a
 	// standalone node.
 	Cluster func() *Cluster
-	// Conditions returns the conditions of a standalone node; nil is none.
+	// Conditions returns the conditions of a standalone node.
 	Conditions func() []Condition
-	// Todo returns actions that the administrator must take at the node; nil
-	// is none.
+	// Todo returns actions that the administrator must take at the node.
 	Todo func() []string
-	// Problem returns Status.Problem; nil means that there is none.
+	// Problem returns Status.Problem.
 	Problem func() string
 	// Metrics writes the agent's metrics in Prometheus' text format, and
-	// returns errors of w; nil writes none.
+	// returns errors of w.
 	Metrics func(ctx context.Context, w io.Writer) error
 	// Streaming serves PathExec and PathAttach; it is the Handler of
-	// agent/server/streaming. nil disables them. The caller ends the sessions.
+	// agent/server/streaming. The caller ends the sessions.
 	Streaming http.Handler
 	Log       *slog.Logger
 }
@@ -85,24 +78,12 @@ type Server struct {
 	sessions chan struct{} // one item for each exec or attach session
 }
 
-// New returns a Server, or an error if the configuration is incomplete. It
-// starts nothing.
-func New(c Config) (*Server, error) {
-	if c.SocketPath == "" {
-		c.SocketPath = config.DefaultSocketPath
-	}
-	if c.Pods == nil || c.Events == nil || c.Log == nil {
-		return nil, errors.New("local server: Pods, Events and Log are required")
-	}
-	for _, check := range c.Checks {
-		if check.Name == "" || check.Healthy == nil {
-			return nil, fmt.Errorf("local server: health check %q is incomplete", check.Name)
-		}
-	}
+// New returns a Server. It starts nothing.
+func New(c Config) *Server {
 	return &Server{
 		config: c, started: time.Now(),
 		watches: make(chan struct{}, maxWatches), sessions: make(chan struct{}, maxSessions),
-	}, nil
+	}
 }
 
 // Run serves until ctx ends, waits for the requests in progress, which it aborts after 2 s,

@@ -115,7 +115,7 @@ func TestSessionsHaveTheirOwnPlaces(t *testing.T) {
 			t.Fatalf("one more: %s", resp.Status)
 		}
 	}
-	if _, err := c.Version(t.Context()); err != nil {
+	if _, err := c.Status(t.Context()); err != nil {
 		t.Errorf("a question beside all sessions: %v", err)
 	}
 	open[0].Close()
@@ -143,11 +143,7 @@ func TestRefusedSessions(t *testing.T) {
 	}
 }
 
-func TestNoSessionsHere(t *testing.T) {
-	c := start(t, Config{})
-	if _, _, resp := session(t, c, PathExec+"a/b/c"); resp.StatusCode != http.StatusNotFound {
-		t.Error(resp.Status)
-	}
+func TestDialWithoutAgent(t *testing.T) {
 	if _, err := NewClient(t.TempDir() + "/none").Dial(t.Context()); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("without an agent: %v", err)
 	}

@@ -93,9 +93,6 @@ func (s *Server) socket() http.Handler {
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", metrics.ContentType)
-	if s.config.Metrics == nil {
-		return
-	}
 	if err := s.config.Metrics(r.Context(), w); err != nil {
 		// The client must not mistake a truncated text for a complete one.
 		panic(http.ErrAbortHandler)
@@ -106,9 +103,6 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 func filterByName(pods []Pod, text string) []Pod {
 	out := make([]Pod, 0, len(pods))
 	for _, p := range pods {
-		if p.Pod == nil {
-			continue
-		}
 		if strings.HasPrefix(p.Pod.Name, text) || strings.HasPrefix(p.Pod.Namespace+"/"+p.Pod.Name, text) {
 			out = append(out, p)
 		}
@@ -117,26 +111,17 @@ func filterByName(pods []Pod, text string) []Pod {
 }
 
 func (s *Server) status(now time.Time) Status {
-	st := Status{Version: thisVersion(), Started: s.started}
-	if s.config.RuntimeCalls != nil {
-		st.RuntimeCalls = s.config.RuntimeCalls()
+	st := Status{
+		Version: thisVersion(), Started: s.started, RuntimeCalls: s.config.RuntimeCalls(),
+		Problem: s.config.Problem(), Todo: s.config.Todo(), Health: make(map[string]string),
 	}
 	if s.config.Cluster != nil {
 		st.Cluster = s.config.Cluster()
-	} else if s.config.Conditions != nil {
+	} else {
 		st.Conditions = s.config.Conditions()
-	}
-	if s.config.Problem != nil {
-		st.Problem = s.config.Problem()
-	}
-	if s.config.Todo != nil {
-		st.Todo = s.config.Todo()
 	}
 	for _, check := range s.config.Checks {
 		if err := check.Healthy(now); err != nil {
-			if st.Health == nil {
-				st.Health = make(map[string]string)
-			}
 			st.Health[check.Name] = err.Error()
 		}
 	}

@@ -16,11 +16,9 @@ type Usage struct {
 	Node NodeUsage `json:"node"`
 	// Classes are the QoS classes, the most protected first.
 	Classes []CgroupUsage `json:"classes,omitempty"`
-	// Agent and Runtime are the usage of the agent and of the container
-	// runtime; nil is unknown.
-	Agent   *CgroupUsage `json:"agent,omitempty"`
-	Runtime *CgroupUsage `json:"runtime,omitempty"`
-	Pods    []PodUsage   `json:"pods"`
+	// Agent is the usage of the agent; nil is unknown.
+	Agent *CgroupUsage `json:"agent,omitempty"`
+	Pods  []PodUsage   `json:"pods"`
 }
 
 // NodeUsage is the capacity and usage of the node.
@@ -86,11 +84,7 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusInternalServerError, Error{"get resource usage: " + err.Error()})
 		return
 	}
-	shown := *u
-	if shown.Pods == nil {
-		shown.Pods = []PodUsage{}
-	}
-	writeJSON(w, http.StatusOK, &shown)
+	writeJSON(w, http.StatusOK, u)
 }
 
 // Usage returns the resource usage of the node and its pods. CPU usage is an average

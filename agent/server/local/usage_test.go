@@ -31,7 +31,7 @@ func TestUsage(t *testing.T) {
 		err   string
 	}{
 		"everything":      {usage: func(context.Context) (*Usage, error) { return full, nil }, want: full},
-		"no pods":         {usage: func(context.Context) (*Usage, error) { return &Usage{}, nil }, want: &Usage{Pods: []PodUsage{}}},
+		"no pods":         {usage: func(context.Context) (*Usage, error) { return &Usage{Pods: []PodUsage{}}, nil }, want: &Usage{Pods: []PodUsage{}}},
 		"nobody measures": {err: "not available"},
 		"it fails":        {usage: func(context.Context) (*Usage, error) { return nil, errors.New("no cgroups") }, err: "no cgroups"},
 	} {

@@ -21,10 +21,6 @@ const maxWatches = maxConnections / 4
 // watchEvents responds with a line for each event until either side closes the
 // connection.
 func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
-	if s.config.Watch == nil {
-		writeJSON(w, http.StatusNotImplemented, Error{"event watch is not supported"})
-		return
-	}
 	select {
 	case s.watches <- struct{}{}:
 		defer func() { <-s.watches }()

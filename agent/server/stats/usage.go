@@ -32,6 +32,7 @@ func (s *Source) Usage(ctx context.Context) (*local.Usage, error) {
 			Name: s.NodeName, Cores: runtime.NumCPU(),
 			MemoryAvailableBytes: load.Available, MemoryCapacityBytes: load.Memory, Pressure: s.pressure(),
 		},
+		Pods: []local.PodUsage{}, // null in JSON otherwise
 	}
 	measured := make(map[measuredKey]*row, len(g.rows))
 	for i := range g.rows {
@@ -46,8 +47,6 @@ func (s *Source) Usage(ctx context.Context) (*local.Usage, error) {
 			measured[measuredKey{r.pod.UID, ""}] = r
 		case r.system.Name == statsapi.SystemContainerKubelet:
 			u.Agent = &local.CgroupUsage{Name: r.system.Name, CPUNanoCores: cpu, MemoryBytes: memory}
-		case r.system.Name == statsapi.SystemContainerRuntime:
-			u.Runtime = &local.CgroupUsage{Name: r.system.Name, CPUNanoCores: cpu, MemoryBytes: memory}
 		}
 	}
 	states := s.Workers.States()

@@ -42,22 +42,23 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many watchers of the status page; close one of them", http.StatusServiceUnavailable)
 		return
 	}
-	if !p.addWatcher(r) {
+	ctx, timer := r.Context(), time.NewTimer(maxPeriod)
+	defer timer.Stop()
+	if p.acquire(ctx) != nil {
 		return
 	}
+	p.watching++
+	p.release()
 	defer p.removeWatcher()
 	slot := make(chan struct{}, 1)
 	defer p.config.Notify(slot)()
 
-	ctx, timer := r.Context(), time.NewTimer(maxPeriod)
-	defer timer.Stop()
-	out := stream{to: w, control: http.NewResponseController(w)}
 	for period := firstPeriod; ; period = maxPeriod {
 		state, err := p.read(ctx, time.Now())
 		if err == nil {
-			err = out.send("", state)
+			err = send(w, "", state)
 		} else {
-			err = out.send("trouble", []byte(singleLine(err.Error())))
+			err = send(w, "trouble", []byte(singleLine(err.Error())))
 		}
 		if err != nil {
 			return // the client has disconnected, or ctx ended
@@ -75,16 +76,6 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// addWatcher registers a watcher. It returns false if the request ended first.
-func (p *Page) addWatcher(r *http.Request) bool {
-	if p.acquire(r.Context()) != nil {
-		return false
-	}
-	p.watching++
-	p.release()
-	return true
-}
-
 // removeWatcher unregisters a watcher. The last one drops the cached state.
 func (p *Page) removeWatcher() {
 	p.lock <- struct{}{} // held only while a state is read
@@ -100,24 +91,20 @@ func singleLine(text string) string {
 	return strings.Map(func(r rune) rune { return max(r, ' ') }, text)
 }
 
-type stream struct {
-	to      http.ResponseWriter
-	control *http.ResponseController
-}
-
 // send writes an event and flushes it. name may be empty.
-func (s *stream) send(name string, data []byte) error {
+func send(w http.ResponseWriter, name string, data []byte) error {
+	control := http.NewResponseController(w)
 	// The server's deadline is for a whole response.
-	if err := s.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	if name != "" {
 		name = "event: " + name + "\n"
 	}
 	for _, part := range [...][]byte{[]byte(name + "data: "), data, []byte("\n\n")} {
-		if _, err := s.to.Write(part); err != nil {
+		if _, err := w.Write(part); err != nil {
 			return err
 		}
 	}
-	return s.control.Flush()
+	return control.Flush()
 }

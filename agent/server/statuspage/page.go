@@ -18,7 +18,6 @@ import (
 	_ "embed" // for the page
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -34,7 +33,7 @@ const (
 	pathEvents = "/page/events"
 )
 
-// Config configures a Page. State, Notify and Log are required.
+// Config configures a Page.
 type Config struct {
 	// State returns the data of the page. The result must not be modified
 	// afterwards.
@@ -64,13 +63,9 @@ type Page struct {
 	tokenErrorOnce sync.Once // logs only the first error of Token
 }
 
-// New returns a Page, or an error if the configuration is incomplete. It starts
-// and reads nothing.
-func New(c Config) (*Page, error) {
-	if c.State == nil || c.Notify == nil || c.Log == nil {
-		return nil, errors.New("statuspage: State, Notify and Log are required")
-	}
-	return &Page{config: c, watches: make(chan struct{}, maxWatches), lock: make(chan struct{}, 1)}, nil
+// New returns a Page. It starts and reads nothing.
+func New(c Config) *Page {
+	return &Page{config: c, watches: make(chan struct{}, maxWatches), lock: make(chan struct{}, 1)}
 }
 
 // ServeHTTP serves the page, its state and its events.

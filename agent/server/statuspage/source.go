@@ -60,7 +60,7 @@ func (s *Source) State(ctx context.Context) (*State, error) {
 		out.Conditions = withHealth(cluster.Conditions)
 		cluster.Conditions, cluster.Journal = nil, nil
 		out.Server = &cluster
-	} else if s.Conditions != nil {
+	} else {
 		out.Conditions = withHealth(s.Conditions())
 	}
 	var used *local.Usage
@@ -106,7 +106,7 @@ func withHealth(all []local.Condition) []Condition {
 
 func (s *State) setUsage(u *local.Usage) {
 	unmeasured := s.Node.NodeUsage
-	s.Node.NodeUsage, s.Node.Agent, s.Node.Runtime, s.Classes = u.Node, u.Agent, u.Runtime, u.Classes
+	s.Node.NodeUsage, s.Node.Agent, s.Classes = u.Node, u.Agent, u.Classes
 	s.Node.Name = unmeasured.Name
 	s.Node.Cores = cmp.Or(u.Node.Cores, unmeasured.Cores)
 	s.Node.MemoryCapacityBytes = cmp.Or(u.Node.MemoryCapacityBytes, unmeasured.MemoryCapacityBytes)

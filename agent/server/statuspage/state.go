@@ -33,8 +33,7 @@ type Node struct {
 	Platform string    `json:"platform"`
 	Started  time.Time `json:"started"` // of the agent
 
-	Agent   *local.CgroupUsage `json:"agent,omitempty"`
-	Runtime *local.CgroupUsage `json:"runtime,omitempty"`
+	Agent *local.CgroupUsage `json:"agent,omitempty"`
 }
 
 // Check is a health check of the agent. Problem is its failure, "" if it passed.

@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // cookieName is the cookie of a browser that has presented the token.
@@ -97,11 +98,8 @@ func equalSecrets(given, expected string) bool {
 
 // isLoopback reports whether a Host header is a loopback address or localhost,
 // which DNS servers do not resolve (RFC 6761, section 6.3).
-func isLoopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+func isLoopback(header string) bool {
+	host := local.Host(header)
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}

@@ -57,21 +57,23 @@ func newNode(t *testing.T, pods []local.Pod, events []event.Event, change ...fun
 		SocketPath: n.socket,
 		Pods:       func(context.Context) []local.Pod { return pods },
 		Events:     func() []event.Event { return events },
+		Problem:    func() string { return "" },
+		Todo:       func() []string { return nil },
+		Conditions: func() []local.Condition { return nil },
 		Log:        slog.New(slog.DiscardHandler),
+
+		RuntimeCalls: func() uint64 { return 0 },
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	server, err := local.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := local.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := local.NewClient(n.socket).Version(ctx); err == nil {
+		if _, err := local.NewClient(n.socket).Status(ctx); err == nil {
 			return n
 		} else if time.Now().After(deadline) {
 			t.Fatal(err)
@@ -313,7 +315,6 @@ func TestErrors(t *testing.T) {
 		{"bad since", n, []string{"logs", "web-board", "--since=-1s"}, 1, "--since"},
 		{"follow the past", n, []string{"logs", "web-board", "-f", "-p"}, 1, "--previous"},
 		{"bad type", n, []string{"events", "--types", "Error"}, 1, "Normal, Warning"},
-		{"nothing to watch", n, []string{"events", "--watch"}, 1, "not supported"},
 		{"no agent to watch", gone, []string{"events", "--watch"}, codeNoAgent, "is not running"},
 		{"nobody measures", n, []string{"top"}, 1, "not available"},
 		{"no agent to measure", gone, []string{"top"}, codeNoAgent, "is not running"},

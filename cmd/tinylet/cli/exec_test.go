@@ -166,7 +166,6 @@ func TestExecErrors(t *testing.T) {
 			text: `exec in container "main" of default/crash-board: container  [2J"main" is waiting: CrashLoopBackOff`},
 		"gone meanwhile": {args: good, agent: answers(404, "there is no such pod any more"), code: codeNotFound, text: "there is no such pod any more"},
 		"runtime fails":  {args: good, agent: answers(502, "the runtime is broken"), code: 1, text: "main\" of default/crash-board: the runtime is broken"},
-		"not served":     {args: good, code: codeNotFound, text: "exec and attach are not supported"},
 		"no such program": {args: good, agent: sessions(func(sh *shell) {
 			sh.fail(`{"status":"Failure","reason":"InternalError","message":"exec: \"ls\":\n not found in $PATH"}`)
 		}), code: 1, text: `crash-board: exec: "ls":  not found in $PATH`},

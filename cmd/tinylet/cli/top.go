@@ -193,10 +193,8 @@ func nodeTable(u *local.Usage) *table {
 	for _, c := range u.Classes {
 		row("  "+c.Name, c.CPUNanoCores, c.MemoryBytes)
 	}
-	for _, g := range []*local.CgroupUsage{u.Agent, u.Runtime} {
-		if g != nil {
-			row("  "+g.Name, g.CPUNanoCores, g.MemoryBytes)
-		}
+	if g := u.Agent; g != nil {
+		row("  "+g.Name, g.CPUNanoCores, g.MemoryBytes)
 	}
 	return &t
 }

@@ -31,8 +31,7 @@ func sampleUsage() *local.Usage {
 			{Name: "Burstable", CPUNanoCores: new(uint64(300_000_001)), MemoryBytes: 90 << 20},
 			{Name: "BestEffort", MemoryBytes: 12 << 20},
 		},
-		Agent:   &local.CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
-		Runtime: &local.CgroupUsage{Name: "containerd", CPUNanoCores: new(uint64(9_000_000)), MemoryBytes: 43 << 20},
+		Agent: &local.CgroupUsage{Name: "tinylet", CPUNanoCores: new(uint64(2_100_000)), MemoryBytes: 21 << 20},
 		Pods: []local.PodUsage{
 			{Namespace: "default", Name: "new", Status: "ContainerCreating", Containers: []local.ContainerUsage{{Name: "main", State: stateWaiting}}},
 			{Namespace: "default", Name: "big", Status: "Running", CPUNanoCores: new(uint64(1_000_000)), MemoryBytes: 80 << 20, Containers: []local.ContainerUsage{
