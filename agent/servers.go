@@ -129,11 +129,7 @@ func newNodeAPI(a *agent, s *serverStage) (*nodeAPI, error) {
 	if s.stats != nil {
 		c.Summary, c.ResourceMetrics, c.CadvisorMetrics = s.stats.WriteSummary, s.stats.WriteResource, s.stats.WriteCadvisor
 	}
-	srv, err := server.New(c)
-	if err != nil {
-		return nil, err
-	}
-	return &nodeAPI{authn: authenticator, server: srv}, nil
+	return &nodeAPI{authn: authenticator, server: server.New(c)}, nil
 }
 
 // newPage returns the status page, or nil if it is disabled: also without healthz server, and

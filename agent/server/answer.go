@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // rearm is how long a write deadline is used before it is set again, because each setting
@@ -102,24 +104,10 @@ func (p *deadlineWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for http.ResponseController.
 func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// writeText sends a short plain text, which browsers must not interpret as another type.
-func writeText(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
-}
-
 // writeTooMany sends the response to a request beyond a limit of concurrent requests.
 func writeTooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	writeText(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
-}
-
-// writeBusy sends the response to a request that waited too long for a slot.
-func writeBusy(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "1")
-	writeText(w, http.StatusServiceUnavailable, "The node is busy with similar requests, please try again later.\n")
+	local.WriteText(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
 }
 
 // abort aborts the response, so that clients do not take an incomplete response for a

@@ -137,7 +137,8 @@ func newBoard(t testing.TB) *board {
 			id, ok := b.started[string(uid)+"/"+container]
 			return id, ok
 		},
-		Checks: []Check{{Name: "syncloop", Healthy: func(time.Time) error { return nil }}},
+		AwaitObserved: func(context.Context, types.UID) {},
+		Checks:        []Check{{Name: "syncloop", Healthy: func(time.Time) error { return nil }}},
 		Summary: func(_ context.Context, w io.Writer, only bool) error {
 			_, err := fmt.Fprintf(w, `{"only":%t}`, only)
 			return err
@@ -214,12 +215,8 @@ func (b *board) log(_ context.Context, q LogQuery) (LogFile, error) {
 // build returns the server.
 func (b *board) build() *Server {
 	b.t.Helper()
-	s, err := New(b.config)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.server = s
-	return s
+	b.server = New(b.config)
+	return b.server
 }
 
 // start builds the server and serves on loopback until stop is called, which waits for

@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // stats serves /stats/summary (pkg/kubelet/server/stats/handler.go).
 func (s *Server) stats(w *deadlineWriter, r *http.Request, parts []string) {
 	if parts[0] != "summary" {
-		writeText(w, http.StatusNotFound, "404: Page Not Found")
+		local.WriteText(w, http.StatusNotFound, "404: Page Not Found")
 		return
 	}
 	if !slices.Contains(getPost, r.Method) {
 		w.Header().Set("Allow", "GET, POST")
-		writeText(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+		local.WriteText(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
 		return
 	}
 	if err := r.ParseForm(); err != nil {
-		writeText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: parse form failed: %v", err))
+		local.WriteText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: parse form failed: %v", err))
 		return
 	}
 	// The form is read. From now on the server reads only to detect that the client
@@ -56,7 +57,7 @@ func (s *Server) metrics(write Text) http.Handler {
 			}
 			return
 		}
-		z := s.deflate.writer(p)
+		z := &gzipResponse{from: s.deflate, to: p}
 		defer z.release()
 		err := write(r.Context(), z)
 		if err == nil {
@@ -78,5 +79,5 @@ func (s *Server) handleError(w *deadlineWriter, r *http.Request, err error) {
 		abort()
 	}
 	w.Header().Del("Content-Encoding")
-	writeText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: %v", err))
+	local.WriteText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: %v", err))
 }

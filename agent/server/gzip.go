@@ -41,8 +41,6 @@ type gzipResponse struct {
 	zip   *gzip.Writer // nil: not compressed
 }
 
-func (d *gzipPool) writer(to *deadlineWriter) *gzipResponse { return &gzipResponse{from: d, to: to} }
-
 // Write implements io.Writer.
 func (c *gzipResponse) Write(data []byte) (int, error) {
 	switch {

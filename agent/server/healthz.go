@@ -25,9 +25,9 @@ func (s *Server) addHealthz(exact map[string]http.Handler) {
 			s.config.Log.Info("health check failed", "checks", failed)
 			http.Error(w, report+"healthz check failed", http.StatusInternalServerError)
 		case query.Has("verbose"):
-			writeText(w, http.StatusOK, report+"healthz check passed\n")
+			local.WriteText(w, http.StatusOK, report+"healthz check passed\n")
 		default:
-			writeText(w, http.StatusOK, "ok")
+			local.WriteText(w, http.StatusOK, "ok")
 		}
 	})
 	for _, check := range checks {
@@ -36,7 +36,7 @@ func (s *Server) addHealthz(exact map[string]http.Handler) {
 				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 				return
 			}
-			writeText(w, http.StatusOK, "ok")
+			local.WriteText(w, http.StatusOK, "ok")
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container/podlogs"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // LogQuery identifies the log of one container, running or not.
@@ -44,32 +45,29 @@ func (s *Server) containerLogs(w *deadlineWriter, r *http.Request, parts []strin
 	namespace, name, container := parts[0], parts[1], parts[2]
 	in, err := podLogOptions(r.URL.Query())
 	if err != nil {
-		writeText(w, http.StatusBadRequest, message("Unable to decode query.", err))
+		local.WriteText(w, http.StatusBadRequest, message("Unable to decode query.", err))
 		return
 	}
 	options, err := podlogs.FromPodLogOptions(in, time.Now())
 	if err != nil {
-		writeText(w, http.StatusUnprocessableEntity, message("Invalid request.", err))
+		local.WriteText(w, http.StatusUnprocessableEntity, message("Invalid request.", err))
 		return
 	}
 	p, status, ok := s.findPod(namespace, name)
 	if !ok {
-		writeText(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", name))
+		local.WriteText(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", name))
 		return
 	}
 	if c, _ := pod.FindContainer(&p.Spec, container); c == nil {
-		writeText(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
+		local.WriteText(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
 		return
 	}
 	find := func() (id string, err error) {
-		started := ""
-		if s.config.Started != nil {
-			started, _ = s.config.Started(p.UID, container)
-		}
+		started, _ := s.config.Started(p.UID, container)
 		return logContainerID(name, status, container, started, in.Previous)
 	}
 	id, err := find()
-	if err != nil && s.config.AwaitObserved != nil {
+	if err != nil {
 		s.config.AwaitObserved(r.Context(), p.UID)
 		if newest, observed, ok := s.findPod(namespace, name); ok {
 			p, status = newest, observed
@@ -77,7 +75,7 @@ func (s *Server) containerLogs(w *deadlineWriter, r *http.Request, parts []strin
 		id, err = find()
 	}
 	if err != nil {
-		writeText(w, http.StatusBadRequest, err.Error())
+		local.WriteText(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if options.Follow {
@@ -100,7 +98,7 @@ func (s *Server) sendLog(w *deadlineWriter, r *http.Request, q LogQuery, id stri
 	if err != nil {
 		s.config.Log.Info("cannot find container log", "pod", q.Pod.Namespace+"/"+q.Pod.Name, "podUID", q.Pod.UID,
 			"container", q.Container, "containerID", q.ID, "error", err)
-		writeText(w, http.StatusBadRequest, "unable to retrieve container logs for "+id)
+		local.WriteText(w, http.StatusBadRequest, "unable to retrieve container logs for "+id)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -125,7 +123,7 @@ func (s *Server) sendLog(w *deadlineWriter, r *http.Request, q LogQuery, id stri
 	case errors.Is(err, errDisconnected), ctx.Err() != nil:
 		abort()
 	case !w.wrote:
-		writeText(w, http.StatusBadRequest, err.Error())
+		local.WriteText(w, http.StatusBadRequest, err.Error())
 	default:
 		s.config.Log.Warn("cannot read container log", "path", file.Path, "error", err)
 		abort()

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // listHead is the start of a v1.PodList as the API's encoder writes it.
@@ -62,7 +63,8 @@ func writePods(w *deadlineWriter, pods iter.Seq[*v1.Pod]) {
 // sent a 503.
 func (s *Server) acquireSnapshot(w *deadlineWriter, r *http.Request) bool {
 	if !s.slots.snapshots.wait(r.Context(), snapshotQueue) {
-		writeBusy(w)
+		w.Header().Set("Retry-After", "1")
+		local.WriteText(w, http.StatusServiceUnavailable, "The node is busy with similar requests, please try again later.\n")
 		return false
 	}
 	w.responseDeadline = time.Now().Add(snapshotTime)

@@ -155,7 +155,7 @@ func BenchmarkGzip(b *testing.B) {
 	b.ReportAllocs()
 	w := &largest{header: http.Header{}}
 	for b.Loop() {
-		z := d.writer(newDeadlineWriter(w))
+		z := &gzipResponse{from: d, to: newDeadlineWriter(w)}
 		for range 2000 {
 			if _, err := z.Write(line); err != nil {
 				b.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // route is the route of all paths with the same first element.
@@ -41,12 +43,12 @@ func (s *Server) route(w *deadlineWriter, r *http.Request) {
 		parts = strings.Split(rest, "/")
 	}
 	if len(parts) < f.minParts || f.maxParts >= 0 && len(parts) > f.maxParts {
-		writeText(w, http.StatusNotFound, "404: Page Not Found")
+		local.WriteText(w, http.StatusNotFound, "404: Page Not Found")
 		return
 	}
 	if f.methods != nil && !slices.Contains(f.methods, r.Method) {
 		w.Header().Set("Allow", strings.Join(f.methods, ", "))
-		writeText(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+		local.WriteText(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
 		return
 	}
 	f.serve(w, r, parts)
@@ -95,18 +97,16 @@ func (s *Server) rootedRoutes() map[string]route {
 	} else {
 		rooted["logs"] = route{maxParts: -1, serve: handled(disabledHandler("logs endpoint is disabled."))}
 	}
-	if s.config.Profiling != nil && *s.config.Kubelet.EnableProfilingHandler {
+	if *s.config.Kubelet.EnableProfilingHandler {
 		rooted["debug"] = route{methods: get, minParts: 1, maxParts: 2, serve: under("pprof", handled(s.config.Profiling))}
 	} else {
 		rooted["debug"] = route{minParts: 1, maxParts: -1, serve: under("pprof", handled(disabledHandler("profiling endpoint is disabled.")))}
 	}
-	if s.config.Streaming != nil {
-		stream := handled(s.config.Streaming)
-		rooted["exec"] = route{methods: getPost, minParts: 3, maxParts: 4, serve: stream}
-		rooted["attach"] = rooted["exec"]
-		rooted["run"] = route{methods: post, minParts: 3, maxParts: 4, serve: stream}
-		rooted["portForward"] = route{methods: getPost, minParts: 2, maxParts: 3, serve: stream}
-	}
+	stream := handled(s.config.Streaming)
+	rooted["exec"] = route{methods: getPost, minParts: 3, maxParts: 4, serve: stream}
+	rooted["attach"] = rooted["exec"]
+	rooted["run"] = route{methods: post, minParts: 3, maxParts: 4, serve: stream}
+	rooted["portForward"] = route{methods: getPost, minParts: 2, maxParts: 3, serve: stream}
 	return rooted
 }
 

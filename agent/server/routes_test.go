@@ -114,15 +114,12 @@ func TestRoutes(t *testing.T) {
 			{"POST", "/logs/", 405, "logs endpoint is disabled.\n", plainText, ""},
 			{"GET", "/debug/pprof/heap", 405, "profiling endpoint is disabled.\n", plainText, ""},
 		}},
-		"what nobody tells": {set: func(b *board) {
-			b.config.Streaming, b.config.Profiling, b.config.Summary = nil, nil, nil
-			b.config.Metrics, b.config.ResourceMetrics, b.config.CadvisorMetrics, b.config.ProbeMetrics = nil, nil, nil, nil
+		"without cgroups": {set: func(b *board) {
+			b.config.Summary, b.config.ResourceMetrics, b.config.CadvisorMetrics = nil, nil, nil
 		}, rows: []row{
-			{"POST", "/exec/default/web/app", 404, notFound, plainText, ""},
 			{"GET", "/stats/summary", 404, notFound, plainText, ""},
-			{"GET", "/metrics", 404, notFound, plainText, ""},
+			{"GET", "/metrics/resource", 404, notFound, plainText, ""},
 			{"GET", "/metrics/cadvisor", 404, notFound, plainText, ""},
-			{"GET", "/debug/pprof/heap", 405, "profiling endpoint is disabled.\n", plainText, ""},
 		}},
 		"sick": {set: func(b *board) {
 			b.config.Checks[0].Healthy = func(time.Time) error { return http.ErrHandlerTimeout }
@@ -194,23 +191,5 @@ func TestConfigz(t *testing.T) {
 	}
 	if b.config.Kubelet.Kind != "" || b.config.Kubelet.StaticPodURLHeader["Authorization"][0] != "secret" || b.config.Kubelet.StaticPodURL != target {
 		t.Error("the configuration was changed")
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"no pods":              func(c *Config) { c.Pods = nil },
-		"no certificate":       func(c *Config) { c.GetCertificate = nil },
-		"no guard":             func(c *Config) { c.Authz = nil },
-		"check without name":   func(c *Config) { c.Checks = []Check{{Healthy: func(time.Time) error { return nil }}} },
-		"check with a slash":   func(c *Config) { c.Checks = []Check{{Name: "a/b", Healthy: func(time.Time) error { return nil }}} },
-		"check without a func": func(c *Config) { c.Checks = []Check{{Name: "a"}} },
-		"TLS version":          func(c *Config) { c.Kubelet.TLSMinVersion = "1.2" },
-	} {
-		b := newBoard(t)
-		change(&b.config)
-		if _, err := New(b.config); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
 	}
 }

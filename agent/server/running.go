@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // Runtime is the part of container.Runtime that the server uses.
@@ -30,7 +31,7 @@ func (s *Server) runningPods(w *deadlineWriter, r *http.Request, _ []string) {
 	pods, err := runningPodsOf(r.Context(), s.config.Runtime)
 	if err != nil {
 		s.config.Log.Warn("cannot list running pods", "error", err)
-		writeText(w, http.StatusInternalServerError, err.Error())
+		local.WriteText(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	writePods(w, slices.Values(pods))

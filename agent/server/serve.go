@@ -174,10 +174,6 @@ type slots struct {
 	requests, followed, snapshots slot
 }
 
-func newSlots() slots {
-	return slots{make(slot, maxRequests), make(slot, maxFollowed), make(slot, maxSnapshots)}
-}
-
 type slot chan struct{}
 
 // try acquires a slot without blocking and reports whether it did.

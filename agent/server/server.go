@@ -1,9 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,11 +42,11 @@ type Config struct {
 	// /pods. They must not be changed afterwards.
 	Pods func() iter.Seq2[*v1.Pod, *v1.PodStatus]
 	// Started returns the ID, without scheme, of a running container. It may be
-	// newer than the pod's status. With nil, only the status is used.
+	// newer than the pod's status.
 	Started func(pod types.UID, container string) (id string, ok bool)
 	// AwaitObserved waits, for a limited time, until a pod's status is that of its
 	// containers: after a start of the agent the status of a restored pod is
-	// ContainerCreating until its worker has observed it. With nil, it does not wait.
+	// ContainerCreating until its worker has observed it.
 	AwaitObserved func(ctx context.Context, pod types.UID)
 	// Runtime lists the running sandboxes and containers.
 	Runtime Runtime
@@ -65,10 +64,9 @@ type Config struct {
 	Metrics, ResourceMetrics, CadvisorMetrics, ProbeMetrics Text
 	// Streaming serves /exec/, /attach/, /run/ and /portForward/ after path and
 	// method were validated. It may hijack HTTP/1.1 connections, and must return
-	// when the request's context ends. With nil, the paths return 404.
+	// when the request's context ends.
 	Streaming http.Handler
-	// Profiling serves /debug/pprof/, for example profile.Handler. nil disables
-	// profiling.
+	// Profiling serves /debug/pprof/, for example profile.Handler.
 	Profiling http.Handler
 	// SystemLogs is the directory of /logs/; "" means /var/log.
 	SystemLogs string
@@ -96,29 +94,12 @@ type Server struct {
 	listen       func(context.Context) (net.Listener, error)
 }
 
-// New validates the configuration and starts nothing.
-func New(c Config) (*Server, error) {
-	if c.Kubelet == nil || c.GetCertificate == nil || c.Authn == nil || c.Authz == nil || c.Pods == nil || c.Runtime == nil ||
-		c.ContainerLog == nil || c.Log == nil {
-		return nil, errors.New("server: Kubelet, GetCertificate, Authn, Authz, Pods, Runtime, ContainerLog and Log are required")
-	}
-	for _, check := range c.Checks {
-		if check.Name == "" || strings.Contains(check.Name, "/") || check.Healthy == nil {
-			return nil, fmt.Errorf("server: health check %q requires a name without slashes and a func", check.Name)
-		}
-	}
-	if c.SystemLogs == "" {
-		c.SystemLogs = defaultSystemLogs
-	}
-	settings, err := tlsSettings(c.Kubelet)
-	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
-	for _, name := range settings.insecure {
-		c.Log.Warn("insecure TLS cipher suite configured", "suite", name, "remedy", "remove it from tlsCipherSuites")
-	}
-	s := &Server{config: c, slots: newSlots(), deflate: newGzipPool()}
-	s.tls = s.tlsConfig(settings)
+// New returns a Server. It starts nothing.
+func New(c Config) *Server {
+	c.SystemLogs = cmp.Or(c.SystemLogs, defaultSystemLogs)
+	s := &Server{config: c, deflate: newGzipPool()}
+	s.slots = slots{make(slot, maxRequests), make(slot, maxFollowed), make(slot, maxSnapshots)}
+	s.tls = s.tlsConfig()
 	s.guard = &authz.Guard{Authn: c.Authn, Authz: c.Authz, Next: http.HandlerFunc(s.serveAuthorized), Log: c.Log}
 	s.exactPaths, s.prefixRoutes = s.exactRoutes(), s.rootedRoutes()
 	address := net.JoinHostPort(c.Kubelet.Address, strconv.Itoa(int(c.Kubelet.Port)))
@@ -126,7 +107,7 @@ func New(c Config) (*Server, error) {
 		lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveIdle / 4, Count: 4}}
 		return lc.Listen(ctx, "tcp", address)
 	}
-	return s, nil
+	return s
 }
 
 // Initial and maximum backoff between attempts to listen. A node may get its address

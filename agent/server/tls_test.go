@@ -3,7 +3,9 @@ package server
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,37 +21,43 @@ func TestTLSSettings(t *testing.T) {
 		big   = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
 		weak  = "TLS_RSA_WITH_AES_128_CBC_SHA"
 	)
+	type settings struct {
+		Least  uint16
+		Suites []uint16
+		Curves []tls.CurveID
+		HTTP2  bool
+	}
 	for name, tt := range map[string]struct {
-		least  string
-		suites []string
-		curves []int32
-		want   *settings // nil is refused
+		least    string
+		suites   []string
+		curves   []int32
+		want     settings
+		insecure string
 	}{
-		"nothing set":       {want: &settings{least: tls.VersionTLS12, http2: true}},
-		"1.0 is raised":     {least: "VersionTLS10", want: &settings{least: tls.VersionTLS12, http2: true}},
-		"1.2":               {least: "VersionTLS12", want: &settings{least: tls.VersionTLS12, http2: true}},
-		"1.3":               {least: "VersionTLS13", want: &settings{least: tls.VersionTLS13, http2: true}},
-		"another":           {least: "1.2"},
-		"HTTP/2's suite":    {suites: []string{ecdsa}, want: &settings{least: tls.VersionTLS12, suites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, http2: true}},
-		"HTTP/2's other":    {suites: []string{big, rsa}, want: &settings{least: tls.VersionTLS12, suites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}, http2: true}},
-		"none of HTTP/2's":  {suites: []string{big}, want: &settings{least: tls.VersionTLS12, suites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}}},
-		"1.3 has its own":   {least: "VersionTLS13", suites: []string{big}, want: &settings{least: tls.VersionTLS13, suites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}, http2: true}},
-		"name of old":       {suites: []string{"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", rsa}, want: &settings{least: tls.VersionTLS12, suites: []uint16{tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}, http2: true}},
-		"weak":              {suites: []string{weak, rsa}, want: &settings{least: tls.VersionTLS12, suites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}, insecure: []string{weak}, http2: true}},
-		"no suite":          {suites: []string{"AES"}},
-		"curves":            {curves: []int32{29, 23}, want: &settings{least: tls.VersionTLS12, curves: []tls.CurveID{tls.X25519, tls.CurveP256}, http2: true}},
-		"no curve":          {curves: []int32{0}},
-		"curve of too much": {curves: []int32{1 << 16}},
+		"nothing set":      {want: settings{Least: tls.VersionTLS12, HTTP2: true}},
+		"1.0 is raised":    {least: "VersionTLS10", want: settings{Least: tls.VersionTLS12, HTTP2: true}},
+		"1.2":              {least: "VersionTLS12", want: settings{Least: tls.VersionTLS12, HTTP2: true}},
+		"1.3":              {least: "VersionTLS13", want: settings{Least: tls.VersionTLS13, HTTP2: true}},
+		"HTTP/2's suite":   {suites: []string{ecdsa}, want: settings{Least: tls.VersionTLS12, Suites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, HTTP2: true}},
+		"HTTP/2's other":   {suites: []string{big, rsa}, want: settings{Least: tls.VersionTLS12, Suites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}, HTTP2: true}},
+		"none of HTTP/2's": {suites: []string{big}, want: settings{Least: tls.VersionTLS12, Suites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}}},
+		"1.3 has its own":  {least: "VersionTLS13", suites: []string{big}, want: settings{Least: tls.VersionTLS13, Suites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}, HTTP2: true}},
+		"name of old":      {suites: []string{"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", rsa}, want: settings{Least: tls.VersionTLS12, Suites: []uint16{tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}, HTTP2: true}},
+		"weak":             {suites: []string{weak, rsa}, insecure: weak, want: settings{Least: tls.VersionTLS12, Suites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}, HTTP2: true}},
+		"curves":           {curves: []int32{29, 23}, want: settings{Least: tls.VersionTLS12, Curves: []tls.CurveID{tls.X25519, tls.CurveP256}, HTTP2: true}},
 	} {
-		got, err := tlsSettings(&kubelet.KubeletConfiguration{TLSMinVersion: tt.least, TLSCipherSuites: tt.suites, TLSCurvePreferences: tt.curves})
-		if (err != nil) != (tt.want == nil) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if tt.want == nil {
-			continue
-		}
-		if diff := cmp.Diff(*tt.want, got, cmp.AllowUnexported(settings{})); diff != "" {
+		b := newBoard(t)
+		k := b.config.Kubelet
+		k.TLSMinVersion, k.TLSCipherSuites, k.TLSCurvePreferences = tt.least, tt.suites, tt.curves
+		var log strings.Builder
+		b.config.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c := b.build().tls
+		got := settings{c.MinVersion, c.CipherSuites, c.CurvePreferences, c.NextProtos[0] == "h2"}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if strings.Contains(log.String(), "insecure TLS cipher suite") != (tt.insecure != "") || !strings.Contains(log.String(), tt.insecure) {
+			t.Errorf("%s: logged %q", name, log.String())
 		}
 	}
 }
