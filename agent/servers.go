@@ -48,13 +48,10 @@ func newServerStage(a *agent) (_ *serverStage, err error) {
 		return nil, err
 	}
 	if a.tree != nil {
-		s.stats, err = stats.NewSource(stats.SourceConfig{
+		s.stats = stats.NewSource(stats.SourceConfig{
 			NodeName: cfg.NodeName, RootDir: cfg.Paths.Root, Tree: a.tree, Node: a.node, Statuses: a.statuses, Workers: a.workers,
 			Disks: a.disks, AfterRead: a.pressure.Trigger, Log: a.log,
 		})
-		if err != nil {
-			return nil, err
-		}
 		s.usage = s.stats.Usage
 	}
 	if s.nodeAPI, err = newNodeAPI(a, s); err != nil {

@@ -111,22 +111,19 @@ func writeFamilies(out *metrics.Stream, rows []row, families []family, more ...[
 // writeNetwork writes the network counters of the node and of all pods in
 // g.rows.
 func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *collected) {
-	if s.cfg.Network == nil {
-		return
-	}
 	interfaces := s.interfaces(ctx, nil, make([]Interface, 0, 2*len(g.pods)+4))
 	text := newLabelArena(cap(interfaces))
 	labels := make([][]byte, 0, cap(interfaces))
 	add := func(id, name, image string, pod *Pod) {
 		for _, n := range interfaces[len(labels):] {
-			labels = append(labels, text.keep(metrics.AppendLabel(appendCadvisor(text.begin(), id, name, image, pod, ""), "interface", n.Name)))
+			labels = append(labels, text.keep(metrics.AppendLabel(appendCadvisor(text.free, id, name, image, pod, ""), "interface", n.Name)))
 		}
 	}
 	add("/", "", "", nil)
 	for i := range g.rows {
 		if p := g.rows[i].pod; p != nil && g.rows[i].container == nil {
 			interfaces = s.interfaces(ctx, p, interfaces)
-			add(withLeadingSlash(p.Sandbox.Cgroup), p.Sandbox.ID, p.Sandbox.Image, p)
+			add(p.Sandbox.Cgroup, p.Sandbox.ID, p.Sandbox.Image, p)
 		}
 	}
 	for _, f := range networkFamilies {
@@ -158,7 +155,7 @@ func (g *collected) labelCadvisor() {
 	for i := range g.rows {
 		r := &g.rows[i]
 		c := cmp.Or(r.container, &Container{})
-		r.labels = text.keep(appendCadvisor(text.begin(), r.cgroup, c.ID, c.Image, r.pod, c.Name))
+		r.labels = text.keep(appendCadvisor(text.free, r.cgroup, c.ID, c.Image, r.pod, c.Name))
 	}
 }
 

@@ -2,12 +2,14 @@ package stats
 
 import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
 // ephemeralStorage returns the sum of a pod's ephemeral storage: writable layers, logs
 // and local volumes (calcEphemeralStorage in pkg/kubelet/stats/helper.go). It
 // returns nil if nothing of it is known.
-func ephemeralStorage(disk *PodDisk, nodeFs *statsapi.FsStats) *statsapi.FsStats {
+func ephemeralStorage(disk *diskusage.PodUsage, nodeFs *statsapi.FsStats) *statsapi.FsStats {
 	var out statsapi.FsStats
 	add := func(f *statsapi.FsStats) {
 		if f == nil {

@@ -14,7 +14,7 @@ import (
 // is set, a system cgroup's if system is set, a pod's if only pod is set, and
 // else a container's.
 type row struct {
-	cgroup    string
+	cgroup    string // with a leading slash
 	system    *SystemContainer
 	pod       *Pod
 	container *Container
@@ -44,9 +44,7 @@ type collected struct {
 // collect reads all cgroups. It skips cgroups that no longer exist or cannot be
 // read, and logs the latter.
 func (s *Stats) collect(ctx context.Context, parts cgroups.Parts) (*collected, error) {
-	if s.cfg.AfterRead != nil {
-		defer s.cfg.AfterRead()
-	}
+	defer s.cfg.AfterRead()
 	machine, err := s.cfg.Machine()
 	if err != nil {
 		return nil, fmt.Errorf("collect stats: get machine info: %w", err)
@@ -58,10 +56,7 @@ func (s *Stats) collect(ctx context.Context, parts cgroups.Parts) (*collected, e
 	if machine.SwapTotal == 0 {
 		parts &^= cgroups.PartSwap
 	}
-	var system []SystemContainer
-	if s.cfg.SystemContainers != nil {
-		system = s.cfg.SystemContainers()
-	}
+	system := s.cfg.SystemContainers()
 	size := 1 + len(system) + len(pods)
 	for i := range pods {
 		size += len(pods[i].Containers)
@@ -70,27 +65,24 @@ func (s *Stats) collect(ctx context.Context, parts cgroups.Parts) (*collected, e
 	reader := s.cfg.Groups.NewReader()
 	s.read(g, reader, parts, row{cgroup: "/", start: machine.Boot})
 	for i := range system {
-		s.read(g, reader, parts, row{cgroup: withLeadingSlash(system[i].Cgroup), system: &system[i], start: system[i].Start})
+		s.read(g, reader, parts, row{cgroup: system[i].Cgroup, system: &system[i], start: system[i].Start})
 	}
 	for i := range pods {
 		pod := &pods[i]
-		s.read(g, reader, parts, row{cgroup: withLeadingSlash(pod.Cgroup), pod: pod, start: pod.Sandbox.Start})
+		s.read(g, reader, parts, row{cgroup: pod.Cgroup, pod: pod, start: pod.Sandbox.Start})
 		for j := range pod.Containers {
 			c := &pod.Containers[j]
-			s.read(g, reader, parts, row{cgroup: withLeadingSlash(c.Cgroup), pod: pod, container: c, start: c.Start})
+			s.read(g, reader, parts, row{cgroup: c.Cgroup, pod: pod, container: c, start: c.Start})
 		}
 	}
 	s.mu.Lock()
-	s.rates.update(g.rows)
+	s.rates = s.rates.next(g.rows)
 	s.mu.Unlock()
 	return g, nil
 }
 
 // read reads the cgroup of r and appends the row to g.
 func (s *Stats) read(g *collected, reader *cgroups.Reader, parts cgroups.Parts, r row) {
-	if r.cgroup == "" { // unknown; for the Reader it would be the root
-		return
-	}
 	g.rows = append(g.rows, r)
 	into := &g.rows[len(g.rows)-1]
 	if err := reader.Read(r.cgroup, parts, &into.stats); err != nil {
@@ -124,14 +116,6 @@ func (r *row) derive(m *Machine) {
 	}
 }
 
-// withLeadingSlash returns a cgroup path in cAdvisor's form, with a leading slash.
-func withLeadingSlash(path string) string {
-	if path == "" || path[0] == '/' {
-		return path
-	}
-	return "/" + path
-}
-
 func (r *row) isNode() bool { return r.system == nil && r.pod == nil }
 
 // remaining returns the unused part of a limit.
@@ -155,11 +139,8 @@ func newLabelArena(rows int) labelArena {
 	return labelArena{free: make([]byte, 0, rows*labelSize)}
 }
 
-// begin returns an empty slice to append labels to.
-func (t *labelArena) begin() []byte { return t.free }
-
 // keep returns labels with their memory reserved. labels must have been
-// appended to the result of begin.
+// appended to t.free.
 func (t *labelArena) keep(labels []byte) []byte {
 	if n := len(labels); n <= cap(t.free) {
 		t.free = t.free[n:n]

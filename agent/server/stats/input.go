@@ -3,21 +3,14 @@ package stats
 import (
 	"time"
 
-	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/node/machine"
 )
 
 // Machine describes the node's hardware and kernel.
 type Machine struct {
-	// MachineID, SystemUUID and BootID are those of the Node's status.
-	MachineID, SystemUUID, BootID string
-	Boot                          time.Time
-	Cores                         int
-	// Memory is the memory that the kernel manages, in bytes. SwapTotal and
-	// SwapFree are in bytes too; without swap both are 0.
-	Memory, SwapTotal, SwapFree uint64
-	// MaxTasks and Tasks are the maximum and current number of threads; 0 is
-	// unknown.
-	MaxTasks, Tasks int64
+	machine.Info
+	machine.Load
+	Cores int
 }
 
 // SystemContainer is a system container of the Summary. Name is one of the
@@ -69,10 +62,3 @@ type Interface struct {
 type Traffic struct {
 	Bytes, Packets, Errors, Dropped uint64
 }
-
-// The disk usage of pods and of the node, as measured by
-// agent/resource/diskusage.
-type (
-	PodDisk  = diskusage.PodUsage
-	NodeDisk = diskusage.NodeUsage
-)

@@ -46,7 +46,7 @@ func (c *podCounts) count(p *v1.Pod, s *v1.PodStatus) {
 		c.active[static]++
 		countVolumes(c.desiredVolumes, p)
 	}
-	if hasSandbox(s) {
+	if ready := pod.FindCondition(s.Conditions, v1.PodReadyToStartContainers); ready != nil && ready.Status == v1.ConditionTrue {
 		c.running++
 		countVolumes(c.actualVolumes, p)
 	}
@@ -62,16 +62,6 @@ func (c *podCounts) count(p *v1.Pod, s *v1.PodStatus) {
 			c.containers["exited"]++
 		}
 	}
-}
-
-// hasSandbox reports whether the pod's sandbox is ready.
-func hasSandbox(s *v1.PodStatus) bool {
-	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == v1.PodReadyToStartContainers {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func countVolumes(into map[string]int, p *v1.Pod) {

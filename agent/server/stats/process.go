@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -32,9 +33,8 @@ type processStats struct {
 // every architecture of Linux for decades.
 const userHertz = 100
 
-// maxStat limits the bytes that are read of /proc/stat. The line of all
-// interrupts is its longest.
-const maxStat = 1 << 20
+// maxStatLine limits a line of /proc/stat in bytes. That of all interrupts is the longest.
+const maxStatLine = 1 << 20
 
 func (p process) read() (f processStats, err error) {
 	stat, err := os.ReadFile(filepath.Join(p.proc, "self", "stat"))
@@ -69,40 +69,20 @@ func (p process) read() (f processStats, err error) {
 // boot returns the boot time by the current clock. The clock may have been set
 // since boot.
 func (p process) boot() (time.Time, error) {
-	name := filepath.Join(p.proc, "stat")
-	file, err := os.Open(name)
+	file, err := os.Open(filepath.Join(p.proc, "stat"))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read boot time: %w", err)
 	}
 	defer file.Close()
-	var text []byte
-	buf := make([]byte, 4<<10)
-	for len(text) < maxStat {
-		n, err := file.Read(buf)
-		text = append(text, buf[:n]...)
-		if seconds, ok := parseBoot(text); ok {
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxStatLine)
+	for lines.Scan() {
+		text, found := bytes.CutPrefix(lines.Bytes(), []byte("btime "))
+		if seconds, err := strconv.ParseInt(string(text), 10, 64); found && err == nil {
 			return time.Unix(seconds, 0), nil
 		}
-		if err != nil {
-			break
-		}
 	}
-	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", name)
-}
-
-// parseBoot finds the btime line. ok is false if the line is not complete.
-func parseBoot(text []byte) (seconds int64, ok bool) {
-	const key = "\nbtime "
-	i := bytes.Index(text, []byte(key))
-	if i < 0 {
-		return 0, false
-	}
-	line, _, whole := bytes.Cut(text[i+len(key):], []byte("\n"))
-	if !whole {
-		return 0, false
-	}
-	seconds, err := strconv.ParseInt(string(line), 10, 64)
-	return seconds, err == nil
+	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", file.Name())
 }
 
 // errStat means that /proc/[pid]/stat does not have the format of proc(5).

@@ -26,24 +26,6 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-func TestParseBoot(t *testing.T) {
-	for text, want := range map[string]int64{
-		"cpu  1 2\nintr 5 0 0\nbtime 1700000000\nprocesses 9\n": 1700000000,
-		"cpu  1 2\nbtime 17":     -1, // the rest is not read yet
-		"cpu  1 2\nxbtime 17\n":  -1,
-		"cpu  1 2\nbtime many\n": -1,
-		"":                       -1,
-	} {
-		got, ok := parseBoot([]byte(text))
-		if !ok {
-			got = -1
-		}
-		if got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
-	}
-}
-
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte(sampleStat))
 	f.Add([]byte("1 (x) S 18446744073709551615"))
@@ -52,7 +34,6 @@ func FuzzParseStat(f *testing.F) {
 		if err == nil && figures.cpu < 0 {
 			t.Errorf("figures %+v", figures)
 		}
-		_, _ = parseBoot(text)
 	})
 }
 

@@ -24,7 +24,6 @@ type cpuReading struct {
 	usage uint64 // microseconds
 	// rate is the usage up to at, in nanocores.
 	rate cgroups.Number
-	pass uint64
 }
 
 // next returns the reading that replaces r, given the current CPU time in
@@ -46,27 +45,15 @@ func (r cpuReading) next(now time.Time, usage uint64) cpuReading {
 // rates holds the last readings by cgroup path.
 type rates map[string]cpuReading
 
-// update stores the readings of rows, sets the rates of rows, and removes
-// cgroups that are not among them.
-func (r rates) update(rows []row) {
-	var pass uint64
-	for _, old := range r {
-		pass = old.pass + 1 // equal in all readings
-		break
-	}
+// next returns the readings of rows, and sets the rates of rows.
+func (r rates) next(rows []row) rates {
+	out := make(rates, len(rows))
 	for i := range rows {
 		row := &rows[i]
-		if !row.stats.CPU.Usage.Known {
-			continue
-		}
-		now := r[row.cgroup].next(row.at, row.stats.CPU.Usage.Value)
-		now.pass = pass
-		r[row.cgroup] = now
-		row.rate = now.rate
-	}
-	for path, old := range r {
-		if old.pass != pass {
-			delete(r, path)
+		if row.stats.CPU.Usage.Known {
+			now := r[row.cgroup].next(row.at, row.stats.CPU.Usage.Value)
+			out[row.cgroup], row.rate = now, now.rate
 		}
 	}
+	return out
 }

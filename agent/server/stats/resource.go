@@ -104,7 +104,7 @@ func (s *Stats) labelResource(g *collected) {
 		if r.pod == nil {
 			continue
 		}
-		labels := text.begin()
+		labels := text.free
 		if r.container != nil {
 			if why := incomplete(r); why != "" {
 				s.cfg.Log.Debug("omit container from /metrics/resource", "pod", r.pod.Namespace+"/"+r.pod.Name,

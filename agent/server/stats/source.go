@@ -53,27 +53,19 @@ type Source struct {
 }
 
 // NewSource returns the Stats of this machine.
-func NewSource(c SourceConfig) (*Source, error) {
+func NewSource(c SourceConfig) *Source {
 	s := &Source{SourceConfig: c, machine: machine.ReadInfo(machine.Roots{})}
-	var err error
-	s.Stats, err = New(Config{
+	s.Stats = New(Config{
 		Node: c.NodeName, Groups: c.Tree, Machine: s.readMachine, SystemContainers: s.systemContainers,
 		Pods: s.pods, AfterRead: c.AfterRead,
 		Network: s.network, PodDisk: s.podDisk, NodeDisk: c.Disks.Node, Device: deviceOf(c.RootDir), Log: c.Log,
 	})
-	return s, err
+	return s
 }
 
 func (s *Source) readMachine() (Machine, error) {
-	l, err := machine.ReadLoad(machine.Roots{}, time.Now())
-	if err != nil {
-		return Machine{}, err
-	}
-	return Machine{
-		MachineID: s.machine.MachineID, SystemUUID: s.machine.SystemUUID, BootID: s.machine.BootID,
-		Boot: l.Boot, Cores: runtime.NumCPU(), Memory: l.Memory, SwapTotal: l.SwapTotal, SwapFree: l.SwapFree,
-		MaxTasks: l.MaxTasks, Tasks: l.Tasks,
-	}, nil
+	load, err := machine.ReadLoad(machine.Roots{}, time.Now())
+	return Machine{Info: s.machine, Load: load, Cores: runtime.NumCPU()}, err
 }
 
 // systemContainers returns the cgroup of all pods, which depends on the runtime's cgroup
@@ -260,7 +252,7 @@ func deviceOf(folder string) string {
 	return unknown
 }
 
-func (s *Source) podDisk(ctx context.Context, of *Pod) (PodDisk, error) {
+func (s *Source) podDisk(ctx context.Context, of *Pod) (diskusage.PodUsage, error) {
 	names := make([]string, len(of.Containers))
 	for i := range names {
 		names[i] = of.Containers[i].Name

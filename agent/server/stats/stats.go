@@ -22,17 +22,16 @@ package stats
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
 // Config configures a Stats. The funcs are called for each request, also
-// concurrently, and must not retain their arguments. If an optional func is
-// nil, its part of the stats is omitted.
+// concurrently, and must not retain their arguments.
 type Config struct {
 	// Node is the name of the Node.
 	Node string
@@ -45,18 +44,17 @@ type Config struct {
 	// attempt of a container is included.
 	Pods func(context.Context) ([]Pod, error)
 	// AfterRead is called after each attempt to read all cgroups, for other
-	// checks that can run while a request is served. It must not block. May be nil.
+	// checks that can run while a request is served. It must not block.
 	AfterRead func()
-	// SystemContainers returns cgroups other than the pods', such as the agent's. One
-	// without a path is omitted. It is called after Pods. May be nil.
+	// SystemContainers returns cgroups other than the pods', such as the agent's. It is
+	// called after Pods.
 	SystemContainers func() []SystemContainer
 	// Network appends the interfaces of a pod, or of the node if the pod is
-	// nil. For a pod on the host network it appends none. May be nil.
+	// nil. For a pod on the host network it appends none.
 	Network func(ctx context.Context, pod *Pod, to []Interface) ([]Interface, error)
 	// PodDisk and NodeDisk measure filesystems, for the full Summary only.
-	// May be nil.
-	PodDisk  func(context.Context, *Pod) (PodDisk, error)
-	NodeDisk func(context.Context) (NodeDisk, error)
+	PodDisk  func(context.Context, *Pod) (diskusage.PodUsage, error)
+	NodeDisk func(context.Context) (diskusage.NodeUsage, error)
 	// Device is the device label of I/O metrics. Dashboards expect one such
 	// as /dev/mmcblk0 or /dev/sda.
 	Device string
@@ -74,9 +72,6 @@ type Stats struct {
 }
 
 // New returns a Stats. It reads nothing yet.
-func New(cfg Config) (*Stats, error) {
-	if cfg.Node == "" || cfg.Groups == nil || cfg.Machine == nil || cfg.Pods == nil || cfg.Log == nil {
-		return nil, errors.New("stats: Node, Groups, Machine, Pods and Log are required")
-	}
-	return &Stats{cfg: cfg, device: metrics.AppendLabel(nil, "device", cfg.Device), rates: rates{}}, nil
+func New(cfg Config) *Stats {
+	return &Stats{cfg: cfg, device: metrics.AppendLabel(nil, "device", cfg.Device)}
 }

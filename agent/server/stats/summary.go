@@ -195,9 +195,6 @@ func (s *Stats) fillNode(ctx context.Context, g *collected, n *statsapi.NodeStat
 			n.Rlimit.NumOfRunningProcesses = &g.machine.Tasks
 		}
 	}
-	if s.cfg.NodeDisk == nil {
-		return
-	}
 	disk, err := s.cfg.NodeDisk(ctx)
 	if err != nil {
 		s.cfg.Log.Warn("cannot measure filesystems of node", "node", s.cfg.Node, "error", err)
@@ -213,9 +210,6 @@ func (s *Stats) fillNode(ctx context.Context, g *collected, n *statsapi.NodeStat
 // ephemeral storage; nil is unknown.
 func (s *Stats) fillPod(ctx context.Context, pod *Pod, p *statsapi.PodStats, nodeFs *statsapi.FsStats) {
 	p.Network = s.network(ctx, pod, metav1.NewTime(time.Now()))
-	if s.cfg.PodDisk == nil {
-		return
-	}
 	disk, err := s.cfg.PodDisk(ctx, pod)
 	if err != nil {
 		s.cfg.Log.Warn("cannot measure disk usage of pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "error", err)
@@ -257,9 +251,6 @@ func (s *Stats) network(ctx context.Context, pod *Pod, at metav1.Time) *statsapi
 // interfaces appends the interfaces of a pod or, if it is nil, of the node. On
 // an error it logs and appends none.
 func (s *Stats) interfaces(ctx context.Context, pod *Pod, to []Interface) []Interface {
-	if s.cfg.Network == nil {
-		return to
-	}
 	out, err := s.cfg.Network(ctx, pod, to)
 	if err == nil {
 		return out

@@ -36,14 +36,14 @@ func fullBoard(t *testing.T) *board {
 	}
 	b.write(t, "/tinylet", group(3, 9e6))
 	b.pod(t, "default", "web", "app", "side")
-	b.cfg.NodeDisk = func(context.Context) (NodeDisk, error) {
-		return NodeDisk{Fs: filesystem(3e9), ImageFs: filesystem(2e9), ContainerFs: filesystem(1e9)}, nil
+	b.cfg.NodeDisk = func(context.Context) (diskusage.NodeUsage, error) {
+		return diskusage.NodeUsage{Fs: filesystem(3e9), ImageFs: filesystem(2e9), ContainerFs: filesystem(1e9)}, nil
 	}
-	b.cfg.PodDisk = func(_ context.Context, p *Pod) (PodDisk, error) {
+	b.cfg.PodDisk = func(_ context.Context, p *Pod) (diskusage.PodUsage, error) {
 		if p.Name == "broken" {
-			return PodDisk{}, errors.New("a volume does not answer")
+			return diskusage.PodUsage{}, errors.New("a volume does not answer")
 		}
-		return PodDisk{
+		return diskusage.PodUsage{
 			Containers: []diskusage.ContainerUsage{{Rootfs: filesystem(1000), Logs: filesystem(2000)}, {Logs: filesystem(4000)}},
 			Volumes: []diskusage.VolumeUsage{
 				{Stats: statsapi.VolumeStats{Name: "cache", FsStats: *filesystem(8000)}, Ephemeral: true},
@@ -216,7 +216,7 @@ func TestSummaryOfLittle(t *testing.T) {
 func TestSummaryWithoutDisks(t *testing.T) {
 	b := fullBoard(t)
 	b.pod(t, "default", "broken", "app")
-	b.cfg.NodeDisk = func(context.Context) (NodeDisk, error) { return NodeDisk{}, errors.New("statfs") }
+	b.cfg.NodeDisk = func(context.Context) (diskusage.NodeUsage, error) { return diskusage.NodeUsage{}, errors.New("statfs") }
 	summary, err := b.stats(t).Summary(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -282,13 +282,13 @@ func TestRatesForget(t *testing.T) {
 func TestEphemeral(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		disk PodDisk
+		disk diskusage.PodUsage
 		want *statsapi.FsStats
 	}{
 		{name: "nothing is known"},
-		{name: "only a volume elsewhere", disk: PodDisk{Volumes: []diskusage.VolumeUsage{{Stats: statsapi.VolumeStats{FsStats: *filesystem(5)}}}}},
-		{name: "bytes alone", disk: PodDisk{Other: &statsapi.FsStats{UsedBytes: new(uint64(7))}}, want: &statsapi.FsStats{UsedBytes: new(uint64(7))}},
-		{name: "inodes alone", disk: PodDisk{Other: &statsapi.FsStats{InodesUsed: new(uint64(7))}}, want: &statsapi.FsStats{InodesUsed: new(uint64(7))}},
+		{name: "only a volume elsewhere", disk: diskusage.PodUsage{Volumes: []diskusage.VolumeUsage{{Stats: statsapi.VolumeStats{FsStats: *filesystem(5)}}}}},
+		{name: "bytes alone", disk: diskusage.PodUsage{Other: &statsapi.FsStats{UsedBytes: new(uint64(7))}}, want: &statsapi.FsStats{UsedBytes: new(uint64(7))}},
+		{name: "inodes alone", disk: diskusage.PodUsage{Other: &statsapi.FsStats{InodesUsed: new(uint64(7))}}, want: &statsapi.FsStats{InodesUsed: new(uint64(7))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, ephemeralStorage(&c.disk, nil)); diff != "" {

@@ -287,7 +287,7 @@ func TestCadvisor(t *testing.T) {
 	b := newBoard(t)
 	b.withNetwork()
 	b.cfg.SystemContainers = func() []SystemContainer {
-		return []SystemContainer{{Name: "kubelet", Cgroup: "system/tinylet", Start: started}, {Name: "runtime", Cgroup: "/system/tinylet"}, {Name: "pods", Cgroup: "/kubepods"}, {Name: "unknown"}}
+		return []SystemContainer{{Name: "kubelet", Cgroup: "/system/tinylet", Start: started}, {Name: "runtime", Cgroup: "/system/tinylet"}, {Name: "pods", Cgroup: "/kubepods"}}
 	}
 	b.write(t, "system/tinylet", group(3, 9e6))
 	b.write(t, "kubepods", group(20, 20e6))
@@ -442,7 +442,7 @@ func TestLabelTextKeepsApart(t *testing.T) {
 	var got [][]byte
 	for i := range 12 { // more, and longer ones, than there is room for
 		value := fmt.Sprint(i, strings.Repeat("y", i*60))
-		got = append(got, text.keep(metrics.AppendLabel(text.begin(), "x", value)))
+		got = append(got, text.keep(metrics.AppendLabel(text.free, "x", value)))
 		want = append(want, `x="`+value+`"`)
 	}
 	for i := range got {

@@ -2,13 +2,11 @@ package stats
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/server/local"
@@ -22,15 +20,11 @@ func (s *Source) Usage(ctx context.Context) (*local.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	load, err := machine.ReadLoad(machine.Roots{}, time.Now())
-	if err != nil {
-		return nil, err
-	}
 	u := &local.Usage{
 		Time: time.Now(),
 		Node: local.NodeUsage{
-			Name: s.NodeName, Cores: runtime.NumCPU(),
-			MemoryAvailableBytes: load.Available, MemoryCapacityBytes: load.Memory, Pressure: s.pressure(),
+			Name: s.NodeName, Cores: g.machine.Cores,
+			MemoryAvailableBytes: g.machine.Available, MemoryCapacityBytes: g.machine.Memory, Pressure: s.pressure(),
 		},
 		Pods: []local.PodUsage{}, // null in JSON otherwise
 	}
