@@ -41,12 +41,9 @@ type nodeAPI struct {
 func newServerStage(a *agent) (_ *serverStage, err error) {
 	cfg := a.cfg
 	s := new(serverStage)
-	s.streams, err = streaming.New(streaming.Config{
+	s.streams = streaming.New(streaming.Config{
 		Runtime: a.runtime, Find: (&streaming.Finder{Statuses: a.statuses}).Find, IdleTimeout: cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	})
-	if err != nil {
-		return nil, err
-	}
 	if a.tree != nil {
 		s.stats = stats.NewSource(stats.SourceConfig{
 			NodeName: cfg.NodeName, RootDir: cfg.Paths.Root, Tree: a.tree, Node: a.node, Statuses: a.statuses, Workers: a.workers,

@@ -21,10 +21,7 @@ func BenchmarkIdleSession(b *testing.B) {
 	rt := upgrading(b, func(_ *http.Request, conn net.Conn) {
 		_, _ = io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, 64))
 	})
-	h, err := New(Config{Runtime: &urls{url: rt.URL + "/token"}, Find: findAll, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	h := New(Config{Runtime: &urls{url: rt.URL + "/token"}, Find: findAll, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan struct{})
 	go func() { defer close(ran); h.Run(ctx) }()

@@ -34,13 +34,14 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Defaults and limits of a Handler.
+// Limits of a Handler.
 const (
-	// DefaultMaxSessions limits the concurrent sessions.
-	DefaultMaxSessions = 64
-	// DefaultAnswerTimeout limits the time until the runtime's streaming server
-	// responds to an upgrade request.
-	DefaultAnswerTimeout = 30 * time.Second
+	// maxSessions limits the concurrent sessions, including those of /run. Further
+	// requests get a 429.
+	maxSessions = 64
+	// answerTimeout limits the time until the runtime's streaming server responds to an
+	// upgrade request.
+	answerTimeout = 30 * time.Second
 	// maxRuns limits the concurrent commands of /run: the runtime returns up to
 	// 16 MiB for each, which are in memory until they are sent.
 	maxRuns = 2
@@ -95,7 +96,7 @@ type Runtime interface {
 
 // Config configures a Handler.
 type Config struct {
-	// Runtime prepares the streams. It must not be nil.
+	// Runtime prepares the streams.
 	Runtime Runtime
 	// Find returns the runtime's IDs of a name. It returns ErrNotFound if the pod
 	// or container does not exist (a pod with another UID is another pod), and
@@ -106,21 +107,16 @@ type Config struct {
 	// IdleTimeout ends a session after that time without data other than pings in
 	// both directions (streamingConnectionIdleTimeout); 0 means no timeout.
 	IdleTimeout time.Duration
-	// AnswerTimeout limits the time until the runtime responds to an upgrade
-	// request; 0 means DefaultAnswerTimeout.
-	AnswerTimeout time.Duration
-	// MaxSessions limits the concurrent sessions, including those of /run; 0 means
-	// DefaultMaxSessions. Further requests get a 429.
-	MaxSessions int
-	// Log gets sessions (debug) and runtime failures (warning), never commands. It
-	// must not be nil.
+	// Log gets sessions (debug) and runtime failures (warning), never commands.
 	Log *slog.Logger
 }
 
 // Handler serves the paths /exec/, /attach/, /run/ and /portForward/. It is
 // safe for concurrent use.
 type Handler struct {
-	c Config
+	c             Config
+	maxSessions   int
+	answerTimeout time.Duration
 
 	mu    sync.Mutex
 	open  map[*slot]struct{}
@@ -136,25 +132,9 @@ type slot struct {
 	end func()
 }
 
-// New validates the configuration and starts nothing.
-func New(c Config) (*Handler, error) {
-	switch {
-	case c.Runtime == nil:
-		return nil, errors.New("streaming: Runtime is required")
-	case c.Find == nil:
-		return nil, errors.New("streaming: Find is required")
-	case c.Log == nil:
-		return nil, errors.New("streaming: Log is required")
-	case c.IdleTimeout < 0 || c.AnswerTimeout < 0 || c.MaxSessions < 0:
-		return nil, fmt.Errorf("streaming: negative limit: IdleTimeout %v, AnswerTimeout %v, MaxSessions %d", c.IdleTimeout, c.AnswerTimeout, c.MaxSessions)
-	}
-	if c.AnswerTimeout == 0 {
-		c.AnswerTimeout = DefaultAnswerTimeout
-	}
-	if c.MaxSessions == 0 {
-		c.MaxSessions = DefaultMaxSessions
-	}
-	return &Handler{c: c, open: make(map[*slot]struct{})}, nil
+// New returns a Handler. It starts nothing.
+func New(c Config) *Handler {
+	return &Handler{c: c, maxSessions: maxSessions, answerTimeout: answerTimeout, open: make(map[*slot]struct{})}
 }
 
 // Run blocks until ctx ends. It then ends all sessions, waits for them and rejects
@@ -180,8 +160,8 @@ func (h *Handler) acquire(run bool, end func()) (*slot, error) {
 	switch {
 	case h.ended:
 		return nil, errEnded
-	case len(h.open) >= h.c.MaxSessions:
-		return nil, &httpError{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d sessions of exec, attach and port-forward reached: end one, or try again later", h.c.MaxSessions)}
+	case len(h.open) >= h.maxSessions:
+		return nil, &httpError{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d sessions of exec, attach and port-forward reached: end one, or try again later", h.maxSessions)}
 	case run && h.runs >= maxRuns:
 		return nil, &httpError{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d commands of /run reached: try again later, or use exec", maxRuns)}
 	}
@@ -276,7 +256,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, asked request, u
 	if err != nil {
 		return err
 	}
-	a, err := dialUpgrade(ctx, to, r.Method, up, h.c.AnswerTimeout)
+	a, err := dialUpgrade(ctx, to, r.Method, up, h.answerTimeout)
 	if err != nil {
 		return err
 	}
