@@ -19,16 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/apiservertest"
-	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/source"
-)
-
-var (
-	_ listwatch.API = (*cluster)(nil)
-	_ listwatch.API = (*apiclient.Client)(nil)
 )
 
 // followed is an API source that runs against a cluster.
