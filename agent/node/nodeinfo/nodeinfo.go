@@ -45,6 +45,7 @@ type Info struct {
 	unreserved            int64 // bytes of memory
 	allocatable, enforced v1.ResourceList
 	hugePages             []string
+	seLinux               bool
 	accounting            accounting
 	systemd               bool // systemd is the init system
 	admission             *Admission
@@ -79,6 +80,7 @@ func New(cfg *config.Config, runtime container.RuntimeInfo, tree *cgroups.Tree) 
 	}
 	f.memory, f.swap = machine.Memory(roots), machine.Swap(roots)
 	f.hugePages = hugePageSizes()
+	f.seLinux = seLinux("")
 	f.systemd = cgroups.SystemdRuns("")
 	f.admission = &Admission{
 		Name:                 cfg.NodeName,
@@ -181,6 +183,17 @@ func appArmor() bool {
 	return bytes.HasPrefix(enabled, []byte("Y"))
 }
 
+// seLinux reports whether the kernel has SELinux enabled, with a policy (getEnabled in
+// github.com/opencontainers/selinux). root is prepended to the paths.
+func seLinux(root string) bool {
+	label, err := os.ReadFile(root + "/proc/self/attr/current")
+	if err != nil || string(bytes.TrimRight(label, "\x00\n")) == "kernel" {
+		return false
+	}
+	_, err = os.Stat(root + "/sys/fs/selinux/enforce")
+	return err == nil
+}
+
 // Get returns the node with its name servers. It fails if the runtime has never reported
 // its properties, or if resolvConf cannot be read. It blocks while the runtime is called.
 func (f *Info) Get(ctx context.Context) (*criconfig.Node, error) {
@@ -234,6 +247,7 @@ func (f *Info) WithDriver(driver string) *criconfig.Node {
 		PodPidsLimit:         *k.PodPidsLimit,
 		SeccompDefault:       k.SeccompDefault != nil && *k.SeccompDefault,
 		SeccompProfileRoot:   f.cfg.Paths.Root + "/seccomp",
+		SELinux:              f.seLinux,
 	}
 	if *f.cfg.Tinylet.MemoryQoS && f.accounting.memory {
 		n.MemoryQoS = k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy

@@ -1,6 +1,8 @@
 package nodeinfo
 
 import (
+	"errors"
+	"os"
 	goruntime "runtime"
 	"testing"
 
@@ -23,7 +25,11 @@ func TestUnreservedMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		facts.seLinux = true
 		n := facts.WithDriver(criconfig.DriverCgroupfs)
+		if !n.SELinux {
+			t.Error("volumes are not relabelled")
+		}
 		if got, want := n.MemoryUnreserved, n.MemoryCapacity-12<<20; got != want {
 			t.Errorf("%v: %d bytes are not reserved, want %d", enforce, got, want)
 		}
@@ -64,6 +70,31 @@ func TestSystemdMissing(t *testing.T) {
 		n.runtimeInfo.Store(&runtimeInfo{cgroupDriver: tc.driver})
 		if n.SystemdMissing() != tc.want {
 			t.Errorf("%+v: missing %v", tc, n.SystemdMissing())
+		}
+	}
+}
+
+// Volumes were never relabelled, because nothing read whether the kernel has SELinux.
+func TestSELinux(t *testing.T) {
+	for label, enabled := range map[string]bool{"system_u:system_r:init_t:s0\x00": true, "kernel\x00": false} {
+		root := t.TempDir()
+		if err := errors.Join(os.MkdirAll(root+"/proc/self/attr", 0o700), os.MkdirAll(root+"/sys/fs/selinux", 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if seLinux(root) {
+			t.Error("enabled without a label of the process")
+		}
+		if err := os.WriteFile(root+"/proc/self/attr/current", []byte(label), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if seLinux(root) {
+			t.Error("enabled without selinuxfs")
+		}
+		if err := os.WriteFile(root+"/sys/fs/selinux/enforce", []byte("1"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if seLinux(root) != enabled {
+			t.Errorf("label %q: enabled is not %t", label, enabled)
 		}
 	}
 }
