@@ -321,10 +321,11 @@ func TestConfigVolumeErrors(t *testing.T) {
 func TestUnsupportedVolumes(t *testing.T) {
 	p := podWith("u", v1.Volume{Name: "n", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}, empty("a"),
 		v1.Volume{Name: "i", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "x"}}},
-		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
+		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+		v1.Volume{Name: "newer"})
 	root := t.TempDir()
 	_, err := New(root).Setup(t.Context(), p, Input{})
-	if want := `set up volume "n": volumes of kind nfs are not supported; set up volume "e": volumes of kind ephemeral are not supported`; err == nil || err.Error() != want {
+	if want := `set up volume "n": volumes of kind nfs are not supported; set up volume "e": volumes of kind ephemeral are not supported; set up volume "newer": volumes of kind unknown are not supported`; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(root + "/pods/u/volumes/" + dirEmptyDir + "/a"); err != nil {

@@ -65,7 +65,7 @@ func (v *Manager) ReadEnvFile(p *v1.Pod, volume, path string) (data []byte, err 
 
 func hasEmptyDir(p *v1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
-		return v.Name == name && (v.EmptyDir != nil || v.VolumeSource == v1.VolumeSource{})
+		return v.Name == name && v.EmptyDir != nil
 	})
 }
 

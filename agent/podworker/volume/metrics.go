@@ -26,7 +26,7 @@ const (
 // PersistentVolume.
 func Plugin(source *v1.VolumeSource) string {
 	switch {
-	case source.EmptyDir != nil, *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
+	case source.EmptyDir != nil:
 		return "kubernetes.io/empty-dir"
 	case source.HostPath != nil:
 		return pluginHostPath

@@ -13,14 +13,14 @@ import (
 
 func TestPlugin(t *testing.T) {
 	for want, sources := range map[string][]v1.VolumeSource{
-		"kubernetes.io/empty-dir":    {{}, {EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		"kubernetes.io/empty-dir":    {{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		"kubernetes.io/host-path":    {{HostPath: &v1.HostPathVolumeSource{}}},
 		"kubernetes.io/configmap":    {{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 		"kubernetes.io/secret":       {{Secret: &v1.SecretVolumeSource{}}},
 		"kubernetes.io/downward-api": {{DownwardAPI: &v1.DownwardAPIVolumeSource{}}},
 		"kubernetes.io/projected":    {{Projected: &v1.ProjectedVolumeSource{}}},
 		"kubernetes.io/image":        {{Image: &v1.ImageVolumeSource{}}},
-		"N/A":                        {{NFS: &v1.NFSVolumeSource{}}, {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+		"N/A":                        {{}, {NFS: &v1.NFSVolumeSource{}}, {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
 	} {
 		for _, source := range sources {
 			if got := Plugin(&source); got != want {

@@ -31,9 +31,9 @@ func (v *Manager) UsagePaths(p *v1.Pod, bound func(claim string) (volume string)
 		volume := diskusage.Volume{Name: p.Spec.Volumes[i].Name}
 		plugin, name := "", volume.Name
 		switch source := &p.Spec.Volumes[i].VolumeSource; {
-		case source.EmptyDir != nil, *source == v1.VolumeSource{}:
+		case source.EmptyDir != nil:
 			plugin = dirEmptyDir
-			volume.Mounted = source.EmptyDir != nil && source.EmptyDir.Medium != v1.StorageMediumDefault
+			volume.Mounted = source.EmptyDir.Medium != v1.StorageMediumDefault
 			volume.Ephemeral = !volume.Mounted
 		case source.ConfigMap != nil:
 			plugin, volume.Ephemeral = dirConfigMap, true

@@ -51,7 +51,7 @@ func TestPlaces(t *testing.T) {
 			{Name: "n", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
 			empty("../x"),
 		}, nil, nil, []diskusage.Volume{
-			of("e", "empty-dir", "e", "ephemeral"), of("m", "empty-dir", "m", "mounted"), of("d", "empty-dir", "d", "ephemeral"),
+			of("e", "empty-dir", "e", "ephemeral"), of("m", "empty-dir", "m", "mounted"),
 			of("c", "configmap", "c", "ephemeral"), of("s", "secret", "s", "mounted"),
 			of("w", "downward-api", "w", "mounted"), of("p", "projected", "p", "mounted"),
 		}},

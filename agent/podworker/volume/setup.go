@@ -138,9 +138,7 @@ func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 		s.result.Images[name] = source.Image
 		s.result.ReadOnly[name] = true
 		return nil
-	case *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
-		path, err = s.emptyDir(name, &v1.EmptyDirVolumeSource{})
-	default:
+	default: // without any field: of a kind that this version of the API does not know
 		return unsupported(KindOf(source))
 	}
 	if err != nil {

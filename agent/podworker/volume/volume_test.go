@@ -67,11 +67,10 @@ func TestSetupEmptyDir(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	root := t.TempDir()
 	v := New(root)
-	p := podWith("u1", empty("a"), empty("b"), v1.Volume{Name: "c"})
+	p := podWith("u1", empty("a"), empty("b"))
 	want := map[string]string{
 		"a": root + "/pods/u1/volumes/kubernetes.io~empty-dir/a",
 		"b": root + "/pods/u1/volumes/kubernetes.io~empty-dir/b",
-		"c": root + "/pods/u1/volumes/kubernetes.io~empty-dir/c",
 	}
 	for range 2 {
 		got, err := pathsOf(v.Setup(t.Context(), p, Input{}))
