@@ -75,9 +75,9 @@ func array[T any](all []T, item func(T) string) string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// ParseConflist parses a list of Conflist, or one that a user has written. It returns the configuration that the plugin
-// will receive, in the newest version that the list has. The error is an *Error, or wraps
-// ErrForeign.
+// ParseConflist parses a list of Conflist, or one that a user has written. It returns the
+// configuration that the plugin will receive, in the newest version that the list has. The
+// error is an *Error, or wraps ErrForeign.
 func ParseConflist(data []byte) (Config, error) {
 	d := &decoder{}
 	c := Default()
