@@ -145,7 +145,7 @@ func handlerOf(t *testing.T) http.Handler {
 	}))
 	t.Cleanup(rt.Close)
 	config.BaseURL.Host = rt.Listener.Addr().String()
-	handler, err := stream.New(stream.Config{
+	handler := stream.New(stream.Config{
 		Runtime: driver{server},
 		Find: func(context.Context, stream.Name) (stream.Found, error) {
 			return stream.Found{SandboxID: "sandbox", ContainerID: "container"}, nil
@@ -153,9 +153,6 @@ func handlerOf(t *testing.T) http.Handler {
 		IdleTimeout: time.Hour,
 		Log:         slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan struct{})
 	go func() { defer close(ran); handler.Run(ctx) }()
