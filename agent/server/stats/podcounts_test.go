@@ -20,7 +20,7 @@ func TestPodCounts(t *testing.T) {
 		return &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pod.AnnotationSource: pod.SourceAPI}},
 			Spec: v1.PodSpec{Volumes: []v1.Volume{
-				{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {},
+				{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 				{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 			}},
 		}
