@@ -126,14 +126,14 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// next is the next value that is told.
-func next[T any](t *testing.T, told <-chan T) T {
+// next is the next reported value.
+func next[T any](t *testing.T, reported <-chan T) T {
 	t.Helper()
 	select {
-	case v := <-told:
+	case v := <-reported:
 		return v
 	case <-time.After(20 * time.Second):
-		t.Fatal("nothing is told in 20 s")
+		t.Fatal("nothing is reported in 20 s")
 		panic("unreachable")
 	}
 }
@@ -152,62 +152,62 @@ func watchProcesses(p *Poller, path string, notify func(populated bool, err erro
 func TestWatchProcesses(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	told := make(chan bool, 16)
+	reported := make(chan bool, 16)
 	w, err := watchProcesses(p, path, func(s bool, err error) {
 		if err != nil {
 			t.Error(err)
 		}
-		told <- s
+		reported <- s
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := next(t, told); got {
+	if got := next(t, reported); got {
 		t.Errorf("at first: %+v", got)
 	}
 	cmd := play(t, tree, path, "wait")
-	if got := next(t, told); !got {
+	if got := next(t, reported); !got {
 		t.Errorf("with a process: %+v", got)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if got := next(t, told); got {
+	if got := next(t, reported); got {
 		t.Errorf("without it: %+v", got)
 	}
 	w.Close()
 	w.Close()
 	play(t, tree, path, "wait")
 	select {
-	case s := <-told:
-		t.Errorf("told after its end: %+v", s)
+	case s := <-reported:
+		t.Errorf("reported after its end: %+v", s)
 	case <-time.After(50 * time.Millisecond):
 	}
 }
 
-// What happens in a pause is told when it is over, once.
+// What happens in a pause is reported when it is over, once.
 func TestPollerPauses(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
 	const pause = 300 * time.Millisecond
-	told := make(chan time.Time, 64)
-	w, err := p.watchFile(path, fileEvents, pause, func([]byte, error) { told <- time.Now() })
+	reported := make(chan time.Time, 64)
+	w, err := p.watchFile(path, fileEvents, pause, func([]byte, error) { reported <- time.Now() })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	first := next(t, told)
+	first := next(t, reported)
 	for range 5 {
 		cmd := play(t, tree, path, "wait")
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	if second := next(t, told); second.Sub(first) < pause {
-		t.Errorf("told again after %v", second.Sub(first))
+	if second := next(t, reported); second.Sub(first) < pause {
+		t.Errorf("reported again after %v", second.Sub(first))
 	}
 	time.Sleep(2 * pause)
-	if len(told) > 2 {
-		t.Errorf("told %d times more", len(told))
+	if len(reported) > 2 {
+		t.Errorf("reported %d times more", len(reported))
 	}
 }
 
@@ -217,7 +217,7 @@ func TestPollerPauses(t *testing.T) {
 func TestWatchOfARemovedGroup(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	told := make(chan error, 64)
+	reported := make(chan error, 64)
 	before := make(chan int, 1)
 	var once sync.Once
 	w, err := p.watchFile(path, fileEvents, 100*time.Millisecond, func(_ []byte, err error) {
@@ -225,22 +225,22 @@ func TestWatchOfARemovedGroup(t *testing.T) {
 			before <- openFiles(t)
 			err = errors.Join(err, tree.Delete(path))
 		})
-		told <- err
+		reported <- err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := next(t, told); err != nil {
+	if err := next(t, reported); err != nil {
 		t.Fatal(err)
 	}
-	if err := next(t, told); !errors.Is(err, ErrNotFound) {
-		t.Errorf("told %v", err)
+	if err := next(t, reported); !errors.Is(err, ErrNotFound) {
+		t.Errorf("reported %v", err)
 	}
 	open := <-before
 	until(t, "its file is closed", func() bool { return openFiles(t) < open })
 	time.Sleep(300 * time.Millisecond)
-	if len(told) > 0 {
-		t.Errorf("told %d times more", len(told))
+	if len(reported) > 0 {
+		t.Errorf("reported %d times more", len(reported))
 	}
 	w.Close()
 }
@@ -249,13 +249,13 @@ func TestWatchOfARemovedGroup(t *testing.T) {
 func TestWatchClosesItself(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	told := make(chan int, 8)
+	reported := make(chan int, 8)
 	watches := make(chan *Watch, 8)
 	var again func(left int)
 	again = func(left int) {
 		w, err := watchProcesses(p, path, func(bool, error) {
 			(<-watches).Close()
-			if told <- left; left > 0 {
+			if reported <- left; left > 0 {
 				again(left - 1)
 			}
 		})
@@ -267,8 +267,8 @@ func TestWatchClosesItself(t *testing.T) {
 	}
 	again(3)
 	for want := 3; want >= 0; want-- {
-		if got := next(t, told); got != want {
-			t.Errorf("told %d, want %d", got, want)
+		if got := next(t, reported); got != want {
+			t.Errorf("reported %d, want %d", got, want)
 		}
 	}
 }
@@ -329,8 +329,8 @@ func TestPollerRunsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(chan struct{}, 16)
-	if _, err := p.add(event, unix.EPOLLIN|unix.EPOLLET, 0, func(*Watch) { told <- struct{}{} }); err != nil {
+	reported := make(chan struct{}, 16)
+	if _, err := p.add(event, unix.EPOLLIN|unix.EPOLLET, 0, func(*Watch) { reported <- struct{}{} }); err != nil {
 		t.Fatal(err)
 	}
 	happens := func() {
@@ -357,9 +357,9 @@ func TestPollerRunsAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	next(t, told)
+	next(t, reported)
 	happens()
-	next(t, told)
+	next(t, reported)
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("the second Run: %v", err)
@@ -383,31 +383,31 @@ func TestWatchNothing(t *testing.T) {
 	}
 }
 
-// A process that outgrows its group is told of, with its death; a group that
-// lives at its limit is not told of more often than it may.
+// A process that outgrows its group is reported, with its death; a group that
+// lives at its limit is not reported more often than allowed.
 func TestWatchMemory(t *testing.T) {
 	tree, path := group(t, Resources{MemoryMax: 16 << 20}, "memory")
 	if err := os.WriteFile(filepath.Join(tree.root, path, "memory.swap.max"), []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	p := polling(t, tree)
-	told := make(chan MemoryEvents, 256)
+	reported := make(chan MemoryEvents, 256)
 	w, err := p.WatchMemory(path, 0, func(f MemoryEvents, err error) {
 		if err != nil {
 			t.Error(err)
 		}
-		told <- f
+		reported <- f
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if got := next(t, told); got.OOMKill != (Number{0, true}) {
+	if got := next(t, reported); got.OOMKill != (Number{0, true}) {
 		t.Errorf("at first: %+v", got)
 	}
 	cmd := play(t, tree, path, strconv.Itoa(64<<20))
 	for got := (MemoryEvents{}); got.OOMKill.Value == 0; {
-		got = next(t, told)
+		got = next(t, reported)
 	}
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
@@ -418,27 +418,27 @@ func TestWatchMemory(t *testing.T) {
 func TestWatchPids(t *testing.T) {
 	tree, path := group(t, Resources{PidsMax: 2}, "pids")
 	p := polling(t, tree)
-	told := make(chan uint64, 64)
+	reported := make(chan uint64, 64)
 	w, err := p.WatchPids(path, 0, func(n uint64, err error) {
 		if err != nil {
 			t.Error(err)
 		}
-		told <- n
+		reported <- n
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if got := next(t, told); got != 0 {
+	if got := next(t, reported); got != 0 {
 		t.Errorf("at first: %d", got)
 	}
 	play(t, tree, path, "wait") // Go has more threads than two
-	if got := next(t, told); got == 0 {
-		t.Error("told, and nothing is counted")
+	if got := next(t, reported); got == 0 {
+		t.Error("reported, and nothing is counted")
 	}
 }
 
-// A process that is held up for its memory is told of.
+// A process that waits for memory is reported.
 func TestWatchPressure(t *testing.T) {
 	tree, path := group(t, Resources{}, "memory")
 	if err := os.WriteFile(filepath.Join(tree.root, path, "memory.high"), []byte("8M"), 0); err != nil {
@@ -450,8 +450,8 @@ func TestWatchPressure(t *testing.T) {
 	// in a long): what is left there are its tries to free memory, 20 ms for
 	// each 24 MB on a slow board.
 	trigger := Trigger{Stall: 2 * time.Millisecond, Window: 500 * time.Millisecond}
-	told := make(chan struct{}, 64)
-	w, err := p.WatchMemoryPressure(path, trigger, func() { told <- struct{}{} })
+	reported := make(chan struct{}, 64)
+	w, err := p.WatchMemoryPressure(path, trigger, func() { reported <- struct{}{} })
 	if errors.Is(err, ErrPressure) {
 		t.Skip(err)
 	}
@@ -469,8 +469,8 @@ func TestWatchPressure(t *testing.T) {
 		}
 	})
 	play(t, tree, path, strconv.Itoa(32<<20))
-	next(t, told)
-	next(t, told) // and again, while it lasts
+	next(t, reported)
+	next(t, reported) // and again, while it lasts
 }
 
 func TestWatchPressureRefused(t *testing.T) {
@@ -502,20 +502,20 @@ func TestUnexpectedNamesTheGroup(t *testing.T) {
 func TestPollerOfMany(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
-	var told [100]chan bool
-	for i := range told {
-		told[i] = make(chan bool, 4)
-		w, err := watchProcesses(p, path, func(s bool, _ error) { told[i] <- s })
+	var reported [100]chan bool
+	for i := range reported {
+		reported[i] = make(chan bool, 4)
+		w, err := watchProcesses(p, path, func(s bool, _ error) { reported[i] <- s })
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer w.Close()
 	}
-	for i := range told {
-		next(t, told[i])
+	for i := range reported {
+		next(t, reported[i])
 	}
 	play(t, tree, path, "wait")
-	for i, c := range slices.Backward(told[:]) {
+	for i, c := range slices.Backward(reported[:]) {
 		if got := next(t, c); !got {
 			t.Errorf("%d: no processes", i)
 		}

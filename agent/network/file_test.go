@@ -211,8 +211,8 @@ func TestPlacesOf(t *testing.T) {
 		info     container.Info
 		want     directories
 	}{
-		"nobody says": {want: directories{"/etc/cni/net.d", []string{"/opt/cni/bin"}, false}},
-		"the runtime": {info: debian, want: directories{"/etc/cni/net.d", []string{"/usr/lib/cni"}, true}},
+		"without directories": {want: directories{"/etc/cni/net.d", []string{"/opt/cni/bin"}, false}},
+		"the runtime":         {info: debian, want: directories{"/etc/cni/net.d", []string{"/usr/lib/cni"}, true}},
 		"the settings": {config.Network{ConfigFolder: "/a", PluginFolder: "/b"}, debian,
 			directories{"/a", []string{"/b"}, true}},
 	} {

@@ -67,15 +67,15 @@ func testExitCodes(w *testEnv) {
 }
 
 func testContainerUnknown(w *testEnv) {
-	w.ok("StopContainer of an unknown container", w.Runtime.StopContainer(w.Context(), nobody, time.Second))
-	w.ok("RemoveContainer of an unknown container", w.Runtime.RemoveContainer(w.Context(), nobody))
-	if _, err := w.Runtime.ContainerStatus(w.Context(), nobody); !errors.Is(err, container.ErrNotFound) {
+	w.ok("StopContainer of an unknown container", w.Runtime.StopContainer(w.Context(), unknownID, time.Second))
+	w.ok("RemoveContainer of an unknown container", w.Runtime.RemoveContainer(w.Context(), unknownID))
+	if _, err := w.Runtime.ContainerStatus(w.Context(), unknownID); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ContainerStatus: %v, want ErrNotFound", err)
 	}
-	if err := w.Runtime.StartContainer(w.Context(), nobody); !errors.Is(err, container.ErrNotFound) {
+	if err := w.Runtime.StartContainer(w.Context(), unknownID); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("StartContainer: %v, want ErrNotFound", err)
 	}
-	if err := w.Runtime.UpdateContainerResources(w.Context(), nobody, &runtimeapi.LinuxContainerResources{CpuShares: 2}); !errors.Is(err, container.ErrNotFound) {
+	if err := w.Runtime.UpdateContainerResources(w.Context(), unknownID, &runtimeapi.LinuxContainerResources{CpuShares: 2}); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("UpdateContainerResources: %v, want ErrNotFound", err)
 	}
 }

@@ -78,10 +78,10 @@ func testExecRefused(w *testEnv) {
 	if err := w.Runtime.ReopenContainerLog(w.Context(), id); err == nil {
 		w.Error("the log of a stopped container was reopened")
 	}
-	if _, _, _, err := w.Runtime.ExecSync(w.Context(), nobody, []string{"/bin/true"}, w.Timeout); !errors.Is(err, container.ErrNotFound) {
+	if _, _, _, err := w.Runtime.ExecSync(w.Context(), unknownID, []string{"/bin/true"}, w.Timeout); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ExecSync in an unknown container: %v, want ErrNotFound", err)
 	}
-	if err := w.Runtime.ReopenContainerLog(w.Context(), nobody); !errors.Is(err, container.ErrNotFound) {
+	if err := w.Runtime.ReopenContainerLog(w.Context(), unknownID); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ReopenContainerLog of an unknown container: %v, want ErrNotFound", err)
 	}
 }

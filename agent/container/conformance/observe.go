@@ -86,7 +86,7 @@ func testObserve(w *testEnv) {
 		w.Errorf("the log's time: %v", err)
 	}
 
-	unknown, err := container.Observe(w.Context(), w.Runtime, "nobody")
+	unknown, err := container.Observe(w.Context(), w.Runtime, "unknown")
 	w.ok("Observe of an unknown pod", err)
 	if len(unknown.Sandboxes)+len(unknown.Containers) > 0 || unknown.Running() {
 		w.Errorf("an unknown pod is %+v", unknown)

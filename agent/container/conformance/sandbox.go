@@ -96,13 +96,13 @@ func testSandboxLife(w *testEnv) {
 }
 
 func testSandboxUnknown(w *testEnv) {
-	w.ok("StopPodSandbox of an unknown sandbox", w.Runtime.StopPodSandbox(w.Context(), nobody))
-	w.ok("RemovePodSandbox of an unknown sandbox", w.Runtime.RemovePodSandbox(w.Context(), nobody))
-	if _, err := w.Runtime.PodSandboxStatus(w.Context(), nobody); !errors.Is(err, container.ErrNotFound) {
+	w.ok("StopPodSandbox of an unknown sandbox", w.Runtime.StopPodSandbox(w.Context(), unknownID))
+	w.ok("RemovePodSandbox of an unknown sandbox", w.Runtime.RemovePodSandbox(w.Context(), unknownID))
+	if _, err := w.Runtime.PodSandboxStatus(w.Context(), unknownID); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("PodSandboxStatus: %v, want ErrNotFound", err)
 	}
 	c := w.newPod().containerConfig("main", scriptForever)
-	if _, err := w.Runtime.CreateContainer(w.Context(), nobody, c, w.newPod().config); !errors.Is(err, container.ErrNotFound) {
+	if _, err := w.Runtime.CreateContainer(w.Context(), unknownID, c, w.newPod().config); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("CreateContainer in an unknown sandbox: %v, want ErrNotFound", err)
 	}
 }

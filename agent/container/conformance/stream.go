@@ -236,7 +236,7 @@ func testStreamRefused(w *testEnv) {
 		w.ok(name+" to a running container", call(running))
 	}
 	for name, call := range map[string]func(string) error{"Exec": exec, "Attach": attach, "PortForward": forward} {
-		if err := call(nobody); !errors.Is(err, container.ErrNotFound) {
+		if err := call(unknownID); !errors.Is(err, container.ErrNotFound) {
 			w.Errorf("%s of what is unknown: %v, want ErrNotFound", name, err)
 		}
 	}

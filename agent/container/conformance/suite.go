@@ -223,8 +223,8 @@ func (w *testEnv) runReady(script string) (p *pod, id string) {
 	return p, id
 }
 
-// nobody is the ID of no object.
-const nobody = "0000000000000000000000000000000000000000000000000000000000000000"
+// unknownID is the ID of no object.
+const unknownID = "0000000000000000000000000000000000000000000000000000000000000000"
 
 // The scripts of the suite, which the fake supports, too.
 const (

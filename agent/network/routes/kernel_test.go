@@ -226,8 +226,8 @@ func TestTakenAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.watch = func(ctx context.Context, told func()) error {
-		return netns.Do(ns, func() error { return watch(ctx, told) })
+	r.watch = func(ctx context.Context, notify func()) error {
+		return netns.Do(ns, func() error { return watch(ctx, notify) })
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

@@ -95,7 +95,7 @@ type lab struct {
 	kernel *table
 	log    bytes.Buffer
 	mu     gosync.Mutex
-	direct []string // each time that it was told
+	direct []string // one for each call
 	server []netip.Addr
 }
 
@@ -378,7 +378,7 @@ func TestFailure(t *testing.T) {
 			t.Errorf("problem %q", p)
 		}
 		if n := strings.Count(l.log.String(), "cannot update routes to other nodes' pods"); n != 1 {
-			t.Errorf("told %d times: %s", n, l.log.String())
+			t.Errorf("called %d times: %s", n, l.log.String())
 		}
 		l.kernel.set(func() {
 			if l.kernel.looks < 15 || l.kernel.looks > 50 {
@@ -399,13 +399,13 @@ func TestWatchStartsAgain(t *testing.T) {
 	attempts := 0
 	inLab(t, func(l *lab) {
 		l.Put(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
-		l.Router.watch = func(ctx context.Context, told func()) error {
+		l.Router.watch = func(ctx context.Context, notify func()) error {
 			if attempts++; attempts == 1 {
 				return errors.New("no memory")
 			}
 			time.Sleep(time.Hour)
 			l.kernel.set(func() { l.kernel.routes = nil })
-			told()
+			notify()
 			<-ctx.Done()
 			return nil
 		}

@@ -64,7 +64,7 @@ func TestPlaces(t *testing.T) {
 			of("a", "local-volume", "pv1", "c1", "mounted"), of("b", "local-volume", "pv2", "c2", "mounted"),
 		}},
 		{"two claims, one of them local", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv2"}, bound, []diskusage.Volume{of("b", "local-volume", "pv2", "c2", "mounted")}},
-		{"two claims that nobody knows", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv2"}, func(string) string { return "" }, []diskusage.Volume{}},
+		{"two claims without a known volume", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv2"}, func(string) string { return "" }, []diskusage.Volume{}},
 		{"bound to another", []v1.Volume{claiming("a", "gone"), claiming("b", "unknown")}, []string{"pv2"}, bound, []diskusage.Volume{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

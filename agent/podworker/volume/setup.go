@@ -44,7 +44,7 @@ type Result struct {
 	Refresh time.Time
 }
 
-// unsupported returns the error for a volume type that is not implemented. kind is the
+// unsupported returns the error for a kind of volume that is not supported. kind is the
 // name of the field, such as "nfs".
 func unsupported(kind string) error {
 	return fmt.Errorf("volumes of kind %s are not supported", kind)

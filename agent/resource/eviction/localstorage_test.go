@@ -51,12 +51,12 @@ func TestLimits(t *testing.T) {
 		var there []*v1.Pod
 		var used uint64
 		var evicted []string
-		looks := 0
+		checks := 0
 		pods := &limitedPods{
 			active: func() (out []pod.Entry) {
 				mu.Lock()
 				defer mu.Unlock()
-				looks++
+				checks++
 				for _, p := range there {
 					out = append(out, pod.Entry{Pod: p})
 				}
@@ -79,8 +79,8 @@ func TestLimits(t *testing.T) {
 		m.PodAdded(&v1.Pod{})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if looks != 0 {
-			t.Errorf("%d looks without a limit", looks)
+		if checks != 0 {
+			t.Errorf("%d checks without a limit", checks)
 		}
 		set := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
 		set(func() { there = []*v1.Pod{limited} })
@@ -88,8 +88,8 @@ func TestLimits(t *testing.T) {
 		m.PodAdded(limited)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if looks != 0 {
-			t.Errorf("%d looks before the layout is known", looks)
+		if checks != 0 {
+			t.Errorf("%d checks before the layout is known", checks)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -97,8 +97,8 @@ func TestLimits(t *testing.T) {
 		set(func() { used = 1 << 20 })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if looks != 10 || evicted != nil {
-			t.Errorf("%d looks in five minutes, evicted %v", looks, evicted)
+		if checks != 10 || evicted != nil {
+			t.Errorf("%d checks in five minutes, evicted %v", checks, evicted)
 		}
 		set(func() { used++ })
 		time.Sleep(localStoragePeriod)
@@ -108,11 +108,11 @@ func TestLimits(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		before := looks
+		before := checks
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if looks != before {
-			t.Errorf("%d looks when nobody is left", looks-before)
+		if checks != before {
+			t.Errorf("%d checks without pods", checks-before)
 		}
 		cancel()
 		<-done
