@@ -200,7 +200,7 @@ func (c *comparison) here(text []byte) (*v1.Pod, []fault, error) {
 	var warning error
 	for _, problem := range m.Problems {
 		if problem.Warning {
-			warning = problem
+			warning = problem.Err
 			continue
 		}
 		if all, ok := problem.Err.(utilerrors.Aggregate); ok {
