@@ -154,7 +154,7 @@ metrics-server: # for kubectl top; minutes the first time, then cached
 	@echo "building metrics-server v0.9.0 (about 5 minutes the first time)"
 	cd test/harness/controlplane/metricsserver && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/metrics-server .
 test-cluster: host build-arm64 control-plane metrics-server ## boards beside a real control plane, on a network of their own (root, slow, not in test)
-	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/harness/controlplane/... ./test/suites/cluster
+	go test -tags cluster -count=1 -p 1 -timeout 150m -v -skip '^TestPowerCuts$$' ./test/harness/controlplane/... ./test/suites/cluster
 
 POWER := go test -json -tags cluster -count=1 -run '^TestPowerCuts$$'
 test-cluster-power: host build-arm64 control-plane-servers bin/lanelog ## ten power cuts of an arm64 board that is a node of a real control plane (root)
