@@ -19,10 +19,8 @@ import (
 	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
-// patience is how long a check waits for what a fast board does in a second. Ten pods
-// with runc start in 62 s on an emulated board that is alone, and in up to four minutes
-// beside others.
-const patience = 8 * time.Minute
+// patience is how long a check waits for what a fast board does in a second.
+const patience = 4 * time.Minute
 
 const name = "edge-one"
 
