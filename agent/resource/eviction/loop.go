@@ -166,7 +166,7 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 	return time.Now()
 }
 
-// rehearse runs the decision path once, at the first check at which no threshold is met and a
+// rehearse runs the decision path, at the first check at which no threshold is met and a
 // pod runs, without an effect on any pod. Without memory, the node would read the code of that
 // path from a slow disk, page by page, and the first decision would be late. ProtectPages
 // protects the pages that the rehearsal used.

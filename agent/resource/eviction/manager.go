@@ -54,8 +54,8 @@ type Config struct {
 	DiskUsage DiskUsage
 	// Reclaim reclaims a node-level resource.
 	Reclaim func(context.Context, policy.Reclaim) error
-	// ProtectPages calls rehearse once and protects the code pages that it used from
-	// reclaim; nil means that they are not protected.
+	// ProtectPages calls rehearse at least once and protects the code pages that each call
+	// used from reclaim; nil means that they are not protected.
 	ProtectPages func(rehearse func())
 	// OOMCheck finds the kernel's OOM kills. It is called when tasks stall on memory; nil
 	// means never.

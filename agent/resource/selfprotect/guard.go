@@ -38,18 +38,20 @@ func NewGuard(tree *cgroups.Tree, socket string, oomScoreAdj int, log *slog.Logg
 // Cgroup returns the top-level cgroup in which this process is protected, or "".
 func (g *Guard) Cgroup() string { return g.cgroup }
 
-// LockRehearsed locks the program pages that rehearse uses in memory. It also runs the garbage
-// collector and logs a message, because a decision without free memory may need the
-// code of both.
+// LockRehearsed locks the program pages that rehearse uses in memory. It calls rehearse
+// twice. Each time it also runs the garbage collector and logs a message, because a
+// decision without free memory may need the code of both.
 func (g *Guard) LockRehearsed(rehearse func()) {
+	run := 0
 	locked, err := LockRehearsed(func() {
+		run++
 		rehearse()
 		runtime.GC()
-		g.log.Info("rehearsed an eviction")
+		g.log.Info("rehearsed an eviction", "run", run)
 	})
 	g.warn("agent", os.Getpid(), err)
 	if locked > 0 {
-		g.log.Debug("locked the code of an eviction in memory", "bytes", locked)
+		g.log.Info("locked the code of an eviction in memory", "bytes", locked)
 	}
 }
 

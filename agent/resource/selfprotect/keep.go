@@ -6,14 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// LockRehearsed calls rehearse once and locks the program pages, code and constants,
-// that this process used meanwhile (mlock2(2), MLOCK_ONFAULT). It returns the size in
+// rehearsals is how often LockRehearsed calls rehearse.
+const rehearsals = 2
+
+// LockRehearsed calls rehearse twice and locks the program pages, code and constants,
+// that this process used both times (mlock2(2), MLOCK_ONFAULT). It returns the size in
 // bytes of the ranges that it locked.
 //
 // memory.min of a cgroup does not protect all of these pages: a page is charged to the
@@ -24,8 +28,9 @@ import (
 // The kernel does not report which pages a process uses, but only which pages it has
 // mapped. So LockRehearsed first unmaps the pages, which leaves them in the page
 // cache, and gives each page its own mapping: on a fault the kernel maps up to 64 KiB
-// around a page, but never beyond its mapping. Pages that other goroutines use
-// meanwhile are locked as well.
+// around a page, but never beyond its mapping. What other goroutines use during one
+// rehearsal is excluded by the other, which is short: it finds its pages in the page
+// cache.
 //
 // If it cannot find the used pages, LockRehearsed locks all pages of the program that
 // have been or will be read, and returns an error. It locks none if it cannot read
@@ -44,28 +49,34 @@ func LockRehearsed(rehearse func()) (locked uint64, err error) {
 	}
 	defer pagemap.Close()
 	var failed error
-	var whole, separated []addressRange
+	var whole []addressRange
+	var separated []separatedPart
 	for _, p := range parts {
 		if err := p.separate(pagemap); err != nil {
 			failed = errors.Join(failed, err)
 			whole = append(whole, p)
 			continue
 		}
-		separated = append(separated, p)
+		separated = append(separated, separatedPart{addressRange: p})
 	}
-	rehearse()
+	for range rehearsals {
+		for i := range separated {
+			separated[i].unmap()
+		}
+		rehearse()
+		for i := range separated {
+			separated[i].findUsed(pagemap)
+		}
+	}
 	runs := whole
 	for _, p := range separated {
-		used, err := p.used(pagemap)
-		if err == nil {
-			// Merge into one mapping, of which lock locks the used pages.
-			err = p.advise(unix.MADV_NORMAL)
-		}
-		if err != nil {
+		// Merge into one mapping, of which lock locks the used pages.
+		if err := errors.Join(p.failed, p.advise(unix.MADV_NORMAL)); err != nil {
 			failed = errors.Join(failed, err)
-			used = []addressRange{p}
+			runs = append(runs, p.addressRange)
+			continue
 		}
-		runs = append(runs, used...)
+		runs = append(runs, p.runs()...)
 	}
 	locked, err = lock(runs)
 	return locked, errors.Join(failed, err)
@@ -108,8 +119,7 @@ func (p addressRange) advise(advice uintptr) error {
 	return nil
 }
 
-// separate gives each page its own mapping and unmaps the pages. No data is lost: the
-// kernel reads the pages from the file again.
+// separate gives each page its own mapping.
 func (p addressRange) separate(pagemap *os.File) error {
 	entries, err := p.pages(pagemap)
 	if err != nil {
@@ -124,27 +134,45 @@ func (p addressRange) separate(pagemap *os.File) error {
 	size := uintptr(os.Getpagesize())
 	for at := p.start; at < p.end; at += 2 * size {
 		if err = (addressRange{at, at + size}).advise(unix.MADV_RANDOM); err != nil {
-			break
+			return errors.Join(err, p.advise(unix.MADV_NORMAL))
 		}
-	}
-	if err == nil {
-		err = p.advise(unix.MADV_DONTNEED)
-	}
-	if err != nil {
-		return errors.Join(err, p.advise(unix.MADV_NORMAL))
 	}
 	return nil
 }
 
-// used returns the mapped pages. It merges adjacent ones.
-func (p addressRange) used(pagemap *os.File) (runs []addressRange, err error) {
+// separatedPart is a part of the program, each page of which has its own mapping.
+type separatedPart struct {
+	addressRange
+	used   []bool // by page, whether all rehearsals used it; nil before the first
+	failed error  // used is incomplete
+}
+
+// unmap unmaps the pages. No data is lost: the kernel reads the pages from the file
+// again.
+func (p *separatedPart) unmap() {
+	p.failed = errors.Join(p.failed, p.advise(unix.MADV_DONTNEED))
+}
+
+// findUsed removes the pages that are not mapped from used.
+func (p *separatedPart) findUsed(pagemap *os.File) {
 	entries, err := p.pages(pagemap)
 	if err != nil {
-		return nil, err
+		p.failed = errors.Join(p.failed, err)
+		return
 	}
-	size := uintptr(os.Getpagesize())
+	if p.used == nil {
+		p.used = slices.Repeat([]bool{true}, len(entries))
+	}
 	for i, e := range entries {
-		if !e.present() {
+		p.used[i] = p.used[i] && e.present()
+	}
+}
+
+// runs returns the used pages. It merges adjacent ones.
+func (p *separatedPart) runs() (runs []addressRange) {
+	size := uintptr(os.Getpagesize())
+	for i, used := range p.used {
+		if !used {
 			continue
 		}
 		at := p.start + uintptr(i)*size
@@ -154,7 +182,7 @@ func (p addressRange) used(pagemap *os.File) (runs []addressRange, err error) {
 			runs = append(runs, addressRange{at, at + size})
 		}
 	}
-	return runs, nil
+	return runs
 }
 
 // page is an entry of pagemap (proc_pid_pagemap(5)).

@@ -33,7 +33,7 @@ func TestReadOnly(t *testing.T) {
 }
 
 // TestKeepRehearsed checks how much of the program the kernel reports as locked
-// (proc_pid_smaps(5)): the pages that the rehearsal used, and no more than that.
+// (proc_pid_smaps(5)): the pages that both rehearsals used, and no more than that.
 func TestKeepRehearsed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the kernel lets others keep too little")
@@ -42,6 +42,15 @@ func TestKeepRehearsed(t *testing.T) {
 	begun := time.Now()
 	kept, err := LockRehearsed(func() {
 		ran++
+		read(usedByBoth)
+		if ran == 1 {
+			other := make(chan struct{})
+			go func() {
+				defer close(other)
+				read(usedByOther)
+			}()
+			<-other
+		}
 		if err := json.Unmarshal([]byte(`{"a": [1, 2]}`), &map[string]any{}); err != nil {
 			t.Error(err)
 		}
@@ -51,8 +60,14 @@ func TestKeepRehearsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ran != 1 {
-		t.Errorf("the rehearsal ran %d times", ran)
+	if ran != rehearsals {
+		t.Errorf("%d rehearsals", ran)
+	}
+	if !lockedAt(t, middle(usedByBoth)) {
+		t.Error("a page that both rehearsals used is not locked")
+	}
+	if lockedAt(t, middle(usedByOther)) {
+		t.Error("a page that another goroutine used during one rehearsal is locked")
 	}
 	parts, err := programParts()
 	if err != nil {
@@ -74,6 +89,26 @@ func TestKeepRehearsed(t *testing.T) {
 		t.Errorf("the code that the rehearsal ran, at %x, is not locked", at)
 	}
 }
+
+// Constants of the program that have whole pages of their own.
+const (
+	chars64     = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-+"
+	kib1        = chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64 + chars64
+	kib8        = kib1 + kib1 + kib1 + kib1 + kib1 + kib1 + kib1 + kib1
+	kib64       = kib8 + kib8 + kib8 + kib8 + kib8 + kib8 + kib8 + kib8
+	usedByBoth  = kib64 + "both rehearsals" + kib64
+	usedByOther = kib64 + "another goroutine" + kib64
+)
+
+// middle returns the address of the middle of a constant.
+func middle(constant string) uintptr {
+	return uintptr(unsafe.Pointer(unsafe.StringData(constant))) + uintptr(len(constant)/2)
+}
+
+// read reads the middle of a constant.
+//
+//go:noinline
+func read(constant string) byte { return constant[len(constant)/2] }
 
 func TestPage(t *testing.T) {
 	for _, tc := range []struct {

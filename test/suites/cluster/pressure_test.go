@@ -76,8 +76,8 @@ func TestMemoryPressure(t *testing.T) {
 		}
 		return ""
 	})
-	l.until("an eviction was rehearsed", func() string {
-		if log := l.sh(l.agentLog()); !strings.Contains(log, "rehearsed an eviction") {
+	l.until("the code of an eviction is locked", func() string {
+		if log := l.sh(l.agentLog()); !strings.Contains(log, "locked the code of an eviction") {
 			return "not yet"
 		}
 		return ""
