@@ -212,6 +212,21 @@ func (s *Workers) Evict(uid types.UID, grace time.Duration, record func()) (term
 	return terminated
 }
 
+// RehearseEvict runs the code of Evict, and calls record, without an effect on any pod. uid
+// must be that of no pod.
+func RehearseEvict(uid types.UID, grace time.Duration, record func()) {
+	s := NewWorkers(Config{Wakeups: NewWakeups()})
+	w := &worker{status: newPodSyncStatus(pod.Ref{UID: uid}), wake: wait.NewWakeup(), events: wait.NewWakeup()}
+	_, w.cancel = context.WithCancelCause(context.Background())
+	w.status.pod, w.status.syncStarted = &v1.Pod{}, true
+	s.workers[uid] = w
+	s.enable(uid, w.events)
+	s.Evict(uid, grace, func() {
+		record()
+		s.Wake(uid)
+	})
+}
+
 // awaitTermination returns the channel that is closed when a syncing or terminating pod is
 // terminated, or nil for a pod in another state. first reports whether no earlier call
 // returned the channel.

@@ -526,3 +526,11 @@ func TestEndOfTheAgentLeavesPodsAlone(t *testing.T) {
 		}
 	})
 }
+
+func TestRehearseEvict(t *testing.T) {
+	recorded := 0
+	RehearseEvict("none", time.Second, func() { recorded++ })
+	if recorded != 1 {
+		t.Errorf("record was called %d times", recorded)
+	}
+}

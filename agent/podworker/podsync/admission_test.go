@@ -2,18 +2,23 @@ package podsync
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/node/nodeinfo"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/podworker/probe"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // oneCPU is a node with room for one pod that requests a CPU.
@@ -110,5 +115,23 @@ func TestEvictionOfAnUnknownPod(t *testing.T) {
 	s := New(Config{Wake: func(types.UID) {}})
 	if s.EvictWith("unknown", &Eviction{}); len(s.states) > 0 {
 		t.Errorf("states %v", s.states)
+	}
+}
+
+// A rehearsal counts no eviction and wakes no pod.
+func TestRehearsedEviction(t *testing.T) {
+	s := New(Config{
+		Wake:     func(uid types.UID) { t.Errorf("woken %s", uid) },
+		PeekNode: func() (*criconfig.Node, bool) { return nil, false },
+	})
+	(&Evictable{Syncer: s}).Rehearse(policy.Eviction{Signal: "memory.available", Grace: time.Second})
+	if len(s.states) > 0 {
+		t.Errorf("states %v", s.states)
+	}
+	var out strings.Builder
+	stream := metrics.NewStream(&out)
+	s.WriteMetrics(stream)
+	if err := stream.Flush(); err != nil || strings.Contains(out.String(), "eviction_signal") {
+		t.Errorf("%v, metrics %s", err, &out)
 	}
 }

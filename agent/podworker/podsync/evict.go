@@ -43,14 +43,20 @@ func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
 
 // EvictWith is Evict with all details of the report. The Syncer retains e.
 func (s *Syncer) EvictWith(uid types.UID, e *Eviction) {
-	f := s.existing(uid)
-	if f == nil || !f.evicted.CompareAndSwap(nil, e) {
-		return
+	if f := s.existing(uid); f != nil && f.evict(e, &s.counted.evictions) {
+		s.Wake(uid)
+	}
+}
+
+// evict records and counts the eviction. It returns false if the pod was evicted before.
+func (f *syncState) evict(e *Eviction, evictions *metrics.CounterVec) bool {
+	if !f.evicted.CompareAndSwap(nil, e) {
+		return false
 	}
 	if e.Signal != "" {
-		s.counted.evictions.Add(1, metrics.AppendLabel(nil, "eviction_signal", e.Signal))
+		evictions.Add(1, metrics.AppendLabel(nil, "eviction_signal", e.Signal))
 	}
-	s.Wake(uid)
+	return true
 }
 
 // KillProcesses kills every process of a pod through its cgroups, without the runtime,

@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
@@ -69,17 +70,35 @@ func (a *Evictable) UnknownPods() map[types.UID]bool {
 
 // Evict implements eviction.Pods.
 func (a *Evictable) Evict(evicted *v1.Pod, why policy.Eviction) <-chan struct{} {
+	e := reportOf(why)
+	return a.Workers.Evict(evicted.UID, why.Grace, func() { a.EvictWith(evicted.UID, e) })
+}
+
+func reportOf(why policy.Eviction) *Eviction {
 	e := &Eviction{
 		Reason: podstatus.Reason{Reason: policy.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
 	}
 	if why.Condition != nil {
 		e.Disruption = &podstatus.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
 	}
-	return a.Workers.Evict(evicted.UID, why.Grace, func() { a.EvictWith(evicted.UID, e) })
+	return e
 }
 
 // Kill implements eviction.Pods.
 func (a *Evictable) Kill(killed *v1.Pod) error { return a.KillProcesses(killed.UID) }
+
+// Rehearse implements eviction.Pods.
+func (a *Evictable) Rehearse(why policy.Eviction) {
+	const none = types.UID("00000000-0000-0000-0000-000000000000")
+	e := reportOf(why)
+	podworker.RehearseEvict(none, why.Grace, func() {
+		a.EvictWith(none, e)
+		new(syncState).evict(e, new(metrics.CounterVec))
+	})
+	if err := a.KillProcesses(none); err != nil {
+		a.Log.Debug("cannot rehearse the kill of a pod", "error", err)
+	}
+}
 
 // NotifyChanges implements eviction.Pods.
 func (a *Evictable) NotifyChanges(slot chan<- struct{}) (cancel func()) {

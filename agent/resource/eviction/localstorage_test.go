@@ -27,6 +27,7 @@ type limitedPods struct {
 func (l *limitedPods) Running() []pod.Entry                 { return nil }
 func (l *limitedPods) Active() []pod.Entry                  { return l.active() }
 func (l *limitedPods) Kill(*v1.Pod) error                   { return nil }
+func (l *limitedPods) Rehearse(policy.Eviction)             {}
 func (l *limitedPods) NotifyChanges(chan<- struct{}) func() { return func() {} }
 func (l *limitedPods) MeasureFully(context.Context) error   { return nil }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/wait"
 )
@@ -166,10 +167,10 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 	return time.Now()
 }
 
-// rehearse runs the decision path, at the first check at which no threshold is met and a
-// pod runs, without an effect on any pod. Without memory, the node would read the code of that
-// path from a slow disk, page by page, and the first decision would be late. ProtectPages
-// protects the pages that the rehearsal used.
+// rehearse runs a check that evicts a pod, without an effect on any pod, after the first check
+// at which no threshold is met and a pod runs. Without memory, the node would read the code
+// of that check from a slow disk, page by page, and the first decision would be late.
+// ProtectPages protects the pages that the rehearsal used.
 func (l *loop) rehearse(ctx context.Context) {
 	if l.rehearsed || ctx.Err() != nil {
 		return
@@ -179,19 +180,42 @@ func (l *loop) rehearse(ctx context.Context) {
 		return
 	}
 	l.rehearsed = true
-	decide := func() {
-		now := l.observe()
-		ranked := policy.Rank(l.evictable(ctx, evictionapi.MemoryAvailable), evictionapi.MemoryAvailable, l.layout)
-		if len(ranked) == 0 {
-			return
-		}
-		l.dryRun(policy.Describe(ranked[0], l.thresholds[i:i+1], &now, l.MaxGrace))
-	}
+	threshold := l.thresholds[i]
+	threshold.Grace = 0
+	check := func() { l.newRehearsal(threshold).synchronize(ctx) }
 	if l.ProtectPages == nil {
-		decide()
+		check()
 		return
 	}
-	l.ProtectPages(decide)
+	l.ProtectPages(check)
+}
+
+// newRehearsal returns a loop whose check finds a threshold of memory met, and that has no
+// effect on pods, conditions, events and the log.
+func (l *loop) newRehearsal(threshold evictionapi.Threshold) *loop {
+	config := l.Config
+	config.Status, config.Pods, config.OnConditionsChanged = NewStatus(), rehearsedPods{l.Pods}, nil
+	config.Log = slog.New(slog.DiscardHandler)
+	config.Events = event.NewRecorder(config.Log)
+	r := newLoop(New(config), []evictionapi.Threshold{threshold}, l.layout, func() evictionapi.Observations {
+		seen := l.observe()
+		o := &seen[threshold.Signal]
+		o.Available, o.Known = threshold.Value.ForCapacity(o.Capacity)-1024, true // an amount that takes all of its format
+		return seen
+	})
+	r.evictable, r.rehearsed = l.evictable, true
+	r.Trigger()
+	return r
+}
+
+// rehearsedPods are the pods of a rehearsal.
+type rehearsedPods struct{ Pods }
+
+func (r rehearsedPods) Evict(_ *v1.Pod, why policy.Eviction) <-chan struct{} {
+	r.Rehearse(why)
+	terminated := make(chan struct{})
+	close(terminated)
+	return terminated
 }
 
 // mustAct reports whether a threshold must be acted on now.

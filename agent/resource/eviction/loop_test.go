@@ -119,12 +119,6 @@ func (n *node) Active() []pod.Entry                  { return nil }
 func (n *node) NotifyChanges(chan<- struct{}) func() { return func() {} }
 
 func (n *node) Evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
-	if p.Name == "" {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.tried = append(n.tried, e.Message)
-		return nil
-	}
 	n.note("evict %s in %v", p.Name, e.Grace)
 	if n.evicts != nil {
 		n.evicts()
@@ -150,12 +144,15 @@ func (n *node) Evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
 	return gone
 }
 
+func (n *node) Rehearse(e policy.Eviction) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tried = append(n.tried, e.Message)
+}
+
 // Kill releases the resources of a pod. It reports the termination as late as the
 // runtime would.
 func (n *node) Kill(p *v1.Pod) error {
-	if p.Name == "" {
-		return nil
-	}
 	n.note("kill %s", p.Name)
 	n.mu.Lock()
 	defer n.mu.Unlock()

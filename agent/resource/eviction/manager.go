@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
@@ -80,6 +79,8 @@ type Pods interface {
 	Evict(p *v1.Pod, why policy.Eviction) (terminated <-chan struct{})
 	// Kill kills the processes of a pod at once, without the runtime.
 	Kill(p *v1.Pod) error
+	// Rehearse runs the code of Evict and Kill without an effect on any pod.
+	Rehearse(why policy.Eviction)
 	// NotifyChanges sends to the slot when the status of any pod changes, until cancel is
 	// called.
 	NotifyChanges(slot chan<- struct{}) (cancel func())
@@ -160,15 +161,5 @@ func (m *Manager) conditionsChanged(c evictionapi.Conditions) {
 	m.Log.Warn("node conditions changed", "conditions", c.String())
 	if m.OnConditionsChanged != nil {
 		m.OnConditionsChanged()
-	}
-}
-
-// dryRun evicts and kills a pod that does not exist, which has no effect.
-func (m *Manager) dryRun(why policy.Eviction) {
-	p := &v1.Pod{}
-	p.UID = types.UID("00000000-0000-0000-0000-000000000000")
-	m.Pods.Evict(p, why)
-	if err := m.Pods.Kill(p); err != nil {
-		m.Log.Debug("cannot rehearse the kill of a pod", "error", err)
 	}
 }
