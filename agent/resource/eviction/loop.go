@@ -200,7 +200,7 @@ func (l *loop) newRehearsal(threshold evictionapi.Threshold) *loop {
 	r := newLoop(New(config), []evictionapi.Threshold{threshold}, l.layout, func() evictionapi.Observations {
 		seen := l.observe()
 		o := &seen[threshold.Signal]
-		o.Available, o.Known = threshold.Value.ForCapacity(o.Capacity)-1024, true // an amount that takes all of its format
+		o.Available, o.Known = threshold.Value.ForCapacity(o.Capacity)-1024, true // 0 would be formatted without a suffix
 		return seen
 	})
 	r.evictable, r.rehearsed = l.evictable, true
