@@ -170,9 +170,9 @@ func (l *loop) synchronize(ctx context.Context) (next time.Time) {
 // rehearse runs a check that evicts a pod, without an effect on any pod, after the first check
 // at which no threshold is met and a pod runs. Without memory, the node would read the code
 // of that check from a slow disk, page by page, and the first decision would be late.
-// ProtectPages protects the pages that the rehearsal used.
+// ProtectPages protects the pages that the rehearsal used. Without it, nothing is rehearsed.
 func (l *loop) rehearse(ctx context.Context) {
-	if l.rehearsed || ctx.Err() != nil {
+	if l.ProtectPages == nil || l.rehearsed || ctx.Err() != nil {
 		return
 	}
 	i := slices.IndexFunc(l.thresholds, func(t evictionapi.Threshold) bool { return t.Signal == evictionapi.MemoryAvailable })
@@ -182,12 +182,7 @@ func (l *loop) rehearse(ctx context.Context) {
 	l.rehearsed = true
 	threshold := l.thresholds[i]
 	threshold.Grace = 0
-	check := func() { l.newRehearsal(threshold).synchronize(ctx) }
-	if l.ProtectPages == nil {
-		check()
-		return
-	}
-	l.ProtectPages(check)
+	l.ProtectPages(func() { l.newRehearsal(threshold).synchronize(ctx) })
 }
 
 // newRehearsal returns a loop whose check finds a threshold of memory met, and that has no

@@ -54,7 +54,7 @@ type Config struct {
 	// Reclaim reclaims a node-level resource.
 	Reclaim func(context.Context, policy.Reclaim) error
 	// ProtectPages calls rehearse at least once and protects the code pages that each call
-	// used from reclaim; nil means that they are not protected.
+	// used from reclaim; nil means that nothing is rehearsed.
 	ProtectPages func(rehearse func())
 	// OOMCheck finds the kernel's OOM kills. It is called when tasks stall on memory; nil
 	// means never.

@@ -38,9 +38,9 @@ func NewGuard(tree *cgroups.Tree, socket string, oomScoreAdj int, log *slog.Logg
 // Cgroup returns the top-level cgroup in which this process is protected, or "".
 func (g *Guard) Cgroup() string { return g.cgroup }
 
-// LockRehearsed locks the program pages that rehearse uses in memory. It calls rehearse
-// twice. Each time it also runs the garbage collector and logs a message, because a
-// decision without free memory may need the code of both.
+// LockRehearsed locks the program pages that rehearse uses in memory, as the function
+// LockRehearsed does. After each call of rehearse it also runs the garbage collector and
+// logs a message, because a decision without free memory may need the code of both.
 func (g *Guard) LockRehearsed(rehearse func()) {
 	run := 0
 	locked, err := LockRehearsed(func() {

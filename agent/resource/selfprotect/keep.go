@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rehearsals is how often LockRehearsed calls rehearse.
+// rehearsals is how often LockRehearsed calls rehearse, if it can find used pages.
 const rehearsals = 2
 
-// LockRehearsed calls rehearse twice and locks the program pages, code and constants,
-// that this process used both times (mlock2(2), MLOCK_ONFAULT). It returns the size in
-// bytes of the ranges that it locked.
+// LockRehearsed calls rehearse twice and locks the pages of code and constants that this
+// process used both times, and the initialized variables of the program (mlock2(2),
+// MLOCK_ONFAULT). It returns the size in bytes of the ranges that it locked.
 //
 // memory.min of a cgroup does not protect all of these pages: a page is charged to the
 // cgroup whose process read it first, which may be that of a shell or of the service
@@ -28,15 +28,19 @@ const rehearsals = 2
 // The kernel does not report which pages a process uses, but only which pages it has
 // mapped. So LockRehearsed first unmaps the pages, which leaves them in the page
 // cache, and gives each page its own mapping: on a fault the kernel maps up to 64 KiB
-// around a page, but never beyond its mapping. What other goroutines use during one
-// rehearsal is excluded by the other, which is short: it finds its pages in the page
-// cache.
+// around a page, but never beyond its mapping. Other goroutines use pages during a
+// rehearsal as well. Most of those are not used during the other one, which is short: it
+// finds its pages in the page cache.
 //
-// If it cannot find the used pages, LockRehearsed locks all pages of the program that
-// have been or will be read, and returns an error. It locks none if it cannot read
-// the mappings of the program.
+// The pages of variables cannot be unmapped, which would lose their values. Those that no
+// value was written to are pages of the file, so they are dropped like code. They are few,
+// and all are locked.
+//
+// If it cannot find the used pages, LockRehearsed calls rehearse once, locks all pages of
+// the program that have been or will be read, and returns an error. It locks none if it
+// cannot read the mappings of the program.
 func LockRehearsed(rehearse func()) (locked uint64, err error) {
-	parts, err := programParts()
+	constant, variable, err := programParts()
 	if err != nil {
 		rehearse()
 		return 0, err
@@ -44,17 +48,17 @@ func LockRehearsed(rehearse func()) (locked uint64, err error) {
 	pagemap, err := os.Open("/proc/self/pagemap")
 	if err != nil {
 		rehearse()
-		locked, lockErr := lock(parts)
+		locked, lockErr := lock(append(constant, variable...))
 		return locked, errors.Join(fmt.Errorf("find used program pages: %w", err), lockErr)
 	}
 	defer pagemap.Close()
 	var failed error
-	var whole []addressRange
+	ranges := variable // to lock
 	var separated []separatedPart
-	for _, p := range parts {
+	for _, p := range constant {
 		if err := p.separate(pagemap); err != nil {
 			failed = errors.Join(failed, err)
-			whole = append(whole, p)
+			ranges = append(ranges, p)
 			continue
 		}
 		separated = append(separated, separatedPart{addressRange: p})
@@ -68,32 +72,32 @@ func LockRehearsed(rehearse func()) (locked uint64, err error) {
 			separated[i].findUsed(pagemap)
 		}
 	}
-	runs := whole
 	for _, p := range separated {
 		// Merge into one mapping, of which lock locks the used pages.
 		if err := errors.Join(p.failed, p.advise(unix.MADV_NORMAL)); err != nil {
 			failed = errors.Join(failed, err)
-			runs = append(runs, p.addressRange)
+			ranges = append(ranges, p.addressRange)
 			continue
 		}
-		runs = append(runs, p.runs()...)
+		ranges = append(ranges, p.runs()...)
 	}
-	locked, err = lock(runs)
+	locked, err = lock(ranges)
 	return locked, errors.Join(failed, err)
 }
 
-// programParts returns the mapped parts of the program's file that this process
-// cannot write.
-func programParts() ([]addressRange, error) {
+// programParts returns the mapped parts of the program's file: those that this process
+// cannot write, code and constants, and its initialized variables.
+func programParts() (constant, variable []addressRange, err error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return nil, fmt.Errorf("find program mappings: %w", err)
+		return nil, nil, fmt.Errorf("find program mappings: %w", err)
 	}
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
-		return nil, fmt.Errorf("find program mappings: %w", err)
+		return nil, nil, fmt.Errorf("find program mappings: %w", err)
 	}
-	return readOnly(maps, program), nil
+	constant, variable = mappedParts(maps, program)
+	return constant, variable, nil
 }
 
 // lock locks pages once they have been read. It reads none. It returns the size in
@@ -207,20 +211,27 @@ func (p addressRange) pages(pagemap *os.File) ([]page, error) {
 	return entries, nil
 }
 
-// readOnly returns the mapped parts of a file that a process cannot write, from the
-// content of proc_pid_maps(5).
-func readOnly(maps []byte, file string) (parts []addressRange) {
+// mappedParts returns the readable parts of a file that a process has mapped, those that it
+// cannot write and those that it can, from the content of proc_pid_maps(5).
+func mappedParts(maps []byte, file string) (constant, variable []addressRange) {
 	for line := range bytes.Lines(maps) {
 		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)
-		if len(fields) < 6 || strings.TrimLeft(fields[5], " ") != file || !strings.HasPrefix(fields[1], "r-") {
+		if len(fields) < 6 || strings.TrimLeft(fields[5], " ") != file {
 			continue
 		}
 		from, to, _ := strings.Cut(fields[0], "-")
 		start, err1 := strconv.ParseUint(from, 16, strconv.IntSize)
 		end, err2 := strconv.ParseUint(to, 16, strconv.IntSize)
-		if err1 == nil && err2 == nil && start < end {
-			parts = append(parts, addressRange{uintptr(start), uintptr(end)})
+		if err1 != nil || err2 != nil || start >= end {
+			continue
+		}
+		part := addressRange{uintptr(start), uintptr(end)}
+		switch access := fields[1]; {
+		case strings.HasPrefix(access, "r-"):
+			constant = append(constant, part)
+		case strings.HasPrefix(access, "rw"):
+			variable = append(variable, part)
 		}
 	}
-	return parts
+	return constant, variable
 }

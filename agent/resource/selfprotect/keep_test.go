@@ -17,23 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestReadOnly(t *testing.T) {
+func TestMappedParts(t *testing.T) {
 	const maps = "00400000-01200000 r-xp 00000000 fe:00 1234                               /usr/bin/tinylet (deleted)\n" +
 		"01200000-01a00000 r--p 00e00000 fe:00 1234                               /usr/bin/tinylet (deleted)\n" +
 		"01a00000-01a80000 rw-p 01600000 fe:00 1234                               /usr/bin/tinylet (deleted)\n" +
 		"01a80000-01b00000 rw-p 00000000 00:00 0 \n" +
+		"01b00000-01c00000 ---p 00000000 fe:00 1234                               /usr/bin/tinylet (deleted)\n" +
 		"02000000-02001000 r--p 00000000 fe:00 99                                 /usr/bin/other\n" +
 		"7000-6000 r--p 00000000 fe:00 1234                                       /usr/bin/tinylet (deleted)\n" +
 		"zz-6000 r--p 00000000 fe:00 1234                                         /usr/bin/tinylet (deleted)\n" +
 		"torn\n"
-	want := []addressRange{{0x400000, 0x1200000}, {0x1200000, 0x1a00000}}
-	if diff := cmp.Diff(want, readOnly([]byte(maps), "/usr/bin/tinylet (deleted)"), cmp.AllowUnexported(addressRange{})); diff != "" {
+	constant, variable := mappedParts([]byte(maps), "/usr/bin/tinylet (deleted)")
+	want := [][]addressRange{{{0x400000, 0x1200000}, {0x1200000, 0x1a00000}}, {{0x1a00000, 0x1a80000}}}
+	if diff := cmp.Diff(want, [][]addressRange{constant, variable}, cmp.AllowUnexported(addressRange{})); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // TestKeepRehearsed checks how much of the program the kernel reports as locked
-// (proc_pid_smaps(5)): the pages that both rehearsals used, and no more than that.
+// (proc_pid_smaps(5)): the pages that both rehearsals used and the initialized variables,
+// and no more than that.
 func TestKeepRehearsed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the kernel lets others keep too little")
@@ -69,16 +72,22 @@ func TestKeepRehearsed(t *testing.T) {
 	if lockedAt(t, middle(usedByOther)) {
 		t.Error("a page that another goroutine used during one rehearsal is locked")
 	}
-	parts, err := programParts()
+	constant, _, err := programParts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all uint64
-	for _, p := range parts {
+	for _, p := range constant {
 		all += uint64(p.end - p.start)
 	}
 	if kept == 0 || kept > all/2 {
 		t.Errorf("%d bytes are kept of the program's %d, want what the rehearsal used", kept, all)
+	}
+	if at := uintptr(unsafe.Pointer(&initialized)); !lockedAt(t, at) {
+		t.Errorf("the initialized variable at %x is not locked", at)
+	}
+	if initialized[len(initialized)/2] != 1 {
+		t.Error("an initialized variable has lost its value")
 	}
 	if locked := lockedOfProgram(t); locked != kept {
 		t.Errorf("the kernel shows %d bytes of the program as locked, want %d", locked, kept)
@@ -99,6 +108,9 @@ const (
 	usedByBoth  = kib64 + "both rehearsals" + kib64
 	usedByOther = kib64 + "another goroutine" + kib64
 )
+
+// initialized is in a part of the program's file that is mapped for writing.
+var initialized = [2 << 12]byte{0: 1, 1 << 12: 1, 2<<12 - 1: 1}
 
 // middle returns the address of the middle of a constant.
 func middle(constant string) uintptr {
