@@ -3,11 +3,13 @@ package board
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/tinylet/tinylet/test/harness/board/wire"
 )
@@ -71,8 +73,14 @@ func (p *Process) Wait() (int, error) {
 	return p.exit, p.err
 }
 
-// Run runs a program and collects its output. An exit code that is not 0 is
-// no error.
+// runTime bounds the time of a program whose output is collected. A board that hangs fails
+// its test while the test can still print the board's logs.
+const runTime = 15 * time.Minute
+
+var errNotEnded = errors.New("the program did not end")
+
+// Run runs a program for up to runTime and collects its output. An exit code that is not 0
+// is no error.
 func (vm *VM) Run(ctx context.Context, argv ...string) (Output, error) {
 	return vm.RunCmd(ctx, Cmd{Argv: argv})
 }
@@ -80,6 +88,8 @@ func (vm *VM) Run(ctx context.Context, argv ...string) (Output, error) {
 // RunCmd is Run with all choices of Cmd; output goes to the writers of c, if
 // it has them, and else into the result.
 func (vm *VM) RunCmd(ctx context.Context, c Cmd) (Output, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, runTime, fmt.Errorf("%w within %v", errNotEnded, runTime))
+	defer cancel()
 	var stdout, stderr bytes.Buffer
 	if c.Stdout == nil {
 		c.Stdout = &stdout

@@ -282,7 +282,7 @@ func TestLostBoard(t *testing.T) {
 }
 
 // TestHungBoard has a board that takes nothing: every call ends with its
-// context.
+// context, and a program at the latest after runTime.
 func TestHungBoard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, board := net.Pipe()
@@ -305,6 +305,9 @@ func TestHungBoard(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		calls.Wait()
+		if _, err := vm.Run(t.Context(), "true"); !errors.Is(err, errNotEnded) {
+			t.Errorf("run without a deadline: %v, want %v", err, errNotEnded)
+		}
 		_ = board.Close()
 		stream.Wait()
 	})
