@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rehearsals is how often LockRehearsed calls rehearse, if it can find used pages.
+// rehearsals is how often LockRehearsed calls rehearse, if it can open pagemap.
 const rehearsals = 2
 
 // LockRehearsed calls rehearse twice and locks the pages of code and constants that this
@@ -36,9 +36,10 @@ const rehearsals = 2
 // value was written to are pages of the file, so they are dropped like code. They are few,
 // and all are locked.
 //
-// If it cannot find the used pages, LockRehearsed calls rehearse once, locks all pages of
-// the program that have been or will be read, and returns an error. It locks none if it
-// cannot read the mappings of the program.
+// If it cannot find the used pages of a part of the program, LockRehearsed locks all pages
+// of that part that have been or will be read, and returns an error. Without pagemap, it
+// does so with all parts, after one call of rehearse. If it cannot read the mappings of the
+// program, it calls rehearse once and locks none.
 func LockRehearsed(rehearse func()) (locked uint64, err error) {
 	constant, variable, err := programParts()
 	if err != nil {
