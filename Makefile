@@ -178,7 +178,7 @@ conformance-programs: # upstream's tests and what runs them, and the programs of
 	go build -trimpath -ldflags "-s -w" -o $$out/agnhost-upstream k8s.io/kubernetes/test/images/agnhost && \
 	go build -trimpath -ldflags "-s -w" -o $$out/nonewprivs k8s.io/kubernetes/test/images/nonewprivs && \
 	install -m 644 "$$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* $$out/
-test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME, without those that passed in the report CONFORMANCE_EARLIER; writes docs/reference/conformance.md (root, an hour and a half, not in test)
+test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME, without those that passed in the report CONFORMANCE_EARLIER; writes docs/reference/conformance.md (root, an hour, not in test)
 	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/suites/conformance
 
 .PHONY: addons-programs test-addons
