@@ -115,6 +115,7 @@ func FuzzIO(f *testing.F) {
 	f.Add("8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n")
 	f.Add("8:0 8:1 wios=1\nwios=2 wios=")
 	f.Add("8:0 wios=18446744073709551615 wios=1")
+	f.Add("wios=0\r")
 	f.Fuzz(func(t *testing.T, in string) {
 		var got IOStats
 		ok := parseIO([]byte(in), &got)
@@ -125,7 +126,7 @@ func FuzzIO(f *testing.F) {
 			return
 		}
 		sum := new(big.Int)
-		for _, word := range strings.FieldsFunc(in, func(r rune) bool { return r == ' ' || r == '\n' }) {
+		for word := range strings.FieldsSeq(in) {
 			if value, found := strings.CutPrefix(word, "wios="); found {
 				n, good := new(big.Int).SetString(value, 10)
 				if !good {
@@ -146,6 +147,7 @@ func FuzzPressure(f *testing.F) {
 	f.Add("some avg10=.5")
 	f.Add("some avg10=1. total=2")
 	f.Add("full total=18446744073709551616")
+	f.Add("some avg10=0\t")
 	f.Fuzz(func(t *testing.T, in string) {
 		var got Pressure
 		ok := parsePressure([]byte(in), &got)
@@ -154,12 +156,12 @@ func FuzzPressure(f *testing.F) {
 		}
 		var some Stall
 		for _, line := range strings.Split(in, "\n") {
-			words := strings.Split(line, " ")
-			if words[0] != "some" {
+			kind, values, _ := strings.Cut(line, " ")
+			if kind != "some" {
 				continue
 			}
 			some = Stall{Known: true}
-			for _, word := range words[1:] {
+			for word := range strings.FieldsSeq(values) {
 				key, value, _ := strings.Cut(word, "=")
 				var err error
 				switch key {
