@@ -54,7 +54,7 @@ func TestRoom(t *testing.T) {
 			t.Logf("%.1f MB are available without pods", float64(available)/1e6)
 			pods := 0
 			for ; available >= roomLeft && pods < roomPods; pods++ {
-				n.runs(fmt.Sprintf("room-%d", pods))
+				n.runs(fmt.Sprintf("room-%s-%d", a.program, pods))
 				n.rest(roomSettlePod)
 				available = n.sample().available
 				t.Logf("%.1f MB are available with %d pods", float64(available)/1e6, pods+1)
