@@ -31,7 +31,8 @@ const (
 
 // TestRoom measures how many pods a node of 256 MB has room for, with each agent
 // in turn: the memory that is available without pods, and how many busybox pods
-// run before less than 100 MiB are left. It fails when that cannot be measured.
+// run before less than 100 MiB are left, or before the agent rejects one. It fails
+// when that cannot be measured.
 func TestRoom(t *testing.T) {
 	cl := controlplane.Start(t, controlplane.Options{})
 	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
@@ -54,7 +55,10 @@ func TestRoom(t *testing.T) {
 			t.Logf("%.1f MB are available without pods", float64(available)/1e6)
 			pods := 0
 			for ; available >= roomLeft && pods < roomPods; pods++ {
-				n.runs(fmt.Sprintf("room-%s-%d", a.program, pods))
+				if rejected := n.runs(fmt.Sprintf("room-%s-%d", a.program, pods)); rejected != "" {
+					t.Logf("%d pods, the next one: %s", pods, rejected)
+					return
+				}
 				n.rest(roomSettlePod)
 				available = n.sample().available
 				t.Logf("%.1f MB are available with %d pods", float64(available)/1e6, pods+1)
@@ -95,8 +99,9 @@ func installed(t *testing.T, im *board.Image, files []board.File) board.VMOption
 	return o
 }
 
-// runs makes a pod and waits until it runs.
-func (n node) runs(name string) {
+// runs makes a pod and waits until it runs. If the agent rejects it, runs returns
+// the message of its status.
+func (n node) runs(name string) (rejected string) {
 	n.Helper()
 	if err := n.request(n.Context(), http.MethodPost, podsPath, n.pod(name), nil); err != nil {
 		n.Fatal(err)
@@ -107,7 +112,10 @@ func (n node) runs(name string) {
 			n.Fatal(err)
 		}
 		if p.Status.Phase == corev1.PodRunning {
-			return
+			return ""
+		}
+		if p.Status.Phase == corev1.PodFailed {
+			return fmt.Sprintf("%s: %s", p.Status.Reason, p.Status.Message)
 		}
 		if time.Since(began) > patience {
 			n.Fatalf("pod %s is %s after %v", name, p.Status.Phase, patience)
