@@ -34,6 +34,7 @@ func newRegistrationStage(core *core, cl *cluster, rt *runtimeStage, n *networkS
 			cl.checkAddresses()
 		},
 		Inputs:               s.inputs.Get,
+		InputsKnown:          s.inputs.Asked(),
 		StatusUpdateInterval: cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 		StatusReportInterval: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		LeaseDuration:        time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,

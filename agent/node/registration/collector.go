@@ -67,6 +67,7 @@ type Collector struct {
 
 	machine  machine.Info
 	capacity v1.ResourceList
+	asked    chan struct{} // closed after the first request for the runtime's status
 
 	mu       sync.Mutex
 	version  *runtimeapi.VersionResponse
@@ -87,8 +88,13 @@ func NewCollector(c CollectorConfig) *Collector {
 		CollectorConfig: c,
 		machine:         machine.ReadInfo(machine.Roots{}),
 		capacity:        machine.Capacity(machine.Roots{Storage: c.Config.Paths.Root}, c.Config.Kubelet.MaxPods, c.Config.Kubelet.PodsPerCore),
+		asked:           make(chan struct{}),
 	}
 }
+
+// Asked returns a channel that is closed when the runtime has reported its status, or has
+// failed to, for the first time. Run requests it at once, and waits for it at most 10 s.
+func (n *Collector) Asked() <-chan struct{} { return n.asked }
 
 // Get returns the current inputs. It does not block and has no side effects.
 func (n *Collector) Get(context.Context) *nodestatus.Inputs {
@@ -151,6 +157,11 @@ func (n *Collector) Run(ctx context.Context) error {
 			backoff.Reset()
 		} else {
 			interval = backoff.Next()
+		}
+		select {
+		case <-n.asked:
+		default:
+			close(n.asked)
 		}
 		timer := time.NewTimer(interval)
 		select {

@@ -2,6 +2,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -89,5 +90,34 @@ func TestNetworkProblem(t *testing.T) {
 		if calls := rt.set(true) - before; calls > 85 {
 			t.Errorf("%d requests in an hour without a problem", calls)
 		}
+	})
+}
+
+// failingRuntime does not report its status.
+type failingRuntime struct{ nodeinfotest.Runtime }
+
+func (failingRuntime) Status(context.Context) (*runtimeapi.StatusResponse, error) {
+	time.Sleep(time.Second)
+	return nil, errors.New("no such file or directory")
+}
+
+// The first report does not wait for a runtime that is not there.
+func TestAskedWithoutRuntime(t *testing.T) {
+	cfg := nodeinfotest.Config(t)
+	synctest.Test(t, func(t *testing.T) {
+		n := NewCollector(CollectorConfig{
+			Config: cfg, Runtime: failingRuntime{}, Node: nodeinfotest.New(t, cfg, ""), Trigger: wait.NewWakeup(),
+		})
+		start := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = n.Run(ctx) }()
+		<-n.Asked()
+		if got := time.Since(start); got != time.Second {
+			t.Errorf("asked after %v", got)
+		}
+		time.Sleep(time.Minute) // more requests
+		cancel()
+		<-done
 	})
 }

@@ -45,7 +45,11 @@ type Config struct {
 	// Inputs returns the inputs of the current node status. It is called at least
 	// once in each StatusUpdateInterval unless reports fail, so it must not send requests
 	// over the network. It stops when ctx ends.
-	Inputs               func(ctx context.Context) *nodestatus.Inputs
+	Inputs func(ctx context.Context) *nodestatus.Inputs
+	// InputsKnown is closed when Inputs has what the first report of a restarted agent needs.
+	// A node that is Ready would not be without the status of its runtime, for a moment in
+	// which controllers see it. The lease is renewed meanwhile. nil means that it is known.
+	InputsKnown          <-chan struct{}
 	StatusUpdateInterval time.Duration // between two comparisons: nodeStatusUpdateFrequency
 	StatusReportInterval time.Duration // without a change: nodeStatusReportFrequency
 	// LeaseDuration is how long the node counts as alive without a renewal, in whole
@@ -100,11 +104,26 @@ func (r *Registrar) Run(ctx context.Context) error {
 		// exists.
 		if r.register(ctx) {
 			wg.Go(func() { r.renew(ctx) })
-			r.report(ctx)
+			if r.awaitInputs(ctx) {
+				r.report(ctx)
+			}
 		}
 	})
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// awaitInputs waits for InputsKnown. It returns false if ctx ends first.
+func (r *Registrar) awaitInputs(ctx context.Context) bool {
+	if r.cfg.InputsKnown == nil {
+		return true
+	}
+	select {
+	case <-r.cfg.InputsKnown:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // outage returns a log of the periods in which one kind of request fails.

@@ -258,6 +258,34 @@ func TestRegisteredAlready(t *testing.T) {
 	})
 }
 
+// A Ready node stays Ready over a restart of the agent, however late the runtime reports
+// its status.
+func TestRestartedAgentKeepsNodeReady(t *testing.T) {
+	var known chan struct{}
+	run(t, func(l *lab) {
+		known = make(chan struct{})
+		n := &v1.Node{}
+		n.Name, n.UID = name, "before"
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+		l.api.Put(n)
+		l.config.InputsKnown = known
+		l.inputs.Problems = []string{nodestatus.ProblemRuntimeUnchecked}
+	}, func(l *lab) {
+		n := l.calls(9 * time.Second)
+		if l.ready() != v1.ConditionTrue || n["patch nodes/status"] > 1 || n["create leases"] != 1 {
+			t.Errorf("before the runtime has reported its status: ready %s, requests %v", l.ready(), n)
+		}
+		l.change(func(in *nodestatus.Inputs) { in.Problems = nil })
+		close(known)
+		if n := l.calls(time.Second); l.ready() != v1.ConditionTrue || n["patch nodes/status"] != 1 {
+			t.Errorf("then: ready %s, requests %v", l.ready(), n)
+		}
+		if l.told("NodeNotReady") != 0 {
+			t.Errorf("events %v", l.events.Recent())
+		}
+	})
+}
+
 // The node was not registered, although it existed.
 func TestRegisteredAlreadyAndNotAllowedToCreate(t *testing.T) {
 	run(t, func(l *lab) {
