@@ -14,6 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/store/upgrade"
 )
 
 const agentExamples = `  # Run the static pods of a directory.
@@ -46,6 +47,7 @@ var commonFlags = []string{
 func (p *program) agentCommand(name string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               name,
+		Short:             "Run Kubernetes pods on this node",
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -121,6 +123,6 @@ func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 		log.LogAttrs(cmd.Context(), slog.LevelWarn, w.Message, w.Attrs...)
 	}
 	setGCPercent()
-	p.start = func(ctx context.Context) error { return p.run(ctx, cfg, log) }
+	p.start = func(ctx context.Context) error { return onTrial(ctx, cfg, log, upgrade.System, p.run) }
 	return nil
 }

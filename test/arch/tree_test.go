@@ -155,6 +155,7 @@ var oneFile = map[string]string{
 	"agent/podworker/syncloop":         "the loop knows the workers, and not what they do",
 	"agent/resource/resize/checkpoint": "resize is pure, and this has its file",
 	"agent/server/profile":             "links memory profiling into the runtime",
+	"agent/store/upgrade":              "the script trial has the same files, and works without the agent",
 	"agent/store/secretfile":           "checks of owners and modes, for which atomicfile has no use",
 	"board":                            "has room for what is known of boards, and knows no Kubernetes",
 	"cmd/tinylet/cniplugin":            "runs before the packages that it does not import",

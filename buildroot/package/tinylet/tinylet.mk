@@ -74,6 +74,13 @@ endef
 TINYLET_POST_INSTALL_TARGET_HOOKS += TINYLET_INSTALL_PLUGIN
 TINYLET_POST_INSTALL_TARGET_HOOKS += TINYLET_INSTALL_CONFIG
 
+# Runs before each start of the agent, with each init system.
+define TINYLET_INSTALL_TRIAL
+	$(INSTALL) -D -m 0755 $(TINYLET_OVERLAY)/usr/libexec/tinylet/trial \
+		$(TARGET_DIR)/usr/libexec/tinylet/trial
+endef
+TINYLET_POST_INSTALL_TARGET_HOOKS += TINYLET_INSTALL_TRIAL
+
 define TINYLET_INSTALL_INIT_SYSV
 	$(INSTALL) -D -m 0755 $(TINYLET_OVERLAY)/usr/libexec/tinylet/supervise \
 		$(TARGET_DIR)/usr/libexec/tinylet/supervise

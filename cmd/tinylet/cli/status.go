@@ -10,6 +10,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/source/offline"
+	"github.com/tinylet/tinylet/agent/store/upgrade"
 )
 
 func (s *system) status() *cobra.Command {
@@ -56,6 +57,11 @@ func (s *system) statusTable(st *local.Status) *table {
 	t.add("VERSION", st.Kubelet+" ("+st.OS+"/"+st.Arch+", "+st.Go+")")
 	t.add("PID", fmt.Sprint(st.PID))
 	t.add("RUNS FOR", s.age(st.Started))
+	if upgrade.System.OnTrial() {
+		t.add("UPGRADE", "this binary is on trial until the agent has been healthy for a minute")
+	} else if reason := upgrade.System.Undone(); reason != "" {
+		t.add("UPGRADE", "undone: "+reason)
+	}
 	t.add("RUNTIME CALLS", fmt.Sprint(st.RuntimeCalls))
 	if st.Cluster != nil {
 		s.clusterRows(&t, st.Cluster)
