@@ -59,7 +59,7 @@ func Collect(ctx context.Context, o Options) Facts {
 		f.NodeName = t.word("proc/sys/kernel/hostname")
 	}
 	f.Board, _ = board.Identify(o.Root) // zero for an unknown board
-	for _, name := range []string{"boot/firmware/cmdline.txt", "boot/cmdline.txt"} {
+	for _, name := range board.CommandLineFiles {
 		if t.exists(name) {
 			f.BootCommandLine = "/" + name
 			break
@@ -199,10 +199,9 @@ const mebibyte = 1 << 20
 // directories returns the facts of the directories that the node writes to.
 func (t tree) directories(o *Options) []Directory {
 	out := []Directory{
-		{ID: "pods", Path: o.RootDir, Needs: 50 * mebibyte},
-		{ID: "images", Path: "/var/lib/containerd", Needs: 50 * mebibyte},
-		// Logs are often in memory, on a small file system of their own.
-		{ID: "logs", Path: o.LogDir, Needs: 10 * mebibyte},
+		{ID: "pods", Path: o.RootDir, Needs: 50 * mebibyte, LostWithMemory: "the pods and the state of the node"},
+		{ID: "images", Path: "/var/lib/containerd", Needs: 50 * mebibyte, LostWithMemory: "the images and the containers"},
+		{ID: "logs", Path: o.LogDir, Needs: 10 * mebibyte, LostWithMemory: "the containers' logs"},
 		{ID: "run", Path: o.RunDir, Needs: mebibyte},
 	}
 	for i := range out {
@@ -224,6 +223,8 @@ func (t tree) measure(d *Directory) {
 	if err := unix.Statfs(real, &s); err != nil {
 		return
 	}
+	kind := uint32(s.Type) // a signed 32-bit or 64-bit number
+	d.InMemory = kind == unix.TMPFS_MAGIC || kind == unix.RAMFS_MAGIC
 	block := uint64(max(s.Bsize, 0))
 	d.Total, d.Free = s.Blocks*block, s.Bavail*block
 	d.Inodes, d.InodesFree = s.Files, s.Ffree

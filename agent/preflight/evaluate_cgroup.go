@@ -23,12 +23,12 @@ var controllers = []controller{
 	{"cpuset", "cpuset", "CONFIG_CPUSETS", Warn, "pods cannot have exclusive CPUs"},
 }
 
-// Command line options that enable the memory controller of the Raspberry Pi's
+// RaspberryArguments are the kernel arguments that enable the memory controller of the Raspberry Pi's
 // kernel. Its device trees, and before 6.12 its kernel itself, disable the
 // controller to save memory. Options in cmdline.txt come after those of the device
 // tree, and the last one wins (github.com/raspberrypi/linux: pull requests 2201 and
 // 6439).
-const enableMemory = "cgroup_enable=memory cgroup_memory=1"
+var RaspberryArguments = []string{"cgroup_enable=memory", "cgroup_memory=1"}
 
 func checkCgroups(f *Facts) []Finding {
 	kind := checkCgroupKind(f)
@@ -83,7 +83,7 @@ func memoryCause(f *Facts) (cause, remedy string, known bool) {
 	case off >= 0 && on > off:
 		return "cgroup_disable=memory is on the kernel's command line, and this kernel ignores the cgroup_enable=memory after it",
 			"remove cgroup_disable=memory from the command line or from the device tree's bootargs, or install another kernel", true
-	case off >= 0 && f.Board.RaspberryPi:
+	case off >= 0 && (f.Board.RaspberryPi || f.BootCommandLine != ""):
 		return "the Raspberry Pi firmware puts cgroup_disable=memory on the kernel's command line", raspberryRemedy(f), true
 	case off >= 0:
 		return "cgroup_disable=memory is on the kernel's command line",
@@ -100,7 +100,7 @@ func memoryCause(f *Facts) (cause, remedy string, known bool) {
 
 func raspberryRemedy(f *Facts) string {
 	file := cmp.Or(f.BootCommandLine, "/boot/firmware/cmdline.txt or /boot/cmdline.txt (cmdline.txt on the first partition of the card)")
-	return fmt.Sprintf("append %s to the only line of %s, remove cgroup_disable=memory from it if present, and reboot", enableMemory, file)
+	return fmt.Sprintf("run 'tinylet kernel-args --write', or append %s to the only line of %s and remove cgroup_disable=memory from it if present; then reboot", strings.Join(RaspberryArguments, " "), file)
 }
 
 func missingController(f *Facts, c *controller) Finding {

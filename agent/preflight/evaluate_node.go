@@ -134,6 +134,10 @@ func checkDirectory(d *Directory) Finding {
 	case d.Inodes > 0 && d.InodesFree < d.Inodes/10:
 		return warn(id, fmt.Sprintf("less than 10 %% of the inodes (%d of %d) are free for %s", d.InodesFree, d.Inodes, d.Path), makeRoom)
 	}
+	if d.InMemory && d.LostWithMemory != "" {
+		return warn(id, fmt.Sprintf("%s is in memory: a reboot loses %s, and they use memory until then", d.Path, d.LostWithMemory),
+			"mount a directory of a disk at "+d.Path+" at boot, before the container runtime and tinylet start")
+	}
 	return ok(id, "%s", free)
 }
 

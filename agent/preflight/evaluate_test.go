@@ -254,6 +254,8 @@ func TestEvaluate(t *testing.T) {
 		{name: "no inodes", change: directory(func(d *Directory) { d.InodesFree = 9 }), id: "folder-pods", level: Fail, what: "9 of 1000", remedy: "room"},
 		{name: "few inodes", change: directory(func(d *Directory) { d.InodesFree = 99 }), id: "folder-pods", level: Warn, what: "99 of 1000", remedy: "room"},
 		{name: "file system without inodes", change: directory(func(d *Directory) { d.Inodes, d.InodesFree = 0, 0 }), id: "folder-pods", level: OK, what: "500 MiB"},
+		{name: "in memory", change: directory(func(d *Directory) { d.InMemory, d.LostWithMemory = true, "the pods" }), id: "folder-pods", level: Warn, what: "a reboot loses the pods", remedy: "mount a directory of a disk at /p"},
+		{name: "in memory, as it should be", change: directory(func(d *Directory) { d.InMemory = true }), id: "folder-pods", level: OK, what: "500 MiB"},
 		{name: "size unknown", change: directory(func(d *Directory) { d.Total, d.Free = 0, 0 }), id: "folder-pods", level: OK, what: "writable"},
 		{name: "small and empty", change: directory(func(d *Directory) { d.Needs, d.Total, d.Free = 10*mebibyte, 32*mebibyte, 30*mebibyte }), id: "folder-pods", level: OK, what: "30 MiB of 32 MiB"},
 

@@ -110,6 +110,11 @@ type Directory struct {
 	Writable     bool
 	// Needs is the number of bytes that must be free for the node to work.
 	Needs uint64
+	// InMemory means that the file system is tmpfs or ramfs: what is written uses memory,
+	// and is lost when the system reboots.
+	InMemory bool
+	// LostWithMemory is what is lost, if the directory must survive a reboot.
+	LostWithMemory string
 	// Total and Free are in bytes; Total 0 is unknown.
 	Total, Free uint64
 	// Inodes is 0 if the file system does not limit them.

@@ -157,7 +157,6 @@ var oneFile = map[string]string{
 	"agent/server/profile":             "links memory profiling into the runtime",
 	"agent/store/upgrade":              "the script trial has the same files, and works without the agent",
 	"agent/store/secretfile":           "checks of owners and modes, for which atomicfile has no use",
-	"board":                            "has room for what is known of boards, and knows no Kubernetes",
 	"cmd/tinylet/cniplugin":            "runs before the packages that it does not import",
 	"net/netns":                        "link and podnet need it, and neither may import the other's thread handling",
 }

@@ -1,8 +1,8 @@
 // Package cli implements the commands of tinylet: ps, describe, logs, exec,
-// events, top, status, net, metrics, drain-local, check, join, version, journal-key
-// and upgrade. Most call the running agent on its socket and print tables or, with
-// -o json, JSON documents. net, check, join, version and journal-key do not call the
-// agent. logs also works without it.
+// events, top, status, net, metrics, drain-local, check, kernel-args, join, version,
+// journal-key and upgrade. Most call the running agent on its socket and print tables
+// or, with -o json, JSON documents. net, check, kernel-args, join, version and
+// journal-key do not call the agent. logs also works without it.
 //
 // The types of the JSON documents have names that end in Document. join, top, status and
 // journal-key --migrate print bootstrap.Result, local.Usage, local.Status and
@@ -64,7 +64,7 @@ func Commands() []*cobra.Command {
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey(), s.upgrade(), s.version()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.kernelArgs(), s.join(), s.journalKey(), s.upgrade(), s.version()}
 }
 
 // system has what the commands use of the operating system. Tests replace it.
