@@ -229,6 +229,33 @@ vuln: ## known vulnerabilities in what the binary calls, the standard library in
 	cd test/tools/lint && go build -o ../../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 bin/govulncheck -tags grpcnotrace $(if $(VULNDB),-db $(VULNDB)) ./cmd/tinylet
 
+DEB := board/debian/build
+KUBELET := $(shell sed -n 's/^const Kubernetes = "v\(.*\)"/\1/p' agent/config/version/version.go)
+.PHONY: deb deb-host
+deb: deb-host build ## bin/tinylet_VERSION_{arm64,armhf,amd64}.deb for Debian 12 or later and Raspberry Pi OS, checked by lintian
+	$(DEB) arm64 $(VERSION) $(KUBELET) $(BUILD_UNIX) bin/tinylet-arm64 bin
+	$(DEB) armhf $(VERSION) $(KUBELET) $(BUILD_UNIX) bin/tinylet-armv7 bin
+	$(DEB) amd64 $(VERSION) $(KUBELET) $(BUILD_UNIX) bin/tinylet-amd64 bin
+	lintian --fail-on error,warning --allow-root bin/tinylet_*.deb
+.PHONY: test-deb test-deb-arm64 test-deb-armv7
+test-deb: test-deb-arm64 test-deb-armv7 ## install, upgrade, downgrade, remove and purge the packages on simulated arm64 and armv7 boards with Debian 13 (slow, not in test)
+DEBS := $(CURDIR)/.cache/debs
+test-deb-arm64: export debian = arm64
+test-deb-armv7: export debian = armhf
+test-deb-arm64 test-deb-armv7: test-deb-%: host deb-host
+	rm -rf $(DEBS)/$*
+	$(MAKE) --no-print-directory VERSION=0.1.0-old OUT=$(DEBS)/$* build-$*
+	$(DEB) $$debian 0.1.0-old $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/tinylet-$* $(DEBS)/$*/old
+	$(MAKE) --no-print-directory VERSION=0.1.0 OUT=$(DEBS)/$* build-$*
+	$(DEB) $$debian 0.1.0 $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/tinylet-$* $(DEBS)/$*/new
+	BOARD_ARCH=$* BOARD_DEBS=$(DEBS)/$* go test -tags board -count=1 -timeout 60m -v -run '^(TestPackage|TestRaspberryPiOS)$$' ./test/suites/standalone
+deb-host: # what builds and checks packages, on Debian
+	@if ! command -v dh >/dev/null || ! command -v lintian >/dev/null; then \
+	  echo "installing with apt-get, once: debhelper lintian"; \
+	  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$sudo apt-get update -qq; $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debhelper lintian >/dev/null; \
+	fi
+
 .PHONY: checksums
 checksums: build ## bin/SHA256SUMS of the binaries, and beside each the modules that are in it
 	cd bin && for b in tinylet-arm64 tinylet-armv7 tinylet-amd64; do go version -m $$b > $$b.modules || exit 1; done

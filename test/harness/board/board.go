@@ -72,6 +72,7 @@ type Options struct {
 	Arch     Arch
 	Systemd  bool      // Debian's systemd as process 1, with which the runtime makes cgroups, in place of BusyBox's init; for ARM64 alone
 	Stock    Stock     // a runtime in its own configuration in place of the product's overlay; for ARM64 alone
+	Dpkg     bool      // Debian's essential packages, and dpkg, to install the product's package with, in place of its binary, unit and configuration; with StockDebian alone, for both
 	Repo     string    // checkout of the project; empty: the one around the working directory
 	CacheDir string    // empty: .cache/board in the checkout
 	Overlay  string    // root file system overlay; empty: buildroot/board/common/rootfs-overlay in the checkout
@@ -83,7 +84,7 @@ func (o Options) check() error {
 	if _, err := o.Arch.GoEnv(); err != nil {
 		return err
 	}
-	if o.Systemd && o.Arch != ARM64 {
+	if o.Systemd && !o.Dpkg && o.Arch != ARM64 {
 		return fmt.Errorf("board %s with systemd is not made: %s is the only one", o.Arch, ARM64)
 	}
 	return o.checkStock()
@@ -92,6 +93,8 @@ func (o Options) check() error {
 // kind names boards that have an image in common.
 func (o Options) kind() string {
 	switch {
+	case o.Dpkg:
+		return "dpkg-" + string(o.Arch)
 	case o.Stock != NotStock:
 		return "stock-" + string(o.Stock) + "-" + string(o.Arch)
 	case o.Systemd:

@@ -53,6 +53,9 @@ func newDebs(o Options, cache string, say *progress) *debs {
 	case more != nil:
 		d.user, d.list = slices.Concat(d.user, more), a.debian+"-stock"
 	}
+	if o.Dpkg {
+		d.user, d.list = slices.Concat(d.user, dpkgPackages), a.debian+"-dpkg"
+	}
 	d.dir = filepath.Join(cache, "debian-"+d.list)
 	return d
 }

@@ -112,7 +112,7 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	if err := buildGuest(ctx, o.Arch, o.Repo, guest); err != nil {
 		return nil, err
 	}
-	parts := rootParts{arch: a, packages: pkgs, containerd: containerd, guest: guest, overlays: o.overlays(), systemd: o.Systemd, stock: o.Stock}
+	parts := rootParts{arch: a, packages: pkgs, containerd: containerd, guest: guest, overlays: o.overlays(), systemd: o.Systemd, stock: o.Stock, dpkg: o.Dpkg}
 	key, err := imageKey(o, parts)
 	if err != nil {
 		return nil, err

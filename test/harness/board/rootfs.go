@@ -50,6 +50,7 @@ type rootParts struct {
 	overlays   []string // folders, later ones win
 	systemd    bool     // is process 1
 	stock      Stock
+	dpkg       bool // packages can be installed
 }
 
 // assemble puts the root file system together in dir and returns the busybox
@@ -84,7 +85,7 @@ func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
 		return nil, err
 	}
 	for _, o := range p.overlays {
-		if err := t.copyDir(o, p.stock.leaveOut); err != nil {
+		if err := t.copyDir(o, p.leaveOut); err != nil {
 			return nil, fmt.Errorf("lay %s over the board's file system: %w", o, err)
 		}
 	}
@@ -98,6 +99,9 @@ func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
 // documents and locales. The folders that are merged into usr are made here.
 func (p rootParts) keep(name string) bool {
 	if p.systemd && strings.HasPrefix(name, "usr/share/dbus-1/") {
+		return true
+	}
+	if p.dpkg && keptForDpkg(name) {
 		return true
 	}
 	drop := []string{"usr/share/", "usr/lib/" + p.arch.triplet + "/gconv/"}
@@ -114,8 +118,22 @@ func (p rootParts) keep(name string) bool {
 
 // userSpace unpacks what is kept of the packages.
 func (p rootParts) userSpace(ctx context.Context, t *tree) error {
+	var database dpkgDatabase
 	for _, deb := range p.packages.User {
-		if err := t.unpack(ctx, deb, p.keep); err != nil {
+		var files []string
+		err := t.unpack(ctx, deb, func(name string) bool {
+			files = append(files, name)
+			return p.keep(name)
+		})
+		if err == nil && p.dpkg {
+			err = database.add(ctx, t, deb, files)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if p.dpkg {
+		if err := database.write(t); err != nil {
 			return err
 		}
 	}

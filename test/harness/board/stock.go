@@ -58,7 +58,6 @@ func (s Stock) packages() []string {
 // not have: nothing of the product's but its programs, unit and init scripts.
 var omitted = []string{
 	"etc/containerd/config.toml",
-	"etc/modules-load.d/tinylet.conf",
 	"etc/sysctl.d/90-tinylet.conf",
 }
 
@@ -86,7 +85,10 @@ func (o Options) checkStock() error {
 	if (o.Stock == StockDebian) != o.Systemd && o.Stock != NotStock {
 		return fmt.Errorf("the stock runtime %q is on a board with systemd alone, and the others on boards without", StockDebian)
 	}
-	if o.Stock != NotStock && o.Arch != ARM64 {
+	if o.Dpkg && o.Stock != StockDebian {
+		return fmt.Errorf("a board with dpkg has the stock runtime %q", StockDebian)
+	}
+	if o.Stock != NotStock && !o.Dpkg && o.Arch != ARM64 {
 		return fmt.Errorf("board %s with a stock runtime is not made: %s is the only one", o.Arch, ARM64)
 	}
 	return nil

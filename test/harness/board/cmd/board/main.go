@@ -18,7 +18,7 @@ import (
 const usage = `usage:
   board packages              name the missing distribution packages
   board build [flags]         make the board's image
-  board lock [--arch ARCH] [--systemd] [--stock RUNTIME]
+  board lock [--arch ARCH] [--systemd] [--stock RUNTIME] [--dpkg]
                               list the newest Debian packages of a board, for
                               test/harness/board/packages/
   board boot [flags] [COMMAND ARG...]
@@ -45,6 +45,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	arch := fs.String("arch", "arm64", "kind of board: arm64 or armv7")
 	systemd := fs.Bool("systemd", false, "the board with systemd as process 1, arm64 alone")
 	stock := fs.String("stock", "", "a container runtime in its own configuration: "+strings.Join(board.StockNames(), ", ")+"; debian needs --systemd")
+	dpkg := fs.Bool("dpkg", false, "a board to install packages on; needs --systemd --stock debian")
 	cache := fs.String("cache", "", "cache folder (default: .cache/board in the checkout)")
 	overlay := fs.String("overlay", "", "root file system overlay (default: the product's)")
 	memory := fs.Int("memory", 512, "memory in MB")
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err := fs.Parse(args[1:]); err != nil {
 		return 2, err
 	}
-	opts := board.Options{Arch: board.Arch(*arch), Systemd: *systemd, Stock: board.Stock(*stock), CacheDir: *cache, Overlay: *overlay, Progress: os.Stderr}
+	opts := board.Options{Arch: board.Arch(*arch), Systemd: *systemd, Stock: board.Stock(*stock), Dpkg: *dpkg, CacheDir: *cache, Overlay: *overlay, Progress: os.Stderr}
 	switch args[0] {
 	case "packages":
 		fmt.Println(strings.Join(board.MissingPackages(), " "))
