@@ -118,7 +118,7 @@ func TestStamps(t *testing.T) {
 	if !slices.Contains([]string{"amd64", "arm64"}, runtime.GOARCH) {
 		t.Skip("the Makefile has no target that this machine can run")
 	}
-	bin, _ := makeBinary(t, runtime.GOARCH, "VERSION=9.8.7", "BUILD_UNIX=1767225600")
+	bin, _ := makeBinary(t, runtime.GOARCH, "VERSION=9.8.7", "BUILD_UNIX=1767225600", "COMMIT=0123456789abcdef")
 	for _, args := range [][]string{{"--version"}, {"version"}} {
 		out, err := exec.Command(bin, args...).CombinedOutput()
 		if got, want := string(out), "Kubernetes v1.36.0+tinylet.9.8.7\n"; err != nil || got != want {
@@ -129,11 +129,11 @@ func TestStamps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var document struct{ Release, Built, Go string }
+	var document struct{ Release, Commit, Built, Go string }
 	if err := json.Unmarshal(out, &document); err != nil {
 		t.Fatalf("parse %s: %v", out, err)
 	}
-	if document.Release != "9.8.7" || document.Built != "2026-01-01T00:00:00Z" || !strings.HasPrefix(document.Go, "go1.") {
+	if document.Release != "9.8.7" || document.Commit != "0123456789abcdef" || document.Built != "2026-01-01T00:00:00Z" || !strings.HasPrefix(document.Go, "go1.") {
 		t.Errorf("version -o json says %+v", document)
 	}
 }
@@ -164,8 +164,8 @@ func TestBuildrootStampsTheSame(t *testing.T) {
 		return all
 	}
 	want := paths("Makefile", "STAMP")
-	if len(want) != 2 {
-		t.Fatalf("the Makefile stamps %v, want two variables", want)
+	if len(want) != 3 {
+		t.Fatalf("the Makefile stamps %v, want three variables", want)
 	}
 	if diff := cmp.Diff(want, paths("buildroot/package/tinylet/tinylet.mk", "TINYLET_GOMOD")); diff != "" {
 		t.Errorf("stamped by the Makefile and by Buildroot (-Makefile +Buildroot):\n%s", diff)

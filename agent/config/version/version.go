@@ -1,8 +1,9 @@
-// Package version holds the version of this binary. The linker sets the release and
-// the build time:
+// Package version holds the version of this binary. The linker sets the release,
+// the build time and the commit:
 //
 //	-ldflags "-X github.com/tinylet/tinylet/agent/config/version.release=0.1.0
-//	          -X github.com/tinylet/tinylet/agent/config/version.buildUnix=1767225600"
+//	          -X github.com/tinylet/tinylet/agent/config/version.buildUnix=1767225600
+//	          -X github.com/tinylet/tinylet/agent/config/version.commit=89ab..."
 package version
 
 import (
@@ -15,6 +16,7 @@ import (
 var (
 	release   = "0.0.0-dev"
 	buildUnix = ""
+	commit    = ""
 )
 
 // Kubernetes is the Kubernetes release whose kubelet tinylet replaces. Its patch number
@@ -30,6 +32,10 @@ func Release() string {
 // tinylet's release as build metadata of semantic versioning, such as
 // v1.36.0+tinylet.0.1.0.
 func Kubelet() string { return Kubernetes + "+tinylet." + Release() }
+
+// Commit returns the hash of the commit that the binary was built from, or "" if the
+// linker did not set it.
+func Commit() string { return commit }
 
 // MajorMinor returns the major and the minor number of Kubernetes, such as 1 and 36.
 func MajorMinor() (major, minor string) {

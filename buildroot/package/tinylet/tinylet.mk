@@ -8,7 +8,7 @@ ifeq ($(BR2_PACKAGE_TINYLET_SOURCE_RELEASE),y)
 TINYLET_VERSION = $(call qstrip,$(BR2_PACKAGE_TINYLET_RELEASE))
 TINYLET_SITE = $(call github,tinylet,tinylet,v$(TINYLET_VERSION))
 TINYLET_RELEASE = $(TINYLET_VERSION)
-# An archive has no build time. The epoch of Buildroot's version is a lower bound:
+# An archive has no build time and no commit. The epoch of Buildroot's version is a lower bound:
 # a clock that shows an earlier time is wrong.
 TINYLET_BUILD_UNIX = $(BR2_VERSION_EPOCH)
 # The user selects the version, so its hash is unknown here. It is checked if
@@ -27,6 +27,7 @@ TINYLET_SITE_METHOD = local
 # Output of the project's Makefile.
 TINYLET_OVERRIDE_SRCDIR_RSYNC_EXCLUSIONS = --exclude=/bin --exclude=/.cache
 TINYLET_RELEASE = $(shell sed -n 's/^VERSION ?= //p' $(TINYLET_SITE)/Makefile)
+TINYLET_COMMIT = $(shell git -C $(TINYLET_SITE) rev-parse HEAD 2>/dev/null)
 TINYLET_BUILD_UNIX = $(or $(shell git -C $(TINYLET_SITE) log -1 --format=%ct 2>/dev/null),$(BR2_VERSION_EPOCH))
 endif
 
@@ -44,7 +45,8 @@ TINYLET_BUILD_OPTS = -gcflags=k8s.io/...=-l -gcflags=sigs.k8s.io/...=-l -gcflags
 TINYLET_GO_ENV = CGO_ENABLED=0 GOTOOLCHAIN=local
 TINYLET_LDFLAGS = -s -w \
 	-X $(TINYLET_GOMOD)/agent/config/version.release=$(TINYLET_RELEASE) \
-	-X $(TINYLET_GOMOD)/agent/config/version.buildUnix=$(TINYLET_BUILD_UNIX)
+	-X $(TINYLET_GOMOD)/agent/config/version.buildUnix=$(TINYLET_BUILD_UNIX) \
+	-X $(TINYLET_GOMOD)/agent/config/version.commit=$(TINYLET_COMMIT)
 
 # Buildroot copies a local tree and does not vendor its modules.
 define TINYLET_VENDOR_MODULES

@@ -17,6 +17,8 @@ type VersionDocument struct {
 	Release string `json:"release"`
 	// KubeletVersion is the version that the node reports.
 	KubeletVersion string `json:"kubeletVersion"`
+	// Commit is the hash of the source's commit; empty is unknown.
+	Commit string `json:"commit,omitempty"`
 	// Built is the build time of the binary; nil is unknown.
 	Built *time.Time `json:"built,omitempty"`
 	// Go is the version of the Go toolchain and standard library of the binary.
@@ -39,7 +41,7 @@ func (s *system) version() *cobra.Command {
 		Use:   "version [-o json]",
 		Short: "Print the version",
 		Long: "Print the version in the format of the kubelet. With -o json, also print the\n" +
-			"release, the build time, the Go version and the modules of the binary.",
+			"release, the commit, the build time, the Go version and the modules of the binary.",
 		Example: `  # Print the version.
   tinylet version
 
@@ -68,6 +70,7 @@ func versionDocument(info *debug.BuildInfo) VersionDocument {
 	d := VersionDocument{
 		Release:        version.Release(),
 		KubeletVersion: version.Kubelet(),
+		Commit:         version.Commit(),
 		Go:             runtime.Version(),
 		Platform:       runtime.GOOS + "/" + runtime.GOARCH,
 		Modules:        []ModuleDocument{},
