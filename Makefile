@@ -13,7 +13,7 @@ NOINLINE := $(foreach m,k8s.io sigs.k8s.io go.yaml.in,-gcflags=$(m)/...=-l)
 BUILDFLAGS := -tags grpcnotrace -trimpath $(NOINLINE)
 BUILD := CGO_ENABLED=0 go build $(BUILDFLAGS) -ldflags "$(LDFLAGS)"
 OUT := bin
-BOARD := go run ./test/harness/board/cmd/board
+BOARDCMD := go run ./test/harness/board/cmd/board
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -45,7 +45,7 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 # A board alone leaves a quarter of two processors idle: two at a time. Each suite
 # and each step of TestBoard but the budgets runs once, on one of the boards
 # (ONCE); make test-board runs on both all that may depend on the architecture.
-test: host browser lint test-unit build size test-release image ## everything that CI runs, boards and power cuts included (root)
+test: host browser lint test-unit build size test-release boards ## everything that CI runs, boards and power cuts included (root)
 	@$(LANES) ONCE=1 test-board-pods test-board-armv7 test-board-arm64 test-cluster-power test-board-stock $(FAILED)
 
 .PHONY: check docs
@@ -90,7 +90,7 @@ PODS = TestPod|TestManifests|TestPressure
 SKIP_arm64 = $(if $(ONCE),-skip '^($(PODS)|TestCPUs|TestNetwork|TestOutOfMemory|TestWithoutMemoryController)$$|^TestBoard$$/^(three_pods|manifests_change|groups_of_memory)$$')
 SKIP_armv7 = $(if $(ONCE),-skip '^TestManifests$$|^TestBoard$$/^agent_killed$$')
 .PHONY: test-board test-board-arm64 test-board-armv7
-test-board: image build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
+test-board: boards build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
 	@$(LANES) test-board-arm64 test-board-armv7 $(FAILED)
 test-board-arm64: host build-arm64 bin/lanelog
 	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 80m $(SKIP_arm64) ./test/suites/standalone 2>&1 | $(call LANELOG,arm64)
@@ -274,14 +274,29 @@ size: build-arm64 ## the arm64 binary against its limit of 30 MB, and what it li
 deps: ## accept the packages that the binary links now
 	go test ./test/arch -run TestDependencies -update
 
-.PHONY: image
-image: host ## make both boards' disk images
-	$(BOARD) build --arch arm64
-	$(BOARD) build --arch armv7
+.PHONY: boards
+boards: host ## make the disk images of both simulated boards
+	$(BOARDCMD) build --arch arm64
+	$(BOARDCMD) build --arch armv7
+
+# A board's image, made by Buildroot from the tree in buildroot/. Variables of this make
+# must not reach Buildroot.
+IMAGES := $(patsubst buildroot/configs/tinylet_%_defconfig,%,$(wildcard buildroot/configs/tinylet_*_defconfig))
+IMAGE_DIR = $(CURDIR)/.cache/buildroot/$(BOARD)
+BUILDROOT_MAKE = env -u MAKEFLAGS -u MAKEOVERRIDES -u MFLAGS make
+.PHONY: image image-size
+image: ## the image of BOARD=qemu_aarch64_virt (or another of buildroot/configs) with Buildroot in BUILDROOT=directory, and its sizes (hours the first time)
+	@case " $(IMAGES) " in *" $(BOARD) "*) ;; *) echo "BOARD=$(BOARD): set it to one of $(IMAGES)"; exit 1;; esac
+	@test -e "$(BUILDROOT)/support/kconfig" || { echo "BUILDROOT=$(BUILDROOT): set it to a directory of Buildroot 2026.02.x (long-term support) or 2026.08, from https://buildroot.org/download.html"; exit 1; }
+	$(BUILDROOT_MAKE) -C $(BUILDROOT) BR2_EXTERNAL=$(CURDIR)/buildroot O=$(IMAGE_DIR) tinylet_$(BOARD)_defconfig
+	$(BUILDROOT_MAKE) -C $(IMAGE_DIR)
+	@buildroot/image-size $(IMAGE_DIR)
+image-size: ## what is in the image of BOARD, by package
+	@buildroot/image-size $(IMAGE_DIR)
 
 .PHONY: host
 host: ## install the distribution's packages that the boards need, and say which
-	@missing=$$($(BOARD) packages) || exit 1; \
+	@missing=$$($(BOARDCMD) packages) || exit 1; \
 	if [ -n "$$missing" ]; then \
 	  echo "installing with apt-get, once: $$missing"; \
 	  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
