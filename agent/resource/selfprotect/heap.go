@@ -21,17 +21,20 @@ const (
 // until ctx ends. It returns the cause of ctx. The Go runtime itself keeps what the last
 // peak needed, and a tenth more, for as long as the process is idle.
 //
+// After the first period, the start of the agent, it also unmaps the program: the start uses
+// most of it once.
+//
 // The garbage collections show whether there is activity, so nothing is polled: ReleaseHeap
 // sleeps until there is a collection. The Go runtime forces one every two minutes.
 func ReleaseHeap(ctx context.Context) error {
 	collected := wait.NewWakeup()
 	stop := notifyCollections(collected)
 	defer stop()
-	return releaseHeap(ctx, collected, freeHeap, debug.FreeOSMemory)
+	return releaseHeap(ctx, collected, freeHeap, debug.FreeOSMemory, unmapProgram)
 }
 
 // releaseHeap is ReleaseHeap with the functions of the runtime.
-func releaseHeap(ctx context.Context, collected wait.Wakeup, free func() uint64, release func()) error {
+func releaseHeap(ctx context.Context, collected wait.Wakeup, free func() uint64, release, unmap func()) error {
 	quiet := time.NewTimer(heapQuiet)
 	quiet.Stop()
 	defer quiet.Stop()
@@ -42,6 +45,10 @@ func releaseHeap(ctx context.Context, collected wait.Wakeup, free func() uint64,
 		case <-collected:
 			quiet.Reset(heapQuiet)
 		case <-quiet.C:
+			if unmap != nil {
+				unmap()
+				unmap = nil
+			}
 			if free() >= minFreeHeap {
 				release() // a collection, after which too little is free for another release
 			}

@@ -18,7 +18,7 @@ func TestReleaseHeap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		collected := wait.NewWakeup()
 		var free atomic.Uint64
-		var released atomic.Int32
+		var released, unmapped atomic.Int32
 		free.Store(minFreeHeap)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -27,7 +27,7 @@ func TestReleaseHeap(t *testing.T) {
 				released.Add(1)
 				free.Store(0)
 				collected.Set() // release is a collection
-			})
+			}, func() { unmapped.Add(1) })
 		}()
 		expect := func(step string, want int32) {
 			t.Helper()
@@ -45,6 +45,9 @@ func TestReleaseHeap(t *testing.T) {
 		expect("the activity goes on", 0)
 		time.Sleep(2 * time.Second)
 		expect("it has ended", 1)
+		if got := unmapped.Load(); got != 1 {
+			t.Errorf("unmapped %d times after the first activity", got)
+		}
 		time.Sleep(time.Hour)
 		expect("nothing more", 1)
 		free.Store(minFreeHeap - 1)
@@ -53,6 +56,9 @@ func TestReleaseHeap(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 		}
 		expect("idle", 1)
+		if got := unmapped.Load(); got != 1 {
+			t.Errorf("unmapped %d times", got)
+		}
 		collected.Set()
 		synctest.Wait()
 		cancel()

@@ -9,9 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
+
+// mappingsMu is held while the program's mappings are changed.
+var mappingsMu sync.Mutex
 
 // rehearsals is how often LockRehearsed calls rehearse, if it can open pagemap.
 const rehearsals = 2
@@ -41,6 +45,8 @@ const rehearsals = 2
 // does so with all parts, after one call of rehearse. If it cannot read the mappings of the
 // program, it calls rehearse once and locks none.
 func LockRehearsed(rehearse func()) (locked uint64, err error) {
+	mappingsMu.Lock()
+	defer mappingsMu.Unlock()
 	constant, variable, err := programParts()
 	if err != nil {
 		rehearse()
@@ -84,6 +90,21 @@ func LockRehearsed(rehearse func()) (locked uint64, err error) {
 	}
 	locked, err = lock(ranges)
 	return locked, errors.Join(failed, err)
+}
+
+// unmapProgram unmaps the pages of code and constants. They stay in the page cache, where
+// the kernel drops pages that nothing has mapped first, and are mapped again when they are
+// used. Locked pages stay mapped.
+func unmapProgram() {
+	constant, _, err := programParts()
+	if err != nil {
+		return // nothing depends on it
+	}
+	mappingsMu.Lock() // or the pages that a rehearsal uses could not be found
+	defer mappingsMu.Unlock()
+	for _, p := range constant {
+		_ = p.advise(unix.MADV_DONTNEED) // it fails at a locked page
+	}
 }
 
 // programParts returns the mapped parts of the program's file: those that this process

@@ -3,6 +3,7 @@ package selfprotect
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"runtime"
@@ -209,5 +210,41 @@ func TestLockCountsWhatItLocked(t *testing.T) {
 	at := uintptr(unsafe.Pointer(&mapped[0]))
 	if locked, err := lock([]addressRange{{0, page}, {at, at + page}}); locked != uint64(page) || err == nil {
 		t.Errorf("a page that is mapped, after one that is not: %d bytes are locked, %v", locked, err)
+	}
+}
+
+// TestUnmapProgram checks that unmapped pages are no longer resident in this process, and
+// that the program still runs.
+func TestUnmapProgram(t *testing.T) {
+	resident := func() int {
+		text, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Skip(err)
+		}
+		_, rest, found := strings.Cut(string(text), "RssFile:")
+		var kilobytes int
+		if _, err := fmt.Sscan(rest, &kilobytes); !found || err != nil {
+			t.Skipf("no RssFile in /proc/self/status: %v", err)
+		}
+		return kilobytes
+	}
+	text, err := os.ReadFile("/proc/self/exe") // pages of the file are in the page cache
+	if err != nil || len(text) == 0 {
+		t.Fatal(err)
+	}
+	constant, _, err := programParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum byte
+	for _, p := range constant {
+		for at := p.start; at < p.end; at += 4096 {
+			sum += *(*byte)(unsafe.Add(nil, at)) // maps the page
+		}
+	}
+	before := resident()
+	unmapProgram()
+	if after := resident(); after > before/2 {
+		t.Errorf("%d of %d kB of the program are resident (%d)", after, before, sum)
 	}
 }
