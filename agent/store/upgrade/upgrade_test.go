@@ -216,6 +216,7 @@ func TestWatch(t *testing.T) {
 	l.start("watch", "0") // no trial: it would end this process group
 	l.replace("two")
 	l.start("watch", strconv.Itoa(hung.Process.Pid))
+	l.start("watch", "2147483647") // no such process
 	if err := hung.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("the agent that hangs: %v", err)
 	}
