@@ -33,7 +33,9 @@ func (s *system) upgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade FILE",
 		Short: "Replace the agent's binary, and return to the former one if the new one fails",
-		Long: "Replace the agent's binary with FILE and restart the agent; no container restarts.\n\n" +
+		Long: "Replace the agent's binary with FILE and restart the agent; no container restarts.\n" +
+			"The agent must run under systemd or the supervisor of the board images, which\n" +
+			"start it again.\n\n" +
 			"FILE checks the node first, with the arguments of the running agent. It is not\n" +
 			"installed if it finds a failure that the present binary does not find. After the\n" +
 			"restart it is on trial: if the agent is not healthy within 5 minutes, two times,\n" +
