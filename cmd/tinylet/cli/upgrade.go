@@ -53,6 +53,9 @@ func (s *system) upgrade() *cobra.Command {
 	return command(cmd)
 }
 
+// packageFile is a file of the Debian package alone.
+const packageFile = "/usr/share/doc/tinylet/changelog.gz"
+
 type upgrader struct {
 	files  upgrade.Files
 	client *local.Client
@@ -61,7 +64,7 @@ type upgrader struct {
 }
 
 func (u *upgrader) run(ctx context.Context, file string) error {
-	if _, err := os.Lstat("/var/lib/dpkg/info/tinylet.list"); err == nil {
+	if _, err := os.Lstat(packageFile); err == nil {
 		return errors.New("the Debian package owns the agent's binary; upgrade the package with apt-get or dpkg")
 	}
 	if u.files.OnTrial() {
