@@ -19,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/server/stats"
 	"github.com/tinylet/tinylet/agent/server/statuspage"
 	"github.com/tinylet/tinylet/agent/server/streaming"
+	"github.com/tinylet/tinylet/board/provision"
 )
 
 // serverStage serves the state of all other stages: the local API on its unix socket, /healthz
@@ -57,7 +58,7 @@ func newServerStage(a *agent) (_ *serverStage, err error) {
 	pods := &local.PodLister{Statuses: a.statuses, Workers: a.workers, Tree: a.tree, Node: a.node}
 	c := local.Config{
 		Conditions:     a.pressureConditions,
-		Todo:           a.foreignVolumeRemedies,
+		Todo:           a.todo,
 		SocketPath:     cfg.Tinylet.SocketPath,
 		HealthzAddress: cfg.HealthzAddress(),
 		Pods:           pods.Measured,
@@ -167,7 +168,7 @@ func (a *agent) pressureConditions() []local.Condition {
 func (a *agent) checks() []local.Check {
 	return []local.Check{
 		{Name: "syncloop", Healthy: func(time.Time) error { return alive(a.loop) }},
-		{Name: "runtime", Healthy: a.pleg.Healthy},
+		{Name: local.RuntimeCheck, Healthy: a.pleg.Healthy},
 		{Name: "tasks", Healthy: a.supervisor.Healthy},
 	}
 }
@@ -180,6 +181,11 @@ func alive(loop *syncloop.Loop) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncLoopTimeout)
 	defer cancel()
 	return loop.Alive(ctx)
+}
+
+// todo returns what the operator must do at the node.
+func (a *agent) todo() []string {
+	return append(a.foreignVolumeRemedies(), provision.Problems("/")...)
 }
 
 // foreignVolumeRemedies returns what the operator must do about volumes of terminated pods that a

@@ -64,7 +64,7 @@ func Commands() []*cobra.Command {
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.kernelArgs(), s.join(), s.journalKey(), s.upgrade(), s.version()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.kernelArgs(), s.join(), s.journalKey(), s.provision(), s.upgrade(), s.version()}
 }
 
 // system has what the commands use of the operating system. Tests replace it.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,15 +12,19 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/bootstrap"
 	"github.com/tinylet/tinylet/agent/config/version"
+	"github.com/tinylet/tinylet/board/provision"
 )
 
 // maxToken is the maximum number of bytes that are read of a token file. A token is
 // shorter.
 const maxToken = 1 << 10
 
+// maxRequest is the maximum number of bytes that are read of a request to join.
+const maxRequest = 64 << 10
+
 func (s *system) join() *cobra.Command {
 	o := bootstrap.Options{UserAgent: "tinylet/" + version.Release()}
-	var tokenFile string
+	var tokenFile, requestFile string
 	cmd := &cobra.Command{
 		Use:   "join --server URL --token-file FILE --ca-cert-hash sha256:HASH",
 		Short: "Join this node to a cluster without kubeadm",
@@ -48,6 +53,7 @@ func (s *system) join() *cobra.Command {
 	flags.StringVar(&o.Server, "server", "", "`URL` of the API server")
 	flags.StringVar(&o.Token, "token", "", "bootstrap `token`; every user can see it in the process list: prefer --token-file")
 	flags.StringVar(&tokenFile, "token-file", "", "`file` with the bootstrap token; - is standard input")
+	flags.StringVar(&requestFile, "request-file", "", "JSON `file` with server, token and caCertHashes in place of the flags, as tinylet provision writes it; it is deleted when the node has joined")
 	flags.StringSliceVar(&o.CAHashes, "ca-cert-hash", nil, "`hash` of the cluster's CA, sha256:...; may be repeated")
 	flags.BoolVar(&o.UnsafeSkipCAVerification, "unsafe-skip-ca-verification", false, "trust any CA that the token has signed; anyone with the token can then impersonate the API server")
 	flags.BoolVar(&o.Force, "force", false, "join even if the node belongs to another cluster")
@@ -55,8 +61,17 @@ func (s *system) join() *cobra.Command {
 	flags.StringVar(&o.BootstrapKubeconfig, "bootstrap-kubeconfig", "/etc/kubernetes/bootstrap-kubelet.conf", "`file` for the bootstrap kubeconfig")
 	flags.StringVar(&o.CAFile, "ca-file", "/etc/kubernetes/pki/ca.crt", "`file` for the cluster's CA")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := readToken(&o, tokenFile, cmd.InOrStdin()); err != nil {
-			return err
+		switch {
+		case requestFile == "":
+			if err := readToken(&o, tokenFile, cmd.InOrStdin()); err != nil {
+				return err
+			}
+		case o.Server != "" || o.Token != "" || tokenFile != "" || len(o.CAHashes) > 0:
+			return errors.New("pass either --request-file or --server, a token and --ca-cert-hash")
+		default:
+			if err := readRequest(&o, requestFile); err != nil {
+				return err
+			}
 		}
 		if o.Server == "" {
 			return errors.New("--server is missing: pass the URL of the API server, such as https://10.0.0.1:6443")
@@ -65,9 +80,29 @@ func (s *system) join() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if requestFile != "" {
+			if err := os.Remove(requestFile); err != nil {
+				return fmt.Errorf("the node may join, and the file with its token is left: %w", err)
+			}
+		}
 		return form.print(cmd.OutOrStdout(), result, func(w io.Writer) error { return printJoined(w, &o, result) })
 	}
 	return command(cmd)
+}
+
+// readRequest sets the arguments of o from a file that provisioning has written.
+func readRequest(o *bootstrap.Options, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("read request to join: %w", err)
+	}
+	defer f.Close()
+	var request provision.Join
+	if err := json.NewDecoder(io.LimitReader(f, maxRequest)).Decode(&request); err != nil {
+		return fmt.Errorf("read request to join in %s: %w", file, err)
+	}
+	o.Server, o.Token, o.CAHashes = request.Server, request.Token, request.CACertHashes
+	return nil
 }
 
 // readToken sets the token of o from file, if it is not "". "-" is stdin.

@@ -73,3 +73,33 @@ func TestJoinExamples(t *testing.T) {
 		}
 	}
 }
+
+func TestJoinRequest(t *testing.T) {
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage")
+	if err := os.WriteFile(garbage, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	request := filepath.Join(dir, "request")
+	if err := os.WriteFile(request, []byte(`{"server": "ftp://x", "token": "abcdef.0123456789abcdef", "caCertHashes": ["sha256:x"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--request-file", filepath.Join(dir, "missing")}, "no such file"},
+		{[]string{"--request-file", garbage}, "read request to join"},
+		{[]string{"--request-file", request, "--server", "https://x"}, "either --request-file or"},
+		{[]string{"--request-file", request}, "sha256:x"},
+	} {
+		cmd := (&system{}).join()
+		cmd.SetArgs(tc.args)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v: %v, want %q", tc.args, err, tc.want)
+		}
+	}
+	if _, err := os.Stat(request); err != nil {
+		t.Errorf("a request that failed: %v", err)
+	}
+}
