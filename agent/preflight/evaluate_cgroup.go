@@ -23,12 +23,11 @@ var controllers = []controller{
 	{"cpuset", "cpuset", "CONFIG_CPUSETS", Warn, "pods cannot have exclusive CPUs"},
 }
 
-// RaspberryArguments are the kernel arguments that enable the memory controller of the Raspberry Pi's
-// kernel. Its device trees, and before 6.12 its kernel itself, disable the
-// controller to save memory. Options in cmdline.txt come after those of the device
-// tree, and the last one wins (github.com/raspberrypi/linux: pull requests 2201 and
-// 6439).
-var RaspberryArguments = []string{"cgroup_enable=memory", "cgroup_memory=1"}
+// RaspberryArguments returns the kernel arguments that enable the memory controller of the
+// Raspberry Pi's kernel. Its device trees, and before 6.12 its kernel itself, disable the
+// controller to save memory. Options in cmdline.txt come after those of the device tree,
+// and the last one wins (github.com/raspberrypi/linux: pull requests 2201 and 6439).
+func RaspberryArguments() []string { return []string{"cgroup_enable=memory", "cgroup_memory=1"} }
 
 func checkCgroups(f *Facts) []Finding {
 	kind := checkCgroupKind(f)
@@ -100,7 +99,7 @@ func memoryCause(f *Facts) (cause, remedy string, known bool) {
 
 func raspberryRemedy(f *Facts) string {
 	file := cmp.Or(f.BootCommandLine, "/boot/firmware/cmdline.txt or /boot/cmdline.txt (cmdline.txt on the first partition of the card)")
-	return fmt.Sprintf("run 'tinylet kernel-args --write', or append %s to the only line of %s and remove cgroup_disable=memory from it if present; then reboot", strings.Join(RaspberryArguments, " "), file)
+	return fmt.Sprintf("run 'tinylet kernel-args --write', or append %s to the only line of %s and remove cgroup_disable=memory from it if present; then reboot", strings.Join(RaspberryArguments(), " "), file)
 }
 
 func missingController(f *Facts, c *controller) Finding {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/store/upgrade"
 )
 
@@ -60,5 +61,24 @@ func TestConfirm(t *testing.T) {
 				t.Errorf("on trial: %v", files.OnTrial())
 			}
 		})
+	}
+}
+
+func TestHealthyWithoutRuntime(t *testing.T) {
+	for _, tc := range []struct {
+		failed map[string]string
+		want   string
+	}{
+		{nil, ""},
+		{map[string]string{"runtime": "down"}, ""},
+		{map[string]string{"runtime": "down", "tasks": "x", "syncloop": "y"}, "not healthy: syncloop, tasks"},
+	} {
+		got := ""
+		if err := healthyBut(tc.failed, local.RuntimeCheck); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.failed, got, tc.want)
+		}
 	}
 }

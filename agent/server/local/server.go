@@ -59,6 +59,9 @@ type Config struct {
 	Log       *slog.Logger
 }
 
+// RuntimeCheck is the name of the check of the container runtime.
+const RuntimeCheck = "runtime"
+
 // Check is a health check of the agent.
 type Check struct {
 	// Name is a path element, such as syncloop.

@@ -103,19 +103,23 @@ func (f Files) keep() error {
 }
 
 // Confirm ends the trial: the new binary stays, and the former one is deleted. Without a
-// trial it does nothing.
+// trial it deletes what an interrupted Confirm has left.
 func (f Files) Confirm() error {
-	if !f.OnTrial() {
-		return nil
+	if f.OnTrial() {
+		if err := atomicfile.Remove(f.trial()); err != nil {
+			return fmt.Errorf("confirm upgrade: %w", err)
+		}
+		if err := atomicfile.SyncDir(f.Dir); err != nil {
+			return fmt.Errorf("confirm upgrade: %w", err)
+		}
 	}
-	if err := atomicfile.Remove(f.trial()); err != nil {
-		return fmt.Errorf("confirm upgrade: %w", err)
-	}
-	if err := atomicfile.SyncDir(f.Dir); err != nil {
-		return fmt.Errorf("confirm upgrade: %w", err)
-	}
-	if err := atomicfile.Remove(f.Former); err != nil {
-		return fmt.Errorf("delete former binary: %w", err)
+	// Before a trial begins, both are one file.
+	former, errFormer := os.Lstat(f.Former)
+	program, errProgram := os.Lstat(f.Program)
+	if errFormer == nil && errProgram == nil && !os.SameFile(former, program) {
+		if err := atomicfile.Remove(f.Former); err != nil {
+			return fmt.Errorf("delete former binary: %w", err)
+		}
 	}
 	return nil
 }

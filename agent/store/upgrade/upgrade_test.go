@@ -129,6 +129,17 @@ func TestUndone(t *testing.T) {
 	}
 }
 
+// A start between the two steps that begin a trial does not delete the present binary's copy.
+func TestConfirmBeforeTrial(t *testing.T) {
+	l := newLab(t)
+	if err := l.keep(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Confirm(); err != nil || l.left() != "former" {
+		t.Errorf("Confirm: %v, left are %q", err, l.left())
+	}
+}
+
 // A binary that replaces one on trial does not replace the one that works.
 func TestReplacedOnTrial(t *testing.T) {
 	l := newLab(t)
@@ -188,7 +199,10 @@ func TestCrashes(t *testing.T) {
 			if strings.Join(got, " ") != tc.want {
 				t.Errorf("starts are %v, want %s", got, tc.want)
 			}
-			if l.OnTrial() || strings.Contains(l.left(), ".new") {
+			if err := l.Confirm(); err != nil {
+				t.Error(err)
+			}
+			if l.OnTrial() || strings.Contains(l.left(), ".new") || strings.Contains(l.left(), "former") {
 				t.Errorf("on trial: %v, left are %q", l.OnTrial(), l.left())
 			}
 		})

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -41,7 +40,7 @@ func (s *system) kernelArgs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		arguments := slices.Clone(preflight.RaspberryArguments)
+		arguments := preflight.RaspberryArguments()
 		if _, err := root.Stat("proc/pressure"); errors.Is(err, fs.ErrNotExist) {
 			arguments = append(arguments, "psi=1")
 		}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +26,7 @@ const (
 	selfCheckLimit = 2 * time.Minute  // of each run of a binary that is asked about itself
 	upgradeLimit   = 20 * time.Minute // of the trial: two starts of at most 5 minutes, and restarts
 	upgradePoll    = 2 * time.Second
+	maxOutput      = 1 << 20 // bytes of a binary's output
 )
 
 func (s *system) upgrade() *cobra.Command {
@@ -60,7 +60,7 @@ type upgrader struct {
 	files  upgrade.Files
 	client *local.Client
 	out    io.Writer
-	poll   time.Duration // between two looks at the result
+	poll   time.Duration // interval at which the result is read
 }
 
 func (u *upgrader) run(ctx context.Context, file string) error {
@@ -82,7 +82,9 @@ func (u *upgrader) run(ctx context.Context, file string) error {
 	if err := u.selfCheck(ctx, file, before.PID); err != nil {
 		return err
 	}
-	if err := u.files.Replace(file); err != nil {
+	if err := u.files.Replace(file); errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w; an update of the image updates the agent", err)
+	} else if err != nil {
 		return err
 	}
 	fmt.Fprintf(u.out, "installed %s in place of %s, restarting the agent\n", next.KubeletVersion, before.Kubelet)
@@ -152,10 +154,19 @@ func ask(ctx context.Context, binary string, args ...string) (out []byte, text s
 	ctx, cancel := context.WithTimeout(ctx, selfCheckLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err = cmd.Output()
-	return out, OneLine(errors.New(stderr.String())), err
+	var stdout, stderr limited
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second // a process that it started may keep the pipes open
+	err = cmd.Run()
+	return stdout.kept, OneLine(errors.New(string(stderr.kept))), err
+}
+
+// limited keeps the first maxOutput bytes that are written to it.
+type limited struct{ kept []byte }
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.kept = append(l.kept, p[:min(len(p), maxOutput-len(l.kept))]...)
+	return len(p), nil
 }
 
 // wait waits until the binary is confirmed or undone.
