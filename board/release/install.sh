@@ -71,12 +71,10 @@ file_name() {
 fetch() {
 	case "$from" in
 		https://*)
-			if command -v curl >/dev/null; then
-				curl -fsSL --proto =https --proto-redir =https --max-filesize "$2" --retry 3 -o "$work/$1" "$from/$1" ||
-					fail "download of $from/$1 failed"
-			else
-				wget -q -O "$work/$1" "$from/$1" || fail "download of $from/$1 failed"
-			fi;;
+			# A redirect leads to https alone, and no more is read than the limit.
+			need curl curl
+			curl -fsSL --proto =https --proto-redir =https --max-filesize "$2" --retry 3 -o "$work/$1" "$from/$1" ||
+				fail "download of $from/$1 failed";;
 		*://*) fail "only https is supported: $from";;
 		*) cp "$from/$1" "$work/$1" || fail "copy of $from/$1 failed";;
 	esac

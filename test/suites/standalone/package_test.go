@@ -267,7 +267,7 @@ func packagePurged(n node) {
 	n.clear()
 	n.sh("d=/var/lib/kubelet/pods/left/volume-subpaths/v/c/0 && mkdir -p \"$d\" '/srv/a b' && echo kept > '/srv/a b/file' && mount --bind '/srv/a b' $d")
 	n.dpkg("--purge tinylet")
-	if got := n.sh("cat '/srv/a b/file'; ls -d /etc/tinylet /var/lib/tinylet /var/lib/kubelet /usr/lib/cni/tinylet-cni /etc/systemd/system/kubelet.service 2>/dev/null; grep -c kubelet /proc/self/mountinfo; true"); got != "kept\n0" {
+	if got := n.sh("cat '/srv/a b/file'; ls -d /etc/tinylet /etc/cni/net.d/10-tinylet.conflist /opt/cni/bin/* /usr/lib/cni/* /var/lib/tinylet /var/lib/kubelet /usr/lib/cni/tinylet-cni /etc/systemd/system/kubelet.service 2>/dev/null; grep -c kubelet /proc/self/mountinfo; true"); got != "kept\n0" {
 		n.Errorf("a purge leaves:\n%s", got)
 	}
 }
