@@ -293,6 +293,11 @@ image: ## the image of BOARD=qemu_aarch64_virt (or another of buildroot/configs)
 	@buildroot/image-size $(IMAGE_DIR)
 image-size: ## what is in the image of BOARD, by package
 	@buildroot/image-size $(IMAGE_DIR)
+# IMAGE is the directory with the image's files. CUTS and SEED are of the power cuts.
+IMAGE ?= $(IMAGE_DIR)/images
+.PHONY: test-image
+test-image: host control-plane-servers ## boot the QEMU image in IMAGE=directory beside a real control plane: provisioning, ten pods, power cuts, faults of the data partition (root, slow, not in test)
+	IMAGE=$(IMAGE) go test -tags cluster -count=1 -timeout 150m -v ./test/suites/image
 
 .PHONY: host
 host: ## install the distribution's packages that the boards need, and say which

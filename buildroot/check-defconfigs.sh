@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 : "${BUILDROOT:?set it to the path of a Buildroot checkout}"
 out=$(mktemp -d)
 
-REQUIRED="TINYLET TINYLET_PAUSE CONTAINERD CONTAINERD_CRI CRUN LIBSECCOMP"
+REQUIRED="TINYLET TINYLET_PAUSE TINYLET_CONTAINERD CRUN LIBSECCOMP"
 trap 'rm -rf "$out"' EXIT
 
 # Prints the lines of defconfig $1 that configuration $2 does not contain.

@@ -48,12 +48,6 @@ TINYLET_LDFLAGS = -s -w \
 	-X $(TINYLET_GOMOD)/agent/config/version.buildUnix=$(TINYLET_BUILD_UNIX) \
 	-X $(TINYLET_GOMOD)/agent/config/version.commit=$(TINYLET_COMMIT)
 
-# Buildroot copies a local tree and does not vendor its modules.
-define TINYLET_VENDOR_MODULES
-	test -d $(@D)/vendor || { \
-		cd $(@D) && $(HOST_GO_TARGET_ENV) GOFLAGS= GOPROXY= GOTOOLCHAIN=local \
-			$(GO_BIN) mod vendor -modcacherw; }
-endef
 TINYLET_PRE_BUILD_HOOKS += TINYLET_VENDOR_MODULES
 
 # The files that start tinylet are installed from the overlay, which boards without

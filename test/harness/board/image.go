@@ -22,10 +22,11 @@ const diskSize = "2G"
 type Image struct {
 	Arch   Arch
 	Kernel string // bootable kernel
-	Initrd string // initial file system
-	Disk   string // root disk in QEMU's qcow2 format
+	Initrd string // initial file system; "": the kernel mounts the root by itself
+	Disk   string // root disk in QEMU's qcow2 format, or in raw format without Initrd
 
-	use *os.File // keeps prune away as long as it is open
+	cmdline string   // more of the kernel's command line
+	use     *os.File // keeps prune away as long as it is open
 }
 
 // Prepare makes a board, or finds it in the cache. Making one takes minutes

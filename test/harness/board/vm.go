@@ -30,6 +30,12 @@ type VMOptions struct {
 	Console      io.Writer // receives what the board prints; may be nil
 }
 
+// DiskImage is a board whose disk was made elsewhere: it has its own kernel arguments, and no
+// control program. It is for PowerOn.
+func DiskImage(a Arch, kernel, disk, cmdline string) *Image {
+	return &Image{Arch: a, Kernel: kernel, Disk: disk, cmdline: cmdline}
+}
+
 // VM is a running board. All methods may be called concurrently.
 type VM struct {
 	dir     string
@@ -45,7 +51,26 @@ type VM struct {
 // Boot starts a board and returns when its control program answers, which is
 // before its services run: see WaitBooted. Close must be called. ctx limits
 // only the start.
-func Boot(ctx context.Context, im *Image, o VMOptions) (_ *VM, err error) {
+func Boot(ctx context.Context, im *Image, o VMOptions) (*VM, error) {
+	vm, err := PowerOn(ctx, im, o)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-vm.control.hello:
+		return vm, nil
+	case <-vm.ended:
+		err = errors.New("QEMU ended before the board was up")
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	err = fmt.Errorf("boot board: %w%s", err, vm.lastWords())
+	_ = vm.Close()
+	return nil, err
+}
+
+// PowerOn starts a board and does not wait for it. Close must be called.
+func PowerOn(ctx context.Context, im *Image, o VMOptions) (_ *VM, err error) {
 	dir, hold, err := scratch()
 	if err != nil {
 		return nil, fmt.Errorf("boot board: %w", err)
@@ -71,20 +96,17 @@ func Boot(ctx context.Context, im *Image, o VMOptions) (_ *VM, err error) {
 	if err := vm.start(im, o); err != nil {
 		return nil, err
 	}
-	select {
-	case <-vm.control.hello:
-		return vm, nil
-	case <-vm.ended:
-		return nil, errors.New("QEMU ended before the board was up")
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return vm, nil
 }
 
 // NewDisk makes a disk for VMOptions.Disk in a new file: a layer over the
 // image's, so that it is small and needs the image.
 func NewDisk(ctx context.Context, im *Image, path string) error {
-	return newLayer(ctx, im.Disk, "qcow2", path)
+	format := "qcow2"
+	if im.Initrd == "" {
+		format = "raw"
+	}
+	return newLayer(ctx, im.Disk, format, path)
 }
 
 func newLayer(ctx context.Context, base, format, path string) error {
@@ -96,7 +118,7 @@ func newLayer(ctx context.Context, base, format, path string) error {
 
 // start starts QEMU, which connects to the two sockets.
 func (vm *VM) start(im *Image, o VMOptions) error {
-	initrd, err := vm.initrd(im, slices.Concat(o.Network.files(), o.Files))
+	initrd, err := vm.initrd(im, o)
 	if err != nil {
 		close(vm.ended)
 		return err
@@ -156,7 +178,14 @@ func (vm *VM) start(im *Image, o VMOptions) error {
 }
 
 // initrd returns the path of the image's initial file system with files added.
-func (vm *VM) initrd(im *Image, files []File) (string, error) {
+func (vm *VM) initrd(im *Image, o VMOptions) (string, error) {
+	files := slices.Concat(o.Network.files(), o.Files)
+	if im.Initrd == "" {
+		if len(o.Files) > 0 {
+			return "", errors.New("files for a board without an initial file system")
+		}
+		return "", nil
+	}
 	if len(files) == 0 {
 		return im.Initrd, nil
 	}
@@ -186,11 +215,14 @@ func qemuArgs(x arch, im *Image, o VMOptions, dir, initrd string) []string {
 	if !o.Date.IsZero() {
 		clock = o.Date.UTC().Format("2006-01-02T15:04:05")
 	}
-	cmdline := strings.TrimSpace("console=" + x.console + " loglevel=4 psi=1 panic=-1 " + x.kernelArgs + o.ExtraCmdline)
-	return slices.Concat(x.machine, []string{
+	cmdline := strings.TrimSpace("console=" + x.console + " loglevel=4 psi=1 panic=-1 " + x.kernelArgs + im.cmdline + " " + o.ExtraCmdline)
+	boot := []string{"-kernel", im.Kernel, "-append", cmdline}
+	if initrd != "" {
+		boot = append(boot, "-initrd", initrd)
+	}
+	return slices.Concat(x.machine, boot, []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-accel", "tcg,thread=multi", "-smp", fmt.Sprint(o.CPUs), "-m", fmt.Sprint(o.MemoryMB),
-		"-kernel", im.Kernel, "-initrd", initrd, "-append", cmdline,
 		"-rtc", "base=" + clock,
 		"-chardev", "socket,id=console,path=" + filepath.Join(dir, "console"), "-serial", "chardev:console",
 		"-chardev", "socket,id=control,path=" + filepath.Join(dir, "control"),
