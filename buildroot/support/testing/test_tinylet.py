@@ -23,10 +23,12 @@ class TestTinylet(infra.basetest.BRTest):
     br2_external = [TREE]
     defconfig = "tinylet_qemu_aarch64_virt_defconfig"
 
-    # The image has no login. The emulator of the test needs one.
+    # The image has no login. The emulator of the test needs one, and the
+    # default host name.
     with open(os.path.join(TREE, "configs", defconfig)) as f:
         config = "".join([line for line in f if not line.startswith((
             "# BR2_TARGET_ENABLE_ROOT_LOGIN", "# BR2_TARGET_GENERIC_GETTY",
+            "BR2_TARGET_GENERIC_HOSTNAME",
             "BR2_PACKAGE_BUSYBOX_CONFIG_FRAGMENT_FILES"))])
 
     def test_run(self):
@@ -39,7 +41,8 @@ class TestTinylet(infra.basetest.BRTest):
             options=["-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", "512",
                      "-snapshot",
                      "-drive", f"file={images}/disk.img,if=none,format=raw,id=root",
-                     "-device", "virtio-blk-device,drive=root"])
+                     "-device", "virtio-blk-device,drive=root",
+                     "-netdev", "user,id=net", "-device", "virtio-net-device,netdev=net"])
         self.emulator.login()
 
         # Nothing keeps a node from working.

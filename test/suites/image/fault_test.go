@@ -135,7 +135,16 @@ func TestDataPartition(t *testing.T) {
 		}
 		l.power(disk)
 		l.up()
-		l.Log(l.sh("df -h /data; tinylet status; true"))
+		l.until("the agent answers", func() string {
+			ctx, cancel := l.timeout()
+			defer cancel()
+			out, err := l.ssh(ctx, nil, "df -h /data; tinylet status; true")
+			if err != nil || !strings.Contains(out, "VERSION") {
+				return fmt.Sprintf("%v: %s", err, out)
+			}
+			l.Log(out)
+			return ""
+		})
 		l.sh("rm /data/ballast")
 		l.joined()
 	})
