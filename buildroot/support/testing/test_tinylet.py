@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import time
 
 import infra.basetest
@@ -33,14 +34,17 @@ class TestTinylet(infra.basetest.BRTest):
 
     def test_run(self):
         images = os.path.join(self.builddir, "images")
+        # The disk is larger than the image, as a card is.
+        disk = os.path.join(images, "card.img")
+        shutil.copyfile(os.path.join(images, "disk.img"), disk)
+        os.truncate(disk, 2 << 30)
         self.emulator.boot(
             arch="aarch64",
             kernel=os.path.join(images, "Image"),
             kernel_cmdline=["root=PARTLABEL=root-a", "rootfstype=erofs", "ro", "rootwait", "gpt",
                             "console=ttyAMA0", "psi=1"],
             options=["-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", "512",
-                     "-snapshot",
-                     "-drive", f"file={images}/disk.img,if=none,format=raw,id=root",
+                     "-drive", f"file={disk},if=none,format=raw,id=root",
                      "-device", "virtio-blk-device,drive=root",
                      "-netdev", "user,id=net", "-device", "virtio-net-device,netdev=net"])
         self.emulator.login()
