@@ -52,25 +52,21 @@ func Apply(root, boot *os.Root, name string) (Result, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return None, fmt.Errorf("read provisioning file: %w", err)
 	}
-	if bytes.HasPrefix(text, []byte(consumed)) {
-		return None, nil
-	}
 	last := readMarker(root)
 	id := fmt.Sprintf("%x", sha256.Sum256(text))
+	begun := bytes.HasPrefix(text, []byte(consumed)) // it is overwritten from its beginning
 	switch {
-	case last.state == toWipe && last.size == len(text), last.id == id:
-		// The size alone tells: a power cut while it was overwritten has changed the content.
-		last.size = len(text)
+	case last.state == toWipe && (begun || last.id == id):
 		return Wiped, finish(root, boot, name, last)
+	case begun:
+		return None, nil
 	}
 	c, err := Parse(text)
 	if err != nil {
 		return None, err
 	}
-	if c.TimeZone != "" {
-		if _, err := root.Stat(path.Join("usr/share/zoneinfo", c.TimeZone)); err != nil {
-			return None, fmt.Errorf("timeZone: this image has no time zone %s", c.TimeZone)
-		}
+	if err := c.supported(root); err != nil {
+		return None, err
 	}
 	files, err := c.Files()
 	if err != nil {
@@ -83,6 +79,21 @@ func Apply(root, boot *os.Root, name string) (Result, error) {
 		}
 	}
 	return Applied, finish(root, boot, name, done)
+}
+
+// supported returns an error if the image lacks what the configuration needs.
+func (c *Config) supported(root *os.Root) error {
+	if c.TimeZone != "" {
+		if _, err := root.Stat(path.Join("usr/share/zoneinfo", c.TimeZone)); err != nil {
+			return fmt.Errorf("timeZone: this image has no time zone %s", c.TimeZone)
+		}
+	}
+	if c.Network != nil && c.Network.WiFi != nil {
+		if _, err := root.Stat(supplicantProgram); err != nil {
+			return errors.New("network.wifi: this image has no wpa_supplicant, and the board no Wi-Fi with it")
+		}
+	}
+	return nil
 }
 
 // mark is the content of the marker.
@@ -162,9 +173,10 @@ func wipe(boot *os.Root, name string, size int) error {
 	if err != nil {
 		return fmt.Errorf("overwrite provisioning file: %w", err)
 	}
-	// The beginning comes last: with it, the rest was overwritten.
+	// The beginning is within one sector, and comes first: after a power cut it is there, or
+	// the file is as it was.
 	text := []byte(consumed + strings.Repeat("\n", max(size-len(consumed), 0)))
-	for _, part := range [][2]int{{len(consumed), len(text)}, {0, len(consumed)}} {
+	for _, part := range [][2]int{{0, len(consumed)}, {len(consumed), len(text)}} {
 		if _, err = f.WriteAt(text[part[0]:part[1]], int64(part[0])); err == nil {
 			err = f.Sync()
 		}
@@ -178,8 +190,8 @@ func wipe(boot *os.Root, name string, size int) error {
 	return nil
 }
 
-// problemDir has a file with the problem of each part of the board's setup that failed since
-// the boot. The init scripts write some of them.
+// problemDir has a file for each part of the board's setup that failed since the boot, with a
+// line for each problem. The init scripts write some of them.
 const problemDir = "run/tinylet/problems"
 
 // problemFile has the error of the last Apply.
@@ -200,7 +212,7 @@ func Record(root *os.Root, failed error) error {
 	if failed == nil {
 		return nil
 	}
-	text := "correct the provisioning file and reboot: " + failed.Error()
+	text := "correct the provisioning file and reboot: " + strings.ReplaceAll(failed.Error(), "\n", "; ")
 	if err := write(root, File{problemFile, 0o600, []byte(text[:min(len(text), maxProblem)])}); err != nil {
 		return fmt.Errorf("record provisioning error: %w", err)
 	}
@@ -222,23 +234,26 @@ func Problems(root string) (problems []string) {
 	names, _ := list.Readdirnames(maxProblems) // an error comes without names
 	slices.Sort(names)
 	for _, name := range names {
-		if text := readLine(dir, name); text != "" {
-			problems = append(problems, text)
-		}
+		problems = append(problems, readLines(dir, name)...)
 	}
 	return problems
 }
 
-// readLine returns the content of a file in one line, or "".
-func readLine(dir *os.Root, name string) string {
+// readLines returns the lines of a file that are not empty.
+func readLines(dir *os.Root, name string) (lines []string) {
 	f, err := dir.Open(name)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxProblem))
 	if err != nil {
-		return ""
+		return nil
 	}
-	return strings.Join(strings.Fields(string(text)), " ")
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 0 {
+			lines = append(lines, strings.Join(words, " "))
+		}
+	}
+	return lines
 }

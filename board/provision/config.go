@@ -49,7 +49,7 @@ type Network struct {
 	WiFi        *WiFi    `yaml:"wifi,omitempty"`
 }
 
-// WiFi is a network with a pre-shared key (WPA2 or WPA3).
+// WiFi is a network with a pre-shared key (WPA2-Personal).
 type WiFi struct {
 	// SSID has 1 to 32 bytes.
 	SSID string `yaml:"ssid"`
@@ -59,7 +59,7 @@ type WiFi struct {
 	Country string `yaml:"country,omitempty"`
 }
 
-// SSH has the keys that may log in as root. Without keys no SSH server starts.
+// SSH has the keys of the user root. Without keys no SSH server starts.
 type SSH struct {
 	AuthorizedKeys []string `yaml:"authorizedKeys"`
 }

@@ -16,12 +16,15 @@ import (
 // Paths of the files that are written, relative to the root.
 const (
 	hostnameFile   = "etc/hostname"
+	hostsFile      = "etc/hosts"
 	zoneFile       = "etc/timezone"
 	interfacesFile = "etc/network/interfaces"
 	wifiFile       = "etc/wpa_supplicant.conf"
 	resolverFile   = "etc/resolv.conf.provisioned"
 	keysFile       = "etc/dropbear/authorized_keys"
 	kubeconfigFile = "etc/kubernetes/kubelet.conf"
+	// supplicantProgram is in images of boards with Wi-Fi.
+	supplicantProgram = "usr/sbin/wpa_supplicant"
 	// JoinFile has the Join as JSON. Whoever has joined the cluster deletes it.
 	JoinFile = "etc/kubernetes/join.json"
 )
@@ -42,6 +45,7 @@ func (c *Config) Files() ([]File, error) {
 	}
 	if c.Hostname != "" {
 		add(hostnameFile, 0o644, c.Hostname+"\n")
+		add(hostsFile, 0o644, "127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t"+c.Hostname+"\n")
 	}
 	if c.TimeZone != "" {
 		add(zoneFile, 0o644, c.TimeZone+"\n")

@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,6 +47,7 @@ func TestFiles(t *testing.T) {
 	}
 	want := map[string]string{
 		"etc/hostname": "-rw-r--r--\nedge-01\n",
+		"etc/hosts":    "-rw-r--r--\n127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\tedge-01\n",
 		"etc/timezone": "-rw-r--r--\nEurope/Berlin\n",
 		"etc/network/interfaces": `-rw-r--r--
 # Written from the provisioning file.
@@ -162,6 +165,9 @@ func newLab(t *testing.T, text string) lab {
 		t.Cleanup(func() { r.Close() })
 		*root = r
 	}
+	if err := errors.Join(l.root.Mkdir("usr/sbin", 0o755), l.root.WriteFile(supplicantProgram, nil, 0o755)); err != nil {
+		t.Fatal(err)
+	}
 	if text != "" {
 		l.put(text)
 	}
@@ -208,7 +214,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// A file that was put back, as from an image of the card, is not applied a second time.
+// Whoever puts the same file there again wants it to be applied.
 func TestSameFileAgain(t *testing.T) {
 	l := newLab(t, full)
 	l.apply(Applied)
@@ -216,10 +222,33 @@ func TestSameFileAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.put(full)
-	l.apply(Wiped)
+	l.apply(Applied)
 	l.noSecrets(len(full))
-	if got, _ := l.root.ReadFile("etc/hostname"); string(got) != "renamed\n" {
+	if got, _ := l.root.ReadFile("etc/hostname"); string(got) != "edge-01\n" {
 		t.Errorf("host name %q", got)
+	}
+}
+
+// A file is corrected that was applied, and that the next boot would have overwritten.
+func TestCorrectedFile(t *testing.T) {
+	l := newLab(t, full)
+	l.apply(Applied)
+	l.state(toWipe)
+	l.put(strings.Replace(full, "edge-01", "edge-02", 1))
+	l.apply(Applied)
+	l.noSecrets(len(full))
+	if got, _ := l.root.ReadFile("etc/hostname"); string(got) != "edge-02\n" {
+		t.Errorf("host name %q", got)
+	}
+}
+
+func TestImageWithoutWiFi(t *testing.T) {
+	l := newLab(t, full)
+	if err := l.root.Remove(supplicantProgram); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Apply(l.root, l.boot, name); err == nil || got != None || !strings.Contains(err.Error(), "network.wifi: ") {
+		t.Errorf("Apply = %v, %v", got, err)
 	}
 }
 
@@ -252,8 +281,8 @@ func TestPowerCuts(t *testing.T) {
 			l.put(full)
 		}, Applied},
 		{"before the file was overwritten", func(l lab) { l.state(toWipe); l.put(full) }, Wiped},
-		{"while the file was overwritten", func(l lab) { l.state(toWipe); l.put(full[:100] + strings.Repeat("\n", len(full)-100)) }, Wiped},
-		{"before that was noted", func(l lab) { l.state(toWipe) }, None},
+		{"while the file was overwritten", func(l lab) { l.state(toWipe); l.put(consumed + full[len(consumed):]) }, Wiped},
+		{"before that was noted", func(l lab) { l.state(toWipe) }, Wiped},
 		{"a torn temporary file is left", func(l lab) {
 			if err := l.root.Remove(marker); err != nil {
 				l.Fatal(err)
@@ -290,15 +319,27 @@ func (l lab) state(state string) {
 
 func TestReadOnlyBootPartition(t *testing.T) {
 	l := newLab(t, full)
-	if err := os.Chmod(filepath.Join(l.dir, "boot", name), 0o444); err != nil {
+	file := filepath.Join(l.dir, "boot", name)
+	if err := os.Chmod(file, 0o444); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Apply(l.root, l.boot, name)
-	if os.Geteuid() == 0 {
-		t.Skip("root writes read-only files")
+	if os.Geteuid() == 0 { // root may write the file
+		const other = 65534
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := os.Chown(filepath.Join(l.dir, "root"), other, other); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Setfsuid(other); err != nil { // of this thread
+			t.Fatal(err)
+		}
+		defer func() { _ = syscall.Setfsuid(0) }() // it returns no error
 	}
-	if got != Applied || err == nil {
+	if got, err := Apply(l.root, l.boot, name); got != Applied || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("Apply = %v, %v", got, err)
+	}
+	if m := readMarker(l.root); m.state != toWipe {
+		t.Errorf("the marker is %+v", m)
 	}
 }
 
@@ -319,6 +360,10 @@ func FuzzParse(f *testing.F) {
 		for _, file := range files {
 			lines := bytes.Count(file.Data, []byte("\n"))
 			switch file.Path {
+			case hostsFile:
+				if lines != 3 {
+					t.Errorf("%s has %d lines: %q", file.Path, lines, file.Data)
+				}
 			case hostnameFile, zoneFile, JoinFile:
 				if lines != 1 {
 					t.Errorf("%s has %d lines: %q", file.Path, lines, file.Data)
@@ -358,17 +403,17 @@ func TestProblems(t *testing.T) {
 	if err := root.Symlink("/etc/passwd", problemDir+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	if err := Record(root, errors.New("hostname: wrong")); err != nil {
+	if err := Record(root, errors.New("hostname: wrong\ntimeZone: wrong")); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"the partition data cannot be mounted", strings.Repeat("x", maxProblem), "correct the provisioning file and reboot: hostname: wrong"}
+	want := []string{"the partition data", "cannot be mounted", strings.Repeat("x", maxProblem), "correct the provisioning file and reboot: hostname: wrong; timeZone: wrong"}
 	if got := Problems(dir); !slices.Equal(got, want) {
 		t.Errorf("problems %.200q, want %.200q", got, want)
 	}
 	if err := Record(root, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := Problems(dir); len(got) != 2 {
+	if got := Problems(dir); len(got) != 3 {
 		t.Errorf("after a corrected file: %.200q", got)
 	}
 }

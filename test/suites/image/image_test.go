@@ -93,7 +93,7 @@ func (l *lab) layout() {
 		{"provisioning file is overwritten", "head -n 1 /boot/tinylet.yaml | cut -c 1-21", "# tinylet has applied"},
 		{"no secret is on the boot partition", "tr -d '\\0' < /dev/vda1 | grep -c caCertHashes", "0"},
 		{"the request to join is gone", "[ -e /etc/kubernetes/join.json ] || echo gone", "gone"},
-		{"nobody has a password", "cut -d : -f 2 /etc/shadow | grep -cvE '^[*!x]?$'", "0"},
+		{"no user has a password", "cut -d : -f 2 /etc/shadow | grep -cvE '^[*!x]?$'", "0"},
 		{"no login on the console", "ps | grep -c '[g]etty'", "0"},
 		{"listening ports", "netstat -ltn | awk '/^tcp/ { n = split($4, a, \":\"); if ($4 !~ /^127|^::1/) print a[n] }' | sort -nu | tr '\\n' ' '", "22 10250"},
 		{"sysctl", "cat /proc/sys/kernel/kptr_restrict /proc/sys/net/ipv4/ip_forward | tr '\\n' ' '", "1 1"},
