@@ -23,11 +23,11 @@ import (
 
 // Run runs the agent on the runtime of cfg until ctx ends; the pods keep running. It claims
 // the node before it writes anything or changes any process. It returns an error if the agent
-// cannot start: an invalid configuration, another agent on this node, a claim that cannot be
+// cannot start: an invalid configuration, another agent or a kubelet on this node, a claim that cannot be
 // made, no usable cgroup v2 hierarchy. After a run it returns the errors of closing the
 // journal and the runtime's connections, if any.
 func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	claim, err := local.ClaimNode(cfg.Tinylet.SocketPath)
+	claim, err := local.ClaimNode(cfg.Tinylet.SocketPath, local.DeviceManagerSocket)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestNodeIsClaimedFirst(t *testing.T) {
 	}{
 		"another agent runs": {
 			prepare: func(t *testing.T, socket string) {
-				c, err := local.ClaimNode(socket)
+				c, err := local.ClaimNode(socket, "")
 				if err != nil {
 					t.Fatal(err)
 				}

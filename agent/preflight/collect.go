@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/board"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -31,6 +32,7 @@ func Collect(ctx context.Context, o Options) Facts {
 		Arch:        runtime.GOARCH,
 		UID:         os.Geteuid(),
 		Init:        t.word("proc/1/comm"),
+		Kubelet:     local.KubeletRuns(t.path(local.DeviceManagerSocket)),
 		Kernel:      t.kernel(),
 		Cgroup:      t.cgroup(),
 		Memory:      t.memory(),

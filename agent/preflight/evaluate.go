@@ -18,6 +18,7 @@ func Evaluate(f Facts) []Finding {
 		checkMemory,
 		checkEviction,
 		checkDirectories,
+		checkKubelet,
 		checkVolumes,
 		checkRuntime,
 		checkReleases,

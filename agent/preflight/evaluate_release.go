@@ -31,7 +31,7 @@ func checkRelease(name, version string, found []vulnerability, packages []Packag
 	id := name + "-security"
 	r, ok := parseRelease(version)
 	if !ok {
-		return []Finding{warn(id, fmt.Sprintf("cannot determine whether %s has known vulnerabilities: cannot parse its version %q", name, version),
+		return []Finding{warn(id, fmt.Sprintf("cannot determine whether %s has known vulnerabilities: its version %q has no number", name, version),
 			"use a release of "+name)}
 	}
 	found = slices.DeleteFunc(slices.Clone(found), func(h vulnerability) bool { return !h.in(r) })

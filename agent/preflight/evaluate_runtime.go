@@ -51,7 +51,8 @@ func checkRuntimeVersion(r *Runtime) Finding {
 	}
 	v, parsed := parseRelease(r.Version)
 	if !parsed {
-		return warn(id, fmt.Sprintf("cannot parse containerd version %q", r.Version), "use containerd 1.7 or later")
+		return warn(id, fmt.Sprintf("containerd reports the version %q, which has no number: it was built without one", r.Version),
+			"make sure that it is containerd 1.7 or later; a build sets the version with -X github.com/containerd/containerd/v2/version.Version=VERSION")
 	}
 	if v.number.compare(minContainerd) < 0 {
 		return fail(id, "containerd "+r.Version+" is too old", "use containerd 1.7 or later")

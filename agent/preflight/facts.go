@@ -11,6 +11,8 @@ type Facts struct {
 	Arch string // of this binary, which may be 32-bit on a 64-bit kernel
 	UID  int    // of the caller
 	Init string // name of process 1
+	// Kubelet reports whether a kubelet is running.
+	Kubelet bool
 
 	Board board.Model // zero without a device tree
 	// BootCommandLine is the file from which the Raspberry Pi firmware reads the

@@ -13,6 +13,15 @@ import (
 // maxNamed bounds the number of volumes in a finding.
 const maxNamed = 20
 
+// checkKubelet checks for another agent. tinylet does not start beside a kubelet.
+func checkKubelet(f *Facts) []Finding {
+	if !f.Kubelet {
+		return nil
+	}
+	return []Finding{fail("kubelet", "a kubelet is running on this node; it and tinylet would remove each other's pods, so tinylet does not start",
+		"stop the kubelet, and keep it from starting again (its unit, or its package); its pods keep running, and tinylet takes them over")}
+}
+
 // checkVolumes checks for volumes that tinylet neither mounts nor unmounts.
 func checkVolumes(f *Facts) []Finding {
 	const id = "foreign-volumes"

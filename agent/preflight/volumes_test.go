@@ -1,10 +1,13 @@
 package preflight
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 func TestForeignVolumesFail(t *testing.T) {
@@ -61,5 +64,34 @@ func TestForeignVolumesFail(t *testing.T) {
 	o.Root = t.TempDir()
 	if none := tree(o.Root).volumes(&o); len(none.Found) > 0 || none.Err != "" {
 		t.Errorf("without pods: %+v", none)
+	}
+}
+
+// A kubelet listens for device plugins while it runs.
+func TestKubelet(t *testing.T) {
+	root, err := os.MkdirTemp("", "root") // short: the kernel bounds the path of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	socket := filepath.Join(root, local.DeviceManagerSocket)
+	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	check := func() []Finding {
+		f := healthy()
+		f.Kubelet = Collect(t.Context(), Options{Root: root, Endpoint: "unix://" + root + "/runtime.sock"}).Kubelet
+		return checkKubelet(&f)
+	}
+	if findings := check(); len(findings) != 0 {
+		t.Errorf("without a kubelet: %+v", findings)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if findings := check(); len(findings) != 1 || findings[0].Level != Fail || !strings.Contains(findings[0].Remedy, "stop the kubelet") {
+		t.Errorf("beside a kubelet: %+v", findings)
 	}
 }

@@ -3,8 +3,10 @@ package local
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,11 +20,27 @@ var ErrOtherAgent = errors.New("another agent is running on this node")
 // process ends. A PID file or the socket itself would remain after an agent is killed.
 type Claim struct{ lock *os.File }
 
+// DeviceManagerSocket is where each kubelet listens for device plugins, with any root
+// directory (staging/src/k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/constants.go).
+const DeviceManagerSocket = "/var/lib/kubelet/device-plugins/kubelet.sock"
+
+// KubeletRuns reports whether a kubelet listens on the socket for device plugins. A socket
+// that a kubelet has left refuses the connection.
+func KubeletRuns(socket string) bool {
+	c, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return errors.Is(err, unix.EAGAIN) // too many connections wait
+	}
+	_ = c.Close() // nothing was written
+	return true
+}
+
 // ClaimNode locks the node for this agent. It returns ErrOtherAgent if another
-// agent has the lock. Any other error means that it is unknown whether another
-// agent is running. socketPath is that of Config. An agent claims the node before it
-// writes anything else or changes any process, so that it cannot disturb another agent.
-func ClaimNode(socketPath string) (*Claim, error) {
+// agent has the lock, or if a kubelet listens on the socket kubelet. Any other error means
+// that it is unknown whether another agent is running. socketPath is that of Config. An
+// agent claims the node before it writes anything else or changes any process, so that it
+// cannot disturb another agent. A kubelet does not know of the claim, and can start later.
+func ClaimNode(socketPath, kubelet string) (*Claim, error) {
 	path := socketPath + ".lock"
 	f, err := openLock(path)
 	if err != nil {
@@ -35,10 +53,13 @@ func ClaimNode(socketPath string) (*Claim, error) {
 			break
 		}
 	}
-	if err == nil {
+	if err == nil && !KubeletRuns(kubelet) {
 		return &Claim{lock: f}, nil
 	}
 	_ = f.Close() // nothing was written
+	if err == nil {
+		return nil, fmt.Errorf("%w: a kubelet listens on %q; stop it, and keep it from starting again (it and tinylet would remove each other's pods)", ErrOtherAgent, kubelet)
+	}
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, fmt.Errorf("%w: it holds %q; stop it first (two agents would start every pod twice)", ErrOtherAgent, path)
 	}

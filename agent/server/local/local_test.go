@@ -179,22 +179,45 @@ func TestSocketOfAKilledAgentIsReplaced(t *testing.T) {
 
 func TestOneAgentOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "tinylet.sock")
-	first, err := ClaimNode(path)
+	first, err := ClaimNode(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if c, err := ClaimNode(path); !errors.Is(err, ErrOtherAgent) {
+		if c, err := ClaimNode(path, ""); !errors.Is(err, ErrOtherAgent) {
 			t.Errorf("a second claim is %v, %v", c, err)
 		}
 	}
 	first.Release()
 	first.Release()
-	second, err := ClaimNode(path)
+	second, err := ClaimNode(path, "")
 	if err != nil {
 		t.Fatalf("claim after a release: %v", err)
 	}
 	second.Release()
+}
+
+// TestKubeletRuns claims a node on which a kubelet listens for device plugins, and one on
+// which it has left its socket.
+func TestKubeletRuns(t *testing.T) {
+	path, socket := filepath.Join(t.TempDir(), "tinylet.sock"), filepath.Join(t.TempDir(), "kubelet.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if c, err := ClaimNode(path, socket); !errors.Is(err, ErrOtherAgent) || !strings.Contains(err.Error(), socket) {
+		t.Errorf("claim beside a kubelet is %v, %v", c, err)
+	}
+	l.Close()
+	if _, err := os.Lstat(socket); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ClaimNode(path, socket)
+	if err != nil {
+		t.Fatalf("claim after the kubelet has ended: %v", err)
+	}
+	c.Release()
 }
 
 // TestClaimThatCannotBeMade has no directory for the lock, as on a node whose
@@ -209,7 +232,7 @@ func TestClaimThatCannotBeMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, path := range map[string]string{"no folder": file + "/tinylet.sock", "a symbolic link": link} {
-		c, err := ClaimNode(path)
+		c, err := ClaimNode(path, "")
 		if err == nil || errors.Is(err, ErrOtherAgent) {
 			t.Fatalf("%s: claim is %v, %v", name, c, err)
 		}
