@@ -239,18 +239,31 @@ deb: deb-host build ## bin/tinylet_VERSION_{arm64,armhf,amd64}.deb for Debian 12
 	$(DEB) armhf $(VERSION) $(KUBELET) $(BUILD_UNIX) bin/tinylet-armv7 bin
 	$(DEB) amd64 $(VERSION) $(KUBELET) $(BUILD_UNIX) bin/tinylet-amd64 bin
 	lintian --fail-on error,warning --allow-root bin/tinylet_*.deb
-.PHONY: test-deb test-deb-arm64 test-deb-armv7
-test-deb: test-deb-arm64 test-deb-armv7 ## install, upgrade, downgrade, remove and purge the packages on simulated arm64 and armv7 boards with Debian 13 (slow, not in test)
+.PHONY: test-deb test-deb-arm64 test-deb-armv7 test-deb-cluster test-deb-power upgrade-versions-arm64 upgrade-versions-armv7
+test-deb: test-deb-arm64 test-deb-armv7 test-deb-cluster test-deb-power ## install, upgrade, downgrade, remove and purge the packages on simulated arm64 and armv7 boards with Debian 13, one of them a node of a real control plane, and cut their power; tinylet upgrade on boards with BusyBox init (root, slow, not in test)
 DEBS := $(CURDIR)/.cache/debs
-test-deb-arm64: export debian = arm64
-test-deb-armv7: export debian = armhf
-test-deb-arm64 test-deb-armv7: test-deb-%: host deb-host
-	rm -rf $(DEBS)/$*
-	$(MAKE) --no-print-directory VERSION=0.1.0-old OUT=$(DEBS)/$* build-$*
-	$(DEB) $$debian 0.1.0-old $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/tinylet-$* $(DEBS)/$*/old
-	$(MAKE) --no-print-directory VERSION=0.1.0 OUT=$(DEBS)/$* build-$*
-	$(DEB) $$debian 0.1.0 $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/tinylet-$* $(DEBS)/$*/new
-	BOARD_ARCH=$* BOARD_DEBS=$(DEBS)/$* go test -tags board -count=1 -timeout 60m -v -run '^(TestPackage|TestRaspberryPiOS)$$' ./test/suites/standalone
+test-deb-arm64 test-deb-armv7: test-deb-%: host upgrade-versions-%
+	BOARD_ARCH=$* BOARD_DEBS=$(DEBS)/$* go test -tags board -count=1 -timeout 90m -v -run '^(TestPackage|TestRaspberryPiOS|TestUpgradeCommand)$$' ./test/suites/standalone
+test-deb-cluster: host upgrade-versions-arm64 control-plane-servers
+	BOARD_ARCH=arm64 BOARD_DEBS=$(DEBS)/arm64 go test -tags cluster -count=1 -timeout 45m -v -run '^TestPackageNode$$' ./test/suites/cluster
+# CUTS of the power during upgrades of the package; SEED=n repeats a run.
+test-deb-power: host upgrade-versions-arm64
+	BOARD_ARCH=arm64 BOARD_DEBS=$(DEBS)/arm64 CUTS=$(CUTS) SEED=$(SEED) go test -tags board -count=1 -timeout 4h -v -run '^TestPackagePowerCuts$$' ./test/suites/standalone
+# Three versions of the binary and of the package: old, new, and next, whose journal has a
+# format that the others do not know.
+JOURNAL := agent/store/journal/header.go
+upgrade-versions-arm64: export debian = arm64
+upgrade-versions-armv7: export debian = armhf
+upgrade-versions-arm64 upgrade-versions-armv7: upgrade-versions-%: deb-host
+	rm -rf $(DEBS)/$* && mkdir -p $(DEBS)/$*
+	sed 's/^\tversion      = 1$$/\tversion      = 2/' $(JOURNAL) > $(DEBS)/$*/header.go && ! cmp -s $(JOURNAL) $(DEBS)/$*/header.go
+	echo '{"Replace": {"$(CURDIR)/$(JOURNAL)": "$(DEBS)/$*/header.go"}}' > $(DEBS)/$*/overlay.json
+	$(MAKE) --no-print-directory VERSION=0.1.0-old OUT=$(DEBS)/$*/old build-$*
+	$(MAKE) --no-print-directory VERSION=0.1.0 OUT=$(DEBS)/$*/new build-$*
+	GOFLAGS="$$(go env GOFLAGS) -overlay=$(DEBS)/$*/overlay.json" $(MAKE) --no-print-directory VERSION=0.2.0 OUT=$(DEBS)/$*/next build-$*
+	$(DEB) $$debian 0.1.0-old $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/old/tinylet-$* $(DEBS)/$*/old
+	$(DEB) $$debian 0.1.0 $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/new/tinylet-$* $(DEBS)/$*/new
+	$(DEB) $$debian 0.2.0 $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/next/tinylet-$* $(DEBS)/$*/next
 deb-host: # what builds and checks packages, on Debian
 	@if ! command -v dh >/dev/null || ! command -v lintian >/dev/null; then \
 	  echo "installing with apt-get, once: debhelper lintian"; \

@@ -138,6 +138,7 @@ func printJoined(w io.Writer, o *bootstrap.Options, r bootstrap.Result) error {
 	_, err := fmt.Fprintf(w, "This node may join the cluster at %s.\nWritten: %s and %s.\n\n"+
 		"The agent now requests the node's certificate if it runs with\n"+
 		"  --kubeconfig %s --bootstrap-kubeconfig %s\n"+
+		"Otherwise restart it (systemctl restart tinylet, or /etc/init.d/S50tinylet restart).\n"+
 		"`tinylet status` and `kubectl get nodes` show the progress.\n",
 		r.Server, o.BootstrapKubeconfig, o.CAFile, o.Kubeconfig, o.BootstrapKubeconfig)
 	return err

@@ -25,7 +25,8 @@ func TestProvision(t *testing.T) {
 		{"no file", "", "", ""},
 		{"an error", "hostname: A_B\n", "", "hostname: "},
 		{"corrected", "hostname: edge\n", "applied", ""},
-		{"once more", "hostname: edge\n", "was applied before", ""},
+		{"once more", "hostname: edge\n", "applied", ""},
+		{"consumed", "", "", ""},
 	} {
 		if step.text != "" {
 			if err := os.WriteFile(file, []byte(step.text), 0o644); err != nil {

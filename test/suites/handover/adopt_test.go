@@ -32,6 +32,7 @@ func TestAdoption(t *testing.T) {
 		l.putManifests()
 		k := l.startKubelet()
 		l.kubeletSettles()
+		l.refused()
 		byKubelet = l.inventory()
 		k.stop()
 	})

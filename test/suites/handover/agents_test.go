@@ -87,6 +87,23 @@ func (l *lab) startTinylet() {
 	l.say("tinylet is started")
 }
 
+// refused fails the test if tinylet starts beside the stock kubelet.
+func (l *lab) refused() {
+	l.t.Helper()
+	for want, argv := range map[string][]string{
+		"a kubelet listens on":               {"timeout", "60", "tinylet", "--config", "/etc/tinylet/config.yaml"},
+		"a kubelet is running on this node;": {"tinylet", "check"},
+	} {
+		out, err := l.vm.Run(l.t.Context(), argv...)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if text := string(out.Stdout) + string(out.Stderr); out.Exit != 1 || !strings.Contains(text, want) {
+			l.t.Errorf("%v beside a kubelet ends with %d and prints\n%s\nwant %q", argv, out.Exit, text, want)
+		}
+	}
+}
+
 // kubeletSettles waits until the stock kubelet says that each pod is in the
 // state that its manifest leads to.
 func (l *lab) kubeletSettles() {

@@ -21,10 +21,13 @@ var packageSteps = []check{
 	{"downgrade", func(n node) { packageReplaces(n, "old") }},
 	{"an upgrade that does not start", func(n node) { packageUndone(n, "exec", "#!/bin/sh\nexit 1\n") }},
 	{"an upgrade that hangs", func(n node) { packageUndone(n, "hang", "#!/bin/sh\nexec sleep 100000\n") }},
+	{"an upgrade with a read-only /usr", packageReadOnly},
 	{"remove", packageRemoved},
 	{"install again", packageReturns},
 	{"purge with pods", packagePurgedWithPods},
 	{"purge", packagePurged},
+	{"beside a kubelet", packageBesideKubelet},
+	{"another network plugin", packageOtherNetwork},
 }
 
 // TestPackage installs, upgrades, downgrades, removes and purges the Debian packages of
@@ -269,5 +272,84 @@ func packagePurged(n node) {
 	n.dpkg("--purge tinylet")
 	if got := n.sh("cat '/srv/a b/file'; ls -d /etc/tinylet /etc/cni/net.d/10-tinylet.conflist /opt/cni/bin/* /usr/lib/cni/* /var/lib/tinylet /var/lib/kubelet /usr/lib/cni/tinylet-cni /etc/systemd/system/kubelet.service 2>/dev/null; grep -c kubelet /proc/self/mountinfo; true"); got != "kept\n0" {
 		n.Errorf("a purge leaves:\n%s", got)
+	}
+}
+
+// packageReadOnly has a package that cannot be unpacked: the agent goes on, without a trial,
+// and the next attempt succeeds.
+func packageReadOnly(n node) {
+	before, tasks := n.server(), n.tasks()
+	n.sh("mount --bind /usr /usr && mount -o remount,bind,ro /usr")
+	out := n.sh("dpkg -i /root/new.deb 2>&1 && exit 1; dpkg -s tinylet | grep -E '^(Status|Version)'; ls /var/lib/tinylet/upgrade")
+	n.Log(out)
+	if !strings.Contains(out, "Read-only file system") || !strings.Contains(out, "Status: install ok installed\nVersion: 0.1.0~old") {
+		n.Error("the installation does not fail as it should")
+	}
+	if strings.HasSuffix(out, "trial") {
+		n.Error("a binary is on trial that is not installed")
+	}
+	n.same(before, n.eventually(patience, "the server is ready", isReady("server"))["server"], tasks)
+	n.sh("mount -o remount,bind,rw /usr")
+	packageReplaces(n, "new")
+	packageReplaces(n, "old")
+}
+
+// packageBesideKubelet installs beside a kubelet that is not a package. It is simulated by
+// what the agent knows a kubelet by, its socket for device plugins.
+func packageBesideKubelet(n node) {
+	n.sh("systemd-run --unit=device-plugins --socket-property=ListenStream=/var/lib/kubelet/device-plugins/kubelet.sock sleep 100000")
+	if out := n.dpkg("-i /root/new.deb"); !strings.Contains(out, "a kubelet is running on this node") || !strings.Contains(out, "stop the kubelet") {
+		n.Error("the installation does not name the kubelet")
+	}
+	n.put("server.yaml", strings.ReplaceAll(stockPods, "configMap: {name: settings}", "emptyDir: {}"))
+	n.sh("i=0; until journalctl -u tinylet | grep -q 'a kubelet listens on' || [ $((i += 1)) -gt 60 ]; do sleep 1; done; journalctl -u tinylet | grep -q 'a kubelet listens on'")
+	if got := n.sh("ls /var/lib/kubelet; ctr -n k8s.io c ls -q"); got != "device-plugins" {
+		n.Errorf("beside a kubelet the agent has made %s", got)
+	}
+	n.sh("systemctl stop device-plugins.socket device-plugins.service")
+	n.eventually(patience, "the pod runs after the kubelet was stopped", isReady("server"))
+	n.clear()
+	n.dpkg("--purge tinylet")
+}
+
+// otherPlugin is a network plugin that gives each pod an address that nothing has.
+const otherPlugin = `#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}' ;;
+ADD) echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "10.99.0.9/24", "interface": 0}]}' ;;
+esac
+`
+
+// packageOtherNetwork installs on a node that has a network configuration of others.
+func packageOtherNetwork(n node) {
+	const conflist = "/etc/cni/net.d/05-other.conflist"
+	for path, text := range map[string]string{
+		"/usr/lib/cni/other": otherPlugin,
+		conflist:             `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "other"}]}`,
+	} {
+		n.sh("mkdir -p %s", filepath.Dir(path))
+		if err := n.vm.Put(n.ctx, path, strings.NewReader(text), 0o755); err != nil {
+			n.Fatal(err)
+		}
+	}
+	sum := n.sh("md5sum %s /usr/lib/cni/other", conflist)
+	n.dpkg("-i /root/new.deb")
+	n.put("one.yaml", sleeper("one", 1))
+	n.eventually(patience, "the pod has an address of the other network", func(pods map[string]cli.PodDocument) string {
+		if wrong := isReady("one")(pods); wrong != "" {
+			return wrong
+		}
+		if ip := pods["one"].PodIP; ip != "10.99.0.9" {
+			return "its address is " + ip
+		}
+		return ""
+	})
+	if got := n.sh("ls /etc/cni/net.d; ip link show tinylet0 2> /dev/null | head -n 1; nft list tables 2> /dev/null | grep tinylet"); got != filepath.Base(conflist) {
+		n.Errorf("beside another network the agent has made %q", got)
+	}
+	n.clear()
+	n.dpkg("--purge tinylet")
+	if got := n.sh("md5sum %s /usr/lib/cni/other", conflist); got != sum {
+		n.Errorf("the other network's files are\n%s\nand were\n%s", got, sum)
 	}
 }
