@@ -77,10 +77,16 @@ func newLab(t *testing.T) lab {
 // prepareLab starts a control plane and makes the disk of a board.
 func prepareLab(t *testing.T) lab {
 	t.Helper()
-	l := lab{T: t, c: controlplane.Start(t, controlplane.Options{}), systemd: os.Getenv("BOARD_SYSTEMD") != ""}
 	stock := board.Stock(os.Getenv("BOARD_STOCK"))
-	l.systemd = l.systemd || stock == board.StockDebian
-	im, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: l.systemd, Stock: stock, Progress: lines{t}})
+	return prepareBoard(t, board.Options{Systemd: os.Getenv("BOARD_SYSTEMD") != "" || stock == board.StockDebian, Stock: stock})
+}
+
+// prepareBoard starts a control plane and makes the disk of a board of this kind.
+func prepareBoard(t *testing.T, o board.Options) lab {
+	t.Helper()
+	l := lab{T: t, c: controlplane.Start(t, controlplane.Options{}), systemd: o.Systemd}
+	o.Arch, o.Progress = arch(), lines{t}
+	im, err := board.Prepare(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,8 +31,8 @@ import (
 // a fault of its own is one more way to lose the power, if it stays rare. POWER_CYCLES is how
 // often, POWER_SEED repeats the decisions of another run, if not its timing.
 func TestPowerCuts(t *testing.T) {
-	cycles := number(t, "POWER_CYCLES", 10)
-	s := newSoak(t, uint64(number(t, "POWER_SEED", time.Now().UnixNano()%1_000_000)))
+	cycles := board.Number(t, "POWER_CYCLES", 10)
+	s := newSoak(t, uint64(board.Number(t, "POWER_SEED", time.Now().UnixNano()%1_000_000)))
 	began := time.Now()
 	for s.cycle = 1; s.cycle <= int(cycles); s.cycle++ {
 		s.turn(int(cycles))
@@ -47,19 +46,6 @@ func TestPowerCuts(t *testing.T) {
 	for _, e := range controlplane.Forbidden(s.c.AuditLog(t)) {
 		t.Errorf("the cluster refused %+v", e)
 	}
-}
-
-func number(t *testing.T, variable string, otherwise int64) int64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		t.Fatalf("%s is %q, want a number", variable, text)
-	}
-	return n
 }
 
 // soak is a lab whose board loses its power again and again.

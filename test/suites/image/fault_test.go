@@ -204,8 +204,8 @@ func (l *lab) joined() {
 // TestFirstBootPowerCuts cuts the power at random moments of the first boot, CUTS times,
 // each time of a new card: the next boot continues.
 func TestFirstBootPowerCuts(t *testing.T) {
-	cuts := int(number(t, "CUTS", 10))
-	seed := uint64(number(t, "SEED", time.Now().UnixNano()%1_000_000))
+	cuts := int(board.Number(t, "CUTS", 10))
+	seed := uint64(board.Number(t, "SEED", time.Now().UnixNano()%1_000_000))
 	random := rand.New(rand.NewPCG(seed, 0))
 	l := newLab(t)
 	l.putProvisioning(l.provisioning())
@@ -245,7 +245,7 @@ func lastLine(text string) string {
 
 // TestIdle counts the bytes that an idle board writes to its disk in IDLE_MINUTES.
 func TestIdle(t *testing.T) {
-	minutes := number(t, "IDLE_MINUTES", 30)
+	minutes := board.Number(t, "IDLE_MINUTES", 30)
 	l := newLab(t)
 	l.putProvisioning(l.provisioning())
 	l.power(l.newDisk())

@@ -11,11 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tinylet/tinylet/test/harness/board"
 	"github.com/tinylet/tinylet/test/harness/board/imagetar"
 )
 
@@ -39,26 +39,13 @@ func TestImage(t *testing.T) {
 		{"layout", l.layout},
 		{"check", l.check},
 		{"pods", l.startPods},
-		{"power cuts", func() { l.powerCuts(disk, int(number(t, "CUTS", 10))) }},
+		{"power cuts", func() { l.powerCuts(disk, int(board.Number(t, "CUTS", 10))) }},
 		{"shutdown", func() { l.shutdown(disk) }},
 	} {
 		if !l.step(step.name, step.run) && step.name != "layout" && step.name != "check" {
 			return
 		}
 	}
-}
-
-func number(t *testing.T, variable string, otherwise int64) int64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		t.Fatalf("%s is %q, want a number", variable, text)
-	}
-	return n
 }
 
 func (l *lab) firstBoot(disk string) {
@@ -227,7 +214,7 @@ func (l *lab) restored() {
 // powerCuts cuts the power of the board with its pods. Every other cut hits a board that
 // boots.
 func (l *lab) powerCuts(disk string, cuts int) {
-	seed := uint64(number(l.T, "SEED", time.Now().UnixNano()%1_000_000))
+	seed := uint64(board.Number(l.T, "SEED", time.Now().UnixNano()%1_000_000))
 	random := rand.New(rand.NewPCG(seed, 0))
 	for n := 1; n <= cuts; n++ {
 		if n%2 == 0 {

@@ -19,7 +19,7 @@ var upgradeSteps = []check{
 	{"upgrade", func(n node) { upgradeConfirmed(n, "new") }},
 	{"downgrade", func(n node) { upgradeConfirmed(n, "old") }},
 	{"a binary that does not start", func(n node) { upgradeUndone(n, "exit 1") }},
-	{"a binary that hangs", func(n node) { upgradeUndone(n, "exec sleep 100000") }},
+	{"a binary that hangs", upgradeHangs},
 	{"a power cut during the trial", upgradeCut},
 }
 
@@ -39,9 +39,7 @@ func TestUpgradeCommand(t *testing.T) {
 		MemoryMB: 512, Disk: disk, DiskCache: "none",
 		Files: append(board.TinyletFiles(binary("old")),
 			board.File{Path: "/root/old", Mode: 0o755, Source: binary("old")},
-			board.File{Path: "/root/new", Mode: 0o755, Source: binary("new")},
-			// An agent that hangs is ended after 7 minutes; this test has no time for that.
-			board.File{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte("export TINYLET_UPGRADE_SECONDS=20\n")}),
+			board.File{Path: "/root/new", Mode: 0o755, Source: binary("new")}),
 	})
 	n.put("server.yaml", sleeper("server", 1))
 	n.eventually(patience, "the pod is ready", isReady("server"))
@@ -119,6 +117,16 @@ func upgradeUndone(n node, agent string) {
 	if status := n.sh("tinylet status"); !strings.Contains(status, "the former one is back") {
 		n.Errorf("the status does not have that an upgrade was undone:\n%s", status)
 	}
+}
+
+// upgradeHangs installs a binary that hangs. It is ended after 7 minutes; this test has no
+// time for that.
+func upgradeHangs(n node) {
+	n.sh("echo export TINYLET_UPGRADE_SECONDS=20 > /etc/default/tinylet && /etc/init.d/S50tinylet restart")
+	n.eventually(patience, "the pod is ready", isReady("server"))
+	upgradeUndone(n, "exec sleep 100000")
+	n.sh("rm /etc/default/tinylet && /etc/init.d/S50tinylet restart")
+	n.eventually(patience, "the pod is ready", isReady("server"))
 }
 
 // upgradeCut cuts the power when the new binary has started.
