@@ -45,29 +45,40 @@ func TestPackagePowerCuts(t *testing.T) {
 	n.eventually(patience, "the server is ready", isReady("server"))
 	n.eventually(patience, "the binary is confirmed", confirmed(n))
 	n.sh("sync")
+	u.confirmed = "old"
 	for i := range cuts {
-		from, to := "old", "new"
-		if i%2 == 1 {
-			from, to = to, from
+		to := []string{"new", "old"}[i%2]
+		n = u.cut(n, to, time.Duration(random.Int64N(int64(u.takes))))
+		if (i+1)%settleEvery == 0 || i+1 == cuts {
+			u.settle(n, to)
 		}
-		if n = u.cut(n, from, to, time.Duration(random.Int64N(int64(u.takes)))); t.Failed() {
+		if t.Failed() {
 			return
 		}
 	}
 }
 
+// settleEvery is how many upgrades are interrupted before one is completed.
+const settleEvery = 5
+
 // upgrades is a board that is upgraded while its power is cut.
 type upgrades struct {
-	image *board.Image
-	disk  string
-	sums  map[string]string // the version of a binary, by its SHA-256
-	takes time.Duration     // an installation
+	image     *board.Image
+	disk      string
+	sums      map[string]string // the version of a binary, by its SHA-256
+	takes     time.Duration     // an installation
+	confirmed string            // the version that was confirmed last
 }
 
-// cut cuts the power at a moment of an upgrade. The board then has one of the two binaries,
-// on trial if it is the new one, runs its pod, and can be upgraded. The node returned is the
-// board after that.
-func (u *upgrades) cut(n node, from, to string, moment time.Duration) node {
+// version is that of a binary on the board, "" if it is none of the two.
+func (u *upgrades) version(n node, path string) string {
+	n.Helper()
+	return u.sums[n.sh("sha256sum < %s | cut -c 1-64", path)]
+}
+
+// cut cuts the power at a moment of an upgrade, and returns the board after it: it has one of
+// the two binaries, on trial if it is not the one that was confirmed, and runs its pod.
+func (u *upgrades) cut(n node, to string, moment time.Duration) node {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -77,26 +88,33 @@ func (u *upgrades) cut(n node, from, to string, moment time.Duration) node {
 	n.vm.Kill()
 	<-done
 	n = bootImage(n.T, u.image, board.VMOptions{MemoryMB: 512, Disk: u.disk, DiskCache: "none"}, systemdLog)
-	has := u.sums[n.sh("sha256sum < /usr/bin/tinylet | cut -c 1-64")]
-	state := n.sh("dpkg -s tinylet | grep -E '^(Status|Version)' | xargs")
-	n.Logf("cut %.1f s after the begin of an upgrade from %s to %s: the binary is %q, %s", moment.Seconds(), from, to, has, state)
-	switch has {
-	case from:
-	case to:
-		if n.sh("ls /var/lib/tinylet/upgrade") != "trial" {
-			n.Error("the new binary is not on trial")
-		}
-	default:
+	has := u.version(n, "/usr/bin/tinylet")
+	n.Logf("cut %.1f s after the begin of an upgrade to %s: the binary is %q, %s",
+		moment.Seconds(), to, has, n.sh("dpkg -s tinylet | grep -E '^(Status|Version)' | xargs"))
+	if has == "" {
 		n.Error("the binary is neither of the two")
 	}
+	if has != u.confirmed {
+		if got := n.sh("ls /var/lib/tinylet/upgrade"); got != "trial" {
+			n.Errorf("the binary is not on trial: %q", got)
+		}
+		if former := u.version(n, "/usr/libexec/tinylet/former"); former != u.confirmed {
+			n.Errorf("the former binary is %q, and %q was confirmed", former, u.confirmed)
+		}
+	}
 	n.eventually(patience, "the server is ready after the power cut", isReady("server"))
+	return n
+}
+
+// settle completes the upgrade.
+func (u *upgrades) settle(n node, to string) {
 	n.sh("dpkg --configure -a 2>&1")
 	n.dpkg("-i /root/" + to + ".deb")
 	n.eventually(patience, "the server is ready after the upgrade", isReady("server"))
-	if got := u.sums[n.sh("sha256sum < /usr/bin/tinylet | cut -c 1-64")]; got != to {
+	if got := u.version(n, "/usr/bin/tinylet"); got != to {
 		n.Errorf("after the upgrade the binary is %q", got)
 	}
 	n.eventually(patience, "the binary is confirmed", confirmed(n))
+	u.confirmed = to
 	n.sh("sync")
-	return n
 }

@@ -110,6 +110,29 @@ func TestRaspberryPiOS(t *testing.T) {
 	n.sh("tinylet check --quiet")
 }
 
+// TestPackageWithoutCgroup2 installs the package on a board whose systemd mounts the
+// hierarchies of cgroup v1.
+func TestPackageWithoutCgroup2(t *testing.T) {
+	dir := os.Getenv("BOARD_DEBS")
+	if dir == "" {
+		t.Skip("it takes a board of its own: make test-deb runs it, with BOARD_DEBS set")
+	}
+	image, disk := packageBoard(t)
+	n := bootImage(t, image, board.VMOptions{
+		MemoryMB: 512, Disk: disk, DiskCache: "none", Files: packageFiles(t, dir, "new"),
+		ExtraCmdline: "systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
+	}, systemdLog)
+	n.Log(n.sh("grep cgroup /proc/mounts"))
+	out := n.dpkg("-i /root/new.deb")
+	for _, want := range []string{"cannot work yet", "cgroup v2", "systemd.unified_cgroup_hierarchy"} {
+		if !strings.Contains(out, want) {
+			n.Errorf("the installation does not say %q", want)
+		}
+	}
+	n.sh("i=0; until journalctl -u tinylet | grep -q 'tinylet check' || [ $((i += 1)) -gt 60 ]; do sleep 1; done; journalctl -u tinylet | grep 'tinylet check'")
+	n.dpkg("--purge tinylet")
+}
+
 // debian is Debian's name of the architecture.
 func debian() string {
 	if arch() == board.ARMv7 {

@@ -122,7 +122,7 @@ func upgradeUndone(n node, agent string) {
 // upgradeHangs installs a binary that hangs. It is ended after 7 minutes; this test has no
 // time for that.
 func upgradeHangs(n node) {
-	n.sh("echo export TINYLET_UPGRADE_SECONDS=20 > /etc/default/tinylet && /etc/init.d/S50tinylet restart")
+	n.sh("mkdir -p /etc/default && echo export TINYLET_UPGRADE_SECONDS=20 > /etc/default/tinylet && /etc/init.d/S50tinylet restart")
 	n.eventually(patience, "the pod is ready", isReady("server"))
 	upgradeUndone(n, "exec sleep 100000")
 	n.sh("rm /etc/default/tinylet && /etc/init.d/S50tinylet restart")
