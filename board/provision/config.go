@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -34,7 +35,8 @@ type Config struct {
 	SSH      *SSH     `yaml:"ssh,omitempty"`
 	// Join has the board join a cluster. Only one of Join and Kubeconfig may be set.
 	Join *Join `yaml:"join,omitempty"`
-	// Kubeconfig is the content of the node's kubeconfig.
+	// Kubeconfig is the content of the node's kubeconfig, with the certificate authority in
+	// it, which the clients of the kubelet API have too. It is a secret.
 	Kubeconfig string `yaml:"kubeconfig,omitempty"`
 }
 
@@ -147,10 +149,38 @@ func (c *Config) validate() error {
 	if c.Join != nil {
 		c.Join.validate(wrong)
 	}
-	if c.Join != nil && c.Kubeconfig != "" {
+	switch {
+	case c.Join != nil && c.Kubeconfig != "":
 		wrong("kubeconfig", "set either join or kubeconfig")
+	case c.Kubeconfig != "":
+		if _, err := c.authority(); err != nil {
+			wrong("kubeconfig", "%v", err)
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// authority returns the certificate authority in the kubeconfig.
+func (c *Config) authority() ([]byte, error) {
+	var k struct {
+		Clusters []struct {
+			Cluster struct {
+				Server    string `yaml:"server"`
+				Authority string `yaml:"certificate-authority-data"`
+			} `yaml:"cluster"`
+		} `yaml:"clusters"`
+	}
+	if err := yaml.Unmarshal([]byte(c.Kubeconfig), &k); err != nil {
+		return nil, errors.New("it is no YAML") // the error may have a secret
+	}
+	if len(k.Clusters) != 1 || k.Clusters[0].Cluster.Server == "" {
+		return nil, errors.New("it must have one cluster with a server")
+	}
+	data, err := base64.StdEncoding.DecodeString(k.Clusters[0].Cluster.Authority)
+	if block, _ := pem.Decode(data); err != nil || block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("certificate-authority-data of its cluster must be a certificate, in PEM and base64")
+	}
+	return data, nil
 }
 
 type reporter func(field, format string, args ...any)

@@ -23,6 +23,7 @@ const (
 	resolverFile   = "etc/resolv.conf.provisioned"
 	keysFile       = "etc/dropbear/authorized_keys"
 	kubeconfigFile = "etc/kubernetes/kubelet.conf"
+	authorityFile  = "etc/kubernetes/pki/ca.crt"
 	// supplicantProgram is in images of boards with Wi-Fi.
 	supplicantProgram = "usr/sbin/wpa_supplicant"
 	// JoinFile has the Join as JSON. Whoever has joined the cluster deletes it.
@@ -78,6 +79,11 @@ func (c *Config) Files() ([]File, error) {
 		add(JoinFile, 0o600, string(data)+"\n")
 	}
 	if c.Kubeconfig != "" {
+		authority, err := c.authority()
+		if err != nil {
+			return nil, fmt.Errorf("kubeconfig: %w", err)
+		}
+		add(authorityFile, 0o644, string(authority))
 		add(kubeconfigFile, 0o600, c.Kubeconfig)
 	}
 	return files, nil

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"os"
@@ -31,6 +32,26 @@ join:
   token: abcdef.0123456789abcdef
   caCertHashes: ["sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866"]
 `
+
+// authority is the form of a certificate, in PEM.
+const authority = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+var withKubeconfig = "kubeconfig: 'clusters: [{cluster: {server: \"https://10.0.0.1:6443\", certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(authority)) + "}}]'\n"
+
+func TestKubeconfig(t *testing.T) {
+	c, err := Parse([]byte(withKubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := c.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []File{{authorityFile, 0o644, []byte(authority)}, {kubeconfigFile, 0o600, []byte(c.Kubeconfig)}}
+	if diff := cmp.Diff(want, files); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
 
 func TestFiles(t *testing.T) {
 	c, err := Parse([]byte(full))
@@ -128,6 +149,9 @@ func TestBadInput(t *testing.T) {
 		{"hash", "join: {server: \"https://10.0.0.1\", token: abcdef.0123456789abcdef, caCertHashes: [x]}", "join.caCertHashes[0]: "},
 		{"no hash", "join: {server: \"https://10.0.0.1\", token: abcdef.0123456789abcdef}", "join.caCertHashes: "},
 		{"both", "kubeconfig: x\n" + full, "either join or kubeconfig"},
+		{"kubeconfig without a cluster", "kubeconfig: 'users: [{user: {token: secret}}]'", "kubeconfig: it must have one cluster"},
+		{"kubeconfig that is no YAML", "kubeconfig: '{secret'", "kubeconfig: it is no YAML"},
+		{"kubeconfig without an authority", "kubeconfig: 'clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]'", "kubeconfig: certificate-authority-data"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Parse([]byte(tc.text))
@@ -346,7 +370,7 @@ func TestReadOnlyBootPartition(t *testing.T) {
 // FuzzParse checks that no value of a valid file adds a line to a file that is written.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
-	f.Add([]byte("kubeconfig: x"))
+	f.Add([]byte(withKubeconfig))
 	f.Add([]byte(`{"network": {"interface": "eth1", "nameservers": ["10.0.0.1"]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := Parse(text)

@@ -62,10 +62,42 @@ func (l *lab) firstBoot(disk string) {
 	l.Logf("%s: SSH after %.1f s, Ready after %.1f s", "first boot", answers.Seconds(), time.Since(l.began).Seconds())
 }
 
+// TestKubeconfig provisions a second card with the kubeconfig of a node that has joined.
+func TestKubeconfig(t *testing.T) {
+	l := newLab(t)
+	l.putProvisioning(l.provisioning())
+	disk := l.newDisk()
+	l.firstBoot(disk)
+	encoded := func(file string) string { return strings.TrimSpace(l.sh("base64 -w 0 " + file)) }
+	ca, pair := encoded("/etc/kubernetes/pki/ca.crt"), encoded("/var/lib/kubelet/pki/kubelet-client-current.pem")
+	l.vm.Kill()
+	<-l.vm.Ended()
+	kubeconfig := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
+contexts: [{name: c, context: {cluster: c, user: node}}]
+current-context: c
+users: [{name: node, user: {client-certificate-data: %s, client-key-data: %[3]s}}]
+`, l.c.Server(), ca, pair)
+	text, _, _ := strings.Cut(l.provisioning(), "join:")
+	l.putProvisioning(text + "kubeconfig: |\n  " + strings.ReplaceAll(strings.TrimSpace(kubeconfig), "\n", "\n  ") + "\n")
+	l.c.Must(t, "delete", "node", name)
+	second := filepath.Join(t.TempDir(), "second.qcow2")
+	if err := board.NewDisk(t.Context(), l.im, second); err != nil {
+		t.Fatal(err)
+	}
+	l.firstBoot(second)
+	if got := l.sh("stat -c %a /etc/kubernetes/kubelet.conf; tr -d '\\0' < /dev/vda1 | grep -c client-key-data; true"); got != "600\n0\n" {
+		l.Errorf("the mode of the kubeconfig, and how often the boot partition has its key: %q", got)
+	}
+	l.startPods()
+}
+
 // layout checks the board against docs/install/buildroot.md.
 func (l *lab) layout() {
 	for _, row := range []struct{ what, script, want string }{
 		{"host name", "hostname", name},
+		{"host name resolves", "grep -c '^127.0.1.1[[:space:]]" + name + "$' /etc/hosts", "1"},
 		{"time zone", "date +%Z | grep -E '^CES?T$' > /dev/null && echo yes", "yes"},
 		{"machine ID", "grep -cE '^[0-9a-f]{32}$' /etc/machine-id", "1"},
 		{"root file system", "grep ' / ' /proc/mounts | cut -d ' ' -f 3,4 | cut -d , -f 1 | tail -n 1", "erofs ro"},
@@ -172,6 +204,9 @@ spec:
 		return ""
 	})
 	l.Logf("ten pods after %.1f s", time.Since(began).Seconds())
+	if out := strings.Fields(l.sh("cat /sys/fs/cgroup/kubepods/*/pod*/*/memory.swap.max | sort -u")); len(out) != 1 || out[0] != "0" {
+		l.Errorf("memory.swap.max of the containers is %q: they may swap", out)
+	}
 	if out := l.c.Must(l.T, "logs", "deployment/web"); !strings.Contains(out, "serves") {
 		l.Errorf("kubectl logs: %q", out)
 	}
