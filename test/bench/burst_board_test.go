@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -78,14 +77,7 @@ func burstAgents(t *testing.T) (out []agent) {
 // its calls of the container runtime, and prints them for each pod.
 func TestBurst(t *testing.T) {
 	agents := burstAgents(t)
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BURST_ROUNDS"), "3"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory, err := strconv.Atoi(cmp.Or(os.Getenv("BURST_MEMORY"), "512"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rounds, memory := int(board.Number(t, "BURST_ROUNDS", 3)), int(board.Number(t, "BURST_MEMORY", 512))
 	if busy := load(t); busy > busyLoad {
 		t.Logf("the machine has other work, on %.1f of its processors", busy)
 	}

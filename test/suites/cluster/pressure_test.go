@@ -4,10 +4,8 @@ package cluster
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,19 +14,6 @@ import (
 
 	"github.com/tinylet/tinylet/test/harness/board"
 )
-
-// rounds is how often pods run the node out of memory: EVICTION_ROUNDS, or 3.
-func rounds(t *testing.T) int {
-	text := os.Getenv("EVICTION_ROUNDS")
-	if text == "" {
-		return 3
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("EVICTION_ROUNDS=%q is no number of rounds", text)
-	}
-	return n
-}
 
 // eats is a container that takes MiB by MiB up to so many, and then holds them.
 func eats(mib int, pause string) string {
@@ -64,7 +49,7 @@ const stays = "requests: {cpu: 500m, memory: 60Mi}, limits: {cpu: 500m, memory: 
 // size.
 func TestMemoryPressure(t *testing.T) {
 	l := prepareLab(t)
-	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), boardMemory(t))
+	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), int(board.Number(t, "EVICTION_MEMORY_MB", 256)))
 	l.sh(`printf 'evictionPressureTransitionPeriod: 5s\n' >> /etc/tinylet/config.yaml && ` + l.service("restart"))
 	l.until("the node is Ready", l.nodeReady)
 	t.Log(l.sh("tinylet check | grep -i -A1 eviction; free -m; grep -E 'MemAvailable|Mlocked' /proc/meminfo"))
@@ -88,7 +73,7 @@ func TestMemoryPressure(t *testing.T) {
 		t.Errorf("kB available and locked: %q, want something locked, and at most 6144", memory)
 	}
 	before, programs, ready := restarts(l.pods("app=kept")), l.programs(), l.readySince()
-	for round := range rounds(t) {
+	for round := range int(board.Number(t, "EVICTION_ROUNDS", 3)) {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { l.with(t).runOut(round) })
 		if now := restarts(l.pods("app=kept")); fmt.Sprint(now) != fmt.Sprint(before) {
 			t.Fatalf("round %d: the pod with all that it asked for was %v and is %v", round, before, now)
@@ -110,7 +95,7 @@ func TestMemoryPressure(t *testing.T) {
 // hangs: it is ended all the same, and its end is told once the runtime answers.
 func TestMemoryPressureWithoutRuntime(t *testing.T) {
 	l := prepareLab(t)
-	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), boardMemory(t))
+	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), int(board.Number(t, "EVICTION_MEMORY_MB", 256)))
 	l.until("the node is Ready", l.nodeReady)
 	l.c.Apply(t, onNode("hog", "", eats(400, "0.1")))
 	l.until("the pod runs", func() string { return l.running("app=hog", 1) })
@@ -141,7 +126,7 @@ func TestMemoryPressureWithoutRuntime(t *testing.T) {
 func TestMemoryPressureWithoutPSI(t *testing.T) {
 	l := prepareLab(t)
 	l.cmdline = "psi=0"
-	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), boardMemory(t))
+	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), int(board.Number(t, "EVICTION_MEMORY_MB", 256)))
 	l.sh("[ ! -e /proc/pressure ] && printf 'evictionPressureTransitionPeriod: 5s\n' >> /etc/tinylet/config.yaml && " + l.service("restart"))
 	l.until("the node is Ready", l.nodeReady)
 	if log := l.sh(l.agentLog()); !strings.Contains(log, "CONFIG_PSI=y and psi=1") {
@@ -177,19 +162,6 @@ func TestTaskPressure(t *testing.T) {
 		t.Errorf("the other pod: %s", problem)
 	}
 	l.c.Must(t, "delete", "pod", "few", "many", "--wait=true", "--timeout=4m")
-}
-
-// boardMemory is how many MB the board of a test of memory pressure has.
-func boardMemory(t *testing.T) int {
-	text := os.Getenv("EVICTION_MEMORY_MB")
-	if text == "" {
-		return 256
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("EVICTION_MEMORY_MB=%q is no number", text)
-	}
-	return n
 }
 
 // runOut has a pod without requests and one that takes more than it asked for

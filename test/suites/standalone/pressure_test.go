@@ -4,8 +4,6 @@ package standalone
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -22,13 +20,7 @@ func TestPressure(t *testing.T) {
 	if arch() != board.ARM64 {
 		t.Skip("nothing in it depends on the architecture: the arm64 board runs it")
 	}
-	rounds := 3
-	if text := os.Getenv("EVICTION_ROUNDS"); text != "" {
-		var err error
-		if rounds, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("EVICTION_ROUNDS=%q is no number of rounds", text)
-		}
-	}
+	rounds := int(board.Number(t, "EVICTION_ROUNDS", 3))
 	n := boot(t, board.VMOptions{MemoryMB: 256, Files: []board.File{
 		{Path: imagesDir + "/program.tar", Mode: 0o644, Data: programArchive(t)},
 		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(strings.Replace(podConfig, "maxPods: 110", "maxPods: 110\nevictionPressureTransitionPeriod: 5s", 1))},
