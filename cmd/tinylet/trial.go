@@ -64,8 +64,13 @@ func confirm(ctx context.Context, log *slog.Logger, files upgrade.Files, healthy
 	for pause := trialMinimum; wait.Pause(ctx, pause); pause = trialInterval {
 		err := healthy(ctx)
 		if err == nil {
-			if err = files.Confirm(); err == nil {
+			err = files.Confirm()
+			switch {
+			case err == nil:
 				log.Info("confirmed new binary")
+				return nil
+			case errors.Is(err, upgrade.ErrReplaced):
+				log.Info("another binary is on trial, a restart is due")
 				return nil
 			}
 		}

@@ -31,7 +31,7 @@ func TestConfirm(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			files := upgrade.Files{Dir: filepath.Join(dir, "state"), Program: filepath.Join(dir, "tinylet"), Former: filepath.Join(dir, "former")}
+			files := upgrade.Files{Dir: filepath.Join(dir, "state"), Program: filepath.Join(dir, "tinylet"), Former: filepath.Join(dir, "former"), Running: filepath.Join(dir, "tinylet")}
 			for _, name := range []string{files.Program, filepath.Join(dir, "next")} {
 				if err := os.WriteFile(name, []byte(name), 0o755); err != nil {
 					t.Fatal(err)

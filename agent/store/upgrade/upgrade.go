@@ -28,6 +28,8 @@ type Files struct {
 	// Program is the path of the agent's binary, and Former that of the one before it.
 	// They are in the same file system.
 	Program, Former string
+	// Running is the file that this process runs.
+	Running string
 }
 
 // System are the files of a system. The script trial has the same paths.
@@ -35,7 +37,11 @@ var System = Files{
 	Dir:     "/var/lib/tinylet/upgrade",
 	Program: "/usr/bin/tinylet",
 	Former:  "/usr/libexec/tinylet/former",
+	Running: "/proc/self/exe",
 }
+
+// ErrReplaced means that Program is not the binary that this process runs.
+var ErrReplaced = errors.New("another binary was installed since the start")
 
 func (f Files) trial() string  { return filepath.Join(f.Dir, "trial") }
 func (f Files) undone() string { return filepath.Join(f.Dir, "undone") }
@@ -102,10 +108,19 @@ func (f Files) keep() error {
 	return atomicfile.SyncDir(filepath.Dir(f.Former))
 }
 
-// Confirm ends the trial: the new binary stays, and the former one is deleted. Without a
-// trial it deletes what an interrupted Confirm has left.
+// Confirm ends the trial: the new binary stays, and the former one is deleted. It returns
+// ErrReplaced if yet another binary was installed since this process started: that one is on
+// trial then, and is confirmed by the process that runs it. Without a trial Confirm deletes
+// what an interrupted one has left.
 func (f Files) Confirm() error {
 	if f.OnTrial() {
+		running, err := os.Stat(f.Running)
+		if err != nil {
+			return fmt.Errorf("confirm upgrade: %w", err)
+		}
+		if program, err := os.Stat(f.Program); err != nil || !os.SameFile(running, program) {
+			return errors.Join(ErrReplaced, err)
+		}
 		if err := atomicfile.Remove(f.trial()); err != nil {
 			return fmt.Errorf("confirm upgrade: %w", err)
 		}

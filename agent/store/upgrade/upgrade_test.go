@@ -24,7 +24,7 @@ type lab struct {
 func newLab(t *testing.T) lab {
 	t.Helper()
 	dir := t.TempDir()
-	l := lab{t, Files{Dir: filepath.Join(dir, "state"), Program: filepath.Join(dir, "bin", "tinylet"), Former: filepath.Join(dir, "libexec", "former")}, dir}
+	l := lab{t, Files{Dir: filepath.Join(dir, "state"), Program: filepath.Join(dir, "bin", "tinylet"), Former: filepath.Join(dir, "libexec", "former"), Running: filepath.Join(t.TempDir(), "running")}, dir}
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +54,10 @@ func (l lab) start(args ...string) string {
 	cmd.Env = append(os.Environ(), "TINYLET_UPGRADE_STATE="+l.Dir, "TINYLET_UPGRADE_PROGRAM="+l.Program, "TINYLET_UPGRADE_FORMER="+l.Former, "TINYLET_UPGRADE_SECONDS=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.Fatalf("trial: %v\n%s", err, out)
+	}
+	_ = os.Remove(l.Running) // of the former start
+	if err := os.Link(l.Program, l.Running); err != nil {
+		l.Fatal(err)
 	}
 	return l.program()
 }
@@ -108,6 +112,22 @@ func TestConfirmed(t *testing.T) {
 	for range 5 {
 		if got := l.start(); got != "two" || l.OnTrial() || l.left() != "" {
 			t.Fatalf("%q starts, left are %q", got, l.left())
+		}
+	}
+}
+
+// A binary that is installed while another one is on trial is not confirmed by that one.
+func TestConfirmedByItself(t *testing.T) {
+	l := newLab(t)
+	l.replace("two")
+	l.start()
+	l.replace("three")
+	if err := l.Confirm(); !errors.Is(err, ErrReplaced) || !l.OnTrial() {
+		t.Errorf("Confirm: %v, on trial: %v", err, l.OnTrial())
+	}
+	for i, want := range []string{"three", "three", "one"} {
+		if got := l.start(); got != want {
+			t.Fatalf("start %d: %q, want %q", i, got, want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func newUpgrader(t *testing.T) (u upgrader, out *bytes.Buffer) {
 	dir := t.TempDir()
 	out = new(bytes.Buffer)
 	return upgrader{
-		files:  upgrade.Files{Dir: filepath.Join(dir, "state"), Program: filepath.Join(dir, "tinylet"), Former: filepath.Join(dir, "former")},
+		files:  upgrade.Files{Dir: filepath.Join(dir, "state"), Program: filepath.Join(dir, "tinylet"), Former: filepath.Join(dir, "former"), Running: filepath.Join(dir, "tinylet")},
 		client: local.NewClient(filepath.Join(dir, "socket")), out: out, poll: time.Millisecond,
 	}, out
 }
