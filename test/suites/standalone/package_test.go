@@ -298,17 +298,18 @@ func packagePurged(n node) {
 	}
 }
 
-// packageReadOnly has a package that cannot be unpacked: the agent goes on, without a trial,
-// and the next attempt succeeds.
+// packageReadOnly has a package that cannot be unpacked: nothing changes, and the next
+// attempt succeeds.
 func packageReadOnly(n node) {
+	n.eventually(patience, "the binary is confirmed", confirmed(n))
 	before, tasks := n.server(), n.tasks()
 	n.sh("mount --bind /usr /usr && mount -o remount,bind,ro /usr")
-	out := n.sh("dpkg -i /root/new.deb 2>&1 && exit 1; dpkg -s tinylet | grep -E '^(Status|Version)'; ls /var/lib/tinylet/upgrade")
+	out := n.sh("dpkg -i /root/new.deb 2>&1 && exit 1; dpkg -s tinylet | grep -E '^(Status|Version)'; ls /var/lib/tinylet/upgrade /usr/libexec/tinylet")
 	n.Log(out)
-	if !strings.Contains(out, "Read-only file system") || !strings.Contains(out, "Status: install ok installed\nVersion: 0.1.0~old") {
+	if !strings.Contains(out, "/usr/bin is read-only") || !strings.Contains(out, "Status: install ok installed\nVersion: 0.1.0~old") {
 		n.Error("the installation does not fail as it should")
 	}
-	if strings.HasSuffix(out, "trial") {
+	if strings.HasSuffix(out, "former") || strings.Contains(out, "\ntrial\n") {
 		n.Error("a binary is on trial that is not installed")
 	}
 	n.same(before, n.eventually(patience, "the server is ready", isReady("server"))["server"], tasks)
