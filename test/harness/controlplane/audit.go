@@ -62,12 +62,12 @@ func ParseAudit(log []byte) ([]Event, error) {
 	}
 }
 
-// Forbidden returns the requests of nodes and of bootstrap tokens that the API
+// forbidden returns the requests of nodes and of bootstrap tokens that the API
 // server refused with 403: each is a request that a node must not make. It
 // answers so, too, where a token is asked for a pod whose name another one has
 // meanwhile: a node cannot know before the watch reports it, so that does not
 // count.
-func Forbidden(events []Event) []Event {
+func forbidden(events []Event) []Event {
 	var refused []Event
 	for _, e := range events {
 		node := strings.HasPrefix(e.User.Username, "system:node:") || strings.HasPrefix(e.User.Username, "system:bootstrap:")

@@ -29,7 +29,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("event %+v", e)
 	}
 	var refused []string
-	for _, e := range Forbidden(events) {
+	for _, e := range forbidden(events) {
 		refused = append(refused, e.String())
 	}
 	want := []string{

@@ -188,7 +188,7 @@ func (c *Cluster) Refused(t *testing.T) []Event {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(Forbidden(c.AuditLog(t)), func(e Event) bool {
+	return slices.DeleteFunc(forbidden(c.AuditLog(t)), func(e Event) bool {
 		return slices.ContainsFunc(c.starts, func(s span) bool { return s.has(e.Received) })
 	})
 }

@@ -207,7 +207,7 @@ func audit(t *testing.T, c *Cluster) {
 		t.Errorf("none of %d events tells of the deployment", len(events))
 	}
 	var refused []string
-	for _, e := range Forbidden(events) {
+	for _, e := range forbidden(events) {
 		user, _, _ := strings.Cut(strings.TrimPrefix(e.User.Username, "system:"), ":")
 		refused = append(refused, user+" "+e.RequestURI)
 	}

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/test/harness/board"
-	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 // preflightIgnored are the checks of kubeadm that the emulated board cannot
@@ -63,7 +62,7 @@ func TestKubeadmJoin(t *testing.T) {
 			break
 		}
 	}
-	for _, e := range controlplane.Forbidden(l.c.AuditLog(t)) {
+	for _, e := range l.c.Refused(t) {
 		// kubeadm looks for the settings of kube-proxy, which this cluster lacks.
 		if !strings.HasPrefix(e.UserAgent, "kubeadm/") || e.Object.Name != "kube-proxy" {
 			t.Errorf("the cluster refused %+v", e)

@@ -24,8 +24,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 // TestKubectl looks into a node as people do.
@@ -55,7 +53,7 @@ func TestKubectl(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) { step.test(l.with(t)) })
 	}
-	for _, e := range controlplane.Forbidden(l.c.AuditLog(t)) {
+	for _, e := range l.c.Refused(t) {
 		t.Errorf("the cluster refused %+v", e)
 	}
 }

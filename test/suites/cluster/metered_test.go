@@ -15,8 +15,6 @@ import (
 	"github.com/prometheus/common/model"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 // meteredConfig is the agent's on a link where each byte costs.
@@ -57,7 +55,7 @@ func TestMetered(t *testing.T) {
 	if metered.perHour() > 0.6*plain.perHour() {
 		t.Error("metered costs almost as much")
 	}
-	for _, e := range controlplane.Forbidden(l.c.AuditLog(t)) {
+	for _, e := range l.c.Refused(t) {
 		t.Errorf("the cluster refused %+v", e)
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 // TestNode joins a board to a cluster and uses it as clusters use nodes.
@@ -38,7 +36,7 @@ func TestNode(t *testing.T) {
 			break
 		}
 	}
-	for _, e := range controlplane.Forbidden(l.c.AuditLog(t)) {
+	for _, e := range l.c.Refused(t) {
 		t.Errorf("the cluster refused %+v", e)
 	}
 }

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/test/harness/board"
-	"github.com/tinylet/tinylet/test/harness/controlplane"
 	"github.com/tinylet/tinylet/test/suites/cluster/census"
 	"github.com/tinylet/tinylet/test/suites/cluster/ledger"
 	"github.com/tinylet/tinylet/test/suites/cluster/transcript"
@@ -43,7 +42,7 @@ func TestPowerCuts(t *testing.T) {
 	s.vm.Kill()
 	s.close()
 	t.Logf("%d power cuts in %.0f s; the journal had a torn tail %d times, the kernel crashed %d times", cycles, time.Since(began).Seconds(), s.torn, s.crashes)
-	for _, e := range controlplane.Forbidden(s.c.AuditLog(t)) {
+	for _, e := range s.c.Refused(t) {
 		t.Errorf("the cluster refused %+v", e)
 	}
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/tinylet/tinylet/test/harness/controlplane"
 )
 
 const (
@@ -133,7 +131,7 @@ func TestShutdown(t *testing.T) {
 	l.c.Heal(t, name)
 	l.until("the node is Ready with its cluster", l.nodeReady)
 	l.until("the same replicas run", func() string { return l.succeeded("app=web", 3) })
-	for _, e := range controlplane.Forbidden(l.c.AuditLog(t)) {
+	for _, e := range l.c.Refused(t) {
 		t.Errorf("the cluster refused %+v", e)
 	}
 }
