@@ -3,11 +3,13 @@
 package standalone
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 	"github.com/tinylet/tinylet/test/harness/board"
@@ -118,10 +120,20 @@ func TestPackageWithoutCgroup2(t *testing.T) {
 		t.Skip("it takes a board of its own: make test-deb runs it, with BOARD_DEBS set")
 	}
 	image, disk := packageBoard(t)
-	n := bootImage(t, image, board.VMOptions{
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	vm, err := board.Boot(ctx, image, board.VMOptions{
 		MemoryMB: 512, Disk: disk, DiskCache: "none", Files: packageFiles(t, dir, "new"),
 		ExtraCmdline: "systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
-	}, systemdLog)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer vm.Close()
+	n := node{T: t, ctx: ctx, vm: vm, log: systemdLog}
+	// The boot is not waited for: the board's containerd does not start. The board mounts
+	// cgroup v2 over what systemd has mounted.
+	n.sh("until ctr version > /dev/null 2>&1 || systemctl is-failed containerd > /dev/null; do sleep 1; done; umount /sys/fs/cgroup")
 	n.Log(n.sh("grep cgroup /proc/mounts"))
 	out := n.dpkg("-i /root/new.deb")
 	for _, want := range []string{"cannot work yet", "cgroup v2", "systemd.unified_cgroup_hierarchy"} {
