@@ -268,7 +268,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "old containerd", change: func(f *Facts) { f.Runtime.Version = "1.6.36" }, id: "runtime", level: Fail, what: "1.6.36", remedy: "1.7"},
 		{name: "containerd of Debian 13", change: func(f *Facts) { f.Runtime.Version = "1.7.24~ds1-6+b4" }, id: "runtime", level: OK, what: "1.7.24"},
 		{name: "containerd with a v", change: func(f *Facts) { f.Runtime.Version = "v2.4.2" }, id: "runtime", level: OK, what: "v2.4.2"},
-		{name: "containerd without a version", change: func(f *Facts) { f.Runtime.Version = "" }, id: "runtime", level: Warn, what: "cannot parse", remedy: "1.7"},
+		{name: "containerd without a version", change: func(f *Facts) { f.Runtime.Version = "" }, id: "runtime", level: Warn, what: "has no number", remedy: "1.7"},
 		{name: "another runtime", change: func(f *Facts) { f.Runtime.Name, f.Runtime.Version = "cri-o", "1.0" }, id: "runtime", level: OK, what: "cri-o 1.0"},
 		{name: "runtime not ready", change: func(f *Facts) { f.Runtime.Ready = &Condition{Reason: "R", Message: "m"} }, id: "runtime-ready", level: Fail, what: "(R: m)", remedy: "log"},
 		{name: "runtime keeps quiet", change: func(f *Facts) { f.Runtime.Ready = nil }, id: "runtime-ready", level: Warn, what: "does not report", remedy: "log"},

@@ -1,6 +1,8 @@
 package preflight
 
 import (
+	"errors"
+
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
@@ -18,15 +20,19 @@ type Journal struct {
 	// Sealed reports whether the existing journal is sealed; Unknown if there is
 	// none.
 	Sealed Tristate
+	// Format is the error about an existing journal of another format; "" if there is none.
+	Format string
 }
 
 func (t tree) journal(j Journal) Journal {
 	if j.Dir == "" {
 		return j
 	}
-	// On an error there is none, or it has a later version.
-	if sealed, err := journal.Sealed(t.path(j.Dir)); err == nil {
+	switch sealed, err := journal.Sealed(t.path(j.Dir)); {
+	case err == nil:
 		j.Sealed = tristate(sealed)
+	case errors.Is(err, journal.ErrVersion):
+		j.Format = err.Error()
 	}
 	return j
 }
@@ -41,6 +47,9 @@ func checkJournal(f *Facts) []Finding {
 		return nil
 	case j.Setting == config.JournalOff:
 		return []Finding{ok(id, "the journal is off: nothing of the cluster's pods is stored on disk")}
+	case j.Format != "":
+		return []Finding{fail(id, "the journal in "+j.Dir+" was written by another version of tinylet ("+j.Format+"): after a reboot without network the cluster's pods are not restored",
+			"run the version of tinylet that wrote it, or a later one, or move "+j.Dir+" away to start a new one")}
 	case j.Sealed == No:
 		return []Finding{warn(id, "the Secrets of the cluster's pods are stored unencrypted in "+j.Dir, key)}
 	case j.Key:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tinylet/tinylet/agent/store/journal"
+	"github.com/tinylet/tinylet/agent/store/journal/journaltest"
 )
 
 func TestJudgeJournal(t *testing.T) {
@@ -25,6 +26,8 @@ func TestJudgeJournal(t *testing.T) {
 		{"joined, a key, no journal yet", Journal{Joined: true, Setting: "sealed", Key: true}, OK, "is sealed"},
 		{"sealed, without a key", Journal{Joined: true, Setting: "sealed"}, Warn, "are not restored"},
 		{"the key was taken out", Journal{Joined: true, Setting: "auto", Sealed: Yes}, Warn, "it is not used"},
+		{"of another version", Journal{Joined: true, Setting: "auto", Format: "version 2"}, Fail, "another version of tinylet (version 2)"},
+		{"a board alone, of another version", Journal{Setting: "auto", Format: "version 2"}, "", ""},
 		{"off", Journal{Joined: true, Setting: "off"}, OK, "nothing"},
 	} {
 		f := healthy()
@@ -35,7 +38,7 @@ func TestJudgeJournal(t *testing.T) {
 			if len(found) > 0 {
 				t.Errorf("%s: %+v", row.name, found)
 			}
-		case len(found) != 1 || found[0].Level != row.want || !strings.Contains(found[0].What, row.what) || (row.want == Warn) != (found[0].Remedy != ""):
+		case len(found) != 1 || found[0].Level != row.want || !strings.Contains(found[0].What, row.what) || (row.want != OK) != (found[0].Remedy != ""):
 			t.Errorf("%s: %+v", row.name, found)
 		}
 	}
@@ -69,5 +72,22 @@ func TestCollectJournal(t *testing.T) {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A later version of the agent wrote the journal.
+func TestCollectJournalOfAnotherVersion(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "state", "journal")
+	j, err := journal.Open(journal.Config{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	journaltest.SetVersion(t, dir, 2)
+	if got := tree(root).journal(Journal{Dir: "/state/journal"}); got.Sealed != Unknown || !strings.Contains(got.Format, "version 2") {
+		t.Errorf("%+v", got)
 	}
 }

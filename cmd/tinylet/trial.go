@@ -12,6 +12,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/store/journal"
 	"github.com/tinylet/tinylet/agent/store/upgrade"
 	"github.com/tinylet/tinylet/agent/wait"
 )
@@ -38,6 +39,9 @@ func onTrial(ctx context.Context, cfg *config.Config, log *slog.Logger, files up
 		}
 		return run(ctx, cfg, log)
 	}
+	if err := readsJournal(cfg); err != nil {
+		return err
+	}
 	client := local.NewClient(cfg.Tinylet.SocketPath)
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -56,6 +60,19 @@ func onTrial(ctx context.Context, cfg *config.Config, log *slog.Logger, files up
 	return err
 }
 
+// readsJournal returns an error if the node has a journal of another format. A node that runs
+// on does not need the journal, and so would be healthy, until it boots without a network.
+func readsJournal(cfg *config.Config) error {
+	if cfg.Kubeconfig == "" || cfg.Tinylet.Journal == config.JournalOff {
+		return nil
+	}
+	dir := cfg.Paths.Journal()
+	if _, err := journal.Sealed(dir); errors.Is(err, journal.ErrVersion) {
+		return fmt.Errorf("the new binary cannot read the journal in %s, so the former one starts after the second failure: %w; to keep the new one, move the directory away", dir, err)
+	}
+	return nil
+}
+
 // confirm confirms the binary as soon as healthy returns nil, after trialMinimum. It returns
 // errNotConfirmed if that has not happened at trialLimit.
 func confirm(ctx context.Context, log *slog.Logger, files upgrade.Files, healthy func(context.Context) error) error {
@@ -70,7 +87,7 @@ func confirm(ctx context.Context, log *slog.Logger, files upgrade.Files, healthy
 				log.Info("confirmed new binary")
 				return nil
 			case errors.Is(err, upgrade.ErrReplaced):
-				log.Info("another binary is on trial, a restart is due")
+				log.Info("another binary is on trial")
 				return nil
 			}
 		}

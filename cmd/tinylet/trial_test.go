@@ -10,7 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/store/journal"
+	"github.com/tinylet/tinylet/agent/store/journal/journaltest"
 	"github.com/tinylet/tinylet/agent/store/upgrade"
 )
 
@@ -80,5 +83,31 @@ func TestHealthyWithoutRuntime(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%v: %q, want %q", tc.failed, got, tc.want)
 		}
+	}
+}
+
+// A binary on trial that does not know the format of the journal does not start.
+func TestTrialReadsJournal(t *testing.T) {
+	dir := t.TempDir()
+	cfg := new(config.Config)
+	cfg.Paths.State = dir
+	j, err := journal.Open(journal.Config{Dir: cfg.Paths.Journal(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Kubeconfig = filepath.Join(dir, "kubeconfig")
+	if err := readsJournal(cfg); err != nil {
+		t.Errorf("a journal of this version: %v", err)
+	}
+	journaltest.SetVersion(t, cfg.Paths.Journal(), 2)
+	if err := readsJournal(cfg); !errors.Is(err, journal.ErrVersion) {
+		t.Errorf("a journal of the next version: %v", err)
+	}
+	cfg.Kubeconfig = ""
+	if err := readsJournal(cfg); err != nil {
+		t.Errorf("a node without an API server: %v", err)
 	}
 }

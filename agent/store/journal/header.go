@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -84,7 +85,7 @@ func parseHeader(b []byte) (h header, ok bool) {
 
 // Sealed reports whether the header at the beginning of the journal in a directory is that
 // of a sealed file. It changes nothing and needs no key. The error wraps fs.ErrNotExist if
-// there is no journal.
+// there is no journal, and ErrVersion if another version of the agent wrote it.
 func Sealed(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -96,8 +97,11 @@ func Sealed(dir string) (bool, error) {
 		return false, err
 	}
 	h, ok := parseHeader(raw[:])
-	if !ok || h.version != version {
-		return false, errors.New("the journal does not begin with a known header")
+	if !ok {
+		return false, errors.New("the journal does not begin with a header")
+	}
+	if h.version != version {
+		return false, fmt.Errorf("%w: version %d", ErrVersion, h.version)
 	}
 	return h.key != 0, nil
 }
