@@ -264,12 +264,15 @@ upgrade-versions-arm64 upgrade-versions-armv7: upgrade-versions-%: deb-host
 	$(DEB) $$debian 0.1.0-old $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/old/tinylet-$* $(DEBS)/$*/old
 	$(DEB) $$debian 0.1.0 $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/new/tinylet-$* $(DEBS)/$*/new
 	$(DEB) $$debian 0.2.0 $(KUBELET) $(BUILD_UNIX) $(DEBS)/$*/next/tinylet-$* $(DEBS)/$*/next
-deb-host: # what builds and checks packages, on Debian
-	@if ! command -v dh >/dev/null || ! command -v lintian >/dev/null; then \
-	  echo "installing with apt-get, once: debhelper lintian"; \
+# APT_TOOLS installs a package, the second argument, unless the program of the first is there.
+APT_TOOLS = @if ! command -v $(1) >/dev/null; then \
+	  echo "installing with apt-get, once: $(2)"; \
 	  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
-	  $$sudo apt-get update -qq; $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debhelper lintian >/dev/null; \
+	  $$sudo apt-get update -qq; $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; \
 	fi
+deb-host: # what builds and checks packages, on Debian
+	$(call APT_TOOLS,dh,debhelper)
+	$(call APT_TOOLS,lintian,lintian)
 
 .PHONY: release test-release
 release: deb ## bin/release: binaries, packages, SBOMs, changelog, install script, and their signed checksums; KEY=file is the Ed25519 key
@@ -308,8 +311,12 @@ image-size: ## what is in the image of BOARD, by package
 	@buildroot/image-size $(IMAGE_DIR)
 # IMAGE is the directory with the image's files. CUTS and SEED are of the power cuts.
 IMAGE ?= $(IMAGE_DIR)/images
-.PHONY: test-image
-test-image: host control-plane-servers ## boot the QEMU image in IMAGE=directory beside a real control plane: provisioning, ten pods, power cuts, faults of the data partition (root, slow, not in test)
+.PHONY: test-image image-host
+image-host: # what reads and changes an image
+	$(call APT_TOOLS,sfdisk,fdisk)
+	$(call APT_TOOLS,mcopy,mtools)
+	$(call APT_TOOLS,ssh,openssh-client)
+test-image: host image-host control-plane-servers ## boot the QEMU image in IMAGE=directory beside a real control plane: provisioning, ten pods, power cuts, faults of the data partition (root, slow, not in test)
 	IMAGE=$(IMAGE) go test -tags cluster -count=1 -timeout 150m -v ./test/suites/image
 
 .PHONY: host
