@@ -87,7 +87,7 @@ users: [{name: node, user: {client-certificate-data: %s, client-key-data: %[3]s}
 		t.Fatal(err)
 	}
 	l.firstBoot(second)
-	if got := l.sh("stat -c %a /etc/kubernetes/kubelet.conf; tr -d '\\0' < /dev/vda1 | grep -c client-key-data; true"); got != "600\n0\n" {
+	if got := l.sh("ls -l /etc/kubernetes/kubelet.conf | cut -c 1-10; tr -d '\\0' < /dev/vda1 | grep -c client-key-data; true"); got != "-rw-------\n0\n" {
 		l.Errorf("the mode of the kubeconfig, and how often the boot partition has its key: %q", got)
 	}
 	l.startPods()
