@@ -39,7 +39,9 @@ type cluster struct {
 	stored   *offline.Journal
 	journal  *offline.Store // nil if it cannot be used
 	reader   objects.Reader
-	services func(ctx context.Context, namespace string) ([]*v1.Service, error)
+	// completion reads what running pods need and the journal lacks; nil without a journal.
+	completion func(context.Context) error
+	services   func(ctx context.Context, namespace string) ([]*v1.Service, error)
 
 	// assigned means that the API server has listed the node's pods: then the objects that
 	// they refer to may be requested.
@@ -94,6 +96,7 @@ func newCluster(core *core) (_ *cluster, err error) {
 		c.clock.RaiseLowerBound(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, c.services = reader, reader.Services
+		c.completion = func(ctx context.Context) error { return reader.Run(ctx, c.identity.Recovered) }
 	}
 	c.events, err = eventsink.New(eventsink.Config{
 		API: c.api, Watch: core.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,

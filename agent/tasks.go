@@ -40,12 +40,16 @@ func (a *agent) clusterTasks() []health.Task {
 	if a.cluster == nil {
 		return nil
 	}
-	return []health.Task{
+	all := []health.Task{
 		{Name: "clock", Run: a.cluster.clock.Run}, {Name: "identity", Run: a.cluster.identity.Run},
 		{Name: "api-objects", Run: a.cluster.objects.Run}, {Name: "events", Run: a.cluster.events.Run},
 		{Name: "node-inputs", Run: a.registration.inputs.Run}, {Name: "registrar", Run: a.registration.registrar.Run},
 		{Name: "pod-statuses", Run: a.reporting.reporter.Run},
 	}
+	if a.cluster.completion != nil {
+		all = append(all, health.Task{Name: "journal-objects", Run: a.cluster.completion})
+	}
+	return all
 }
 
 func (a *agent) nodeTasks() []health.Task {

@@ -44,8 +44,12 @@ func (j *Journaled) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, erro
 		}
 	}
 	result, err := j.Syncer.Sync(ctx, p)
-	if err == nil && result.Done {
+	switch {
+	case err != nil:
+	case result.Done:
 		_ = j.storeEnd(ctx, pod.RefOf(p), p) // Finish repeats it
+	default:
+		j.store.Complete(p.UID)
 	}
 	return result, err
 }

@@ -186,6 +186,12 @@ func (s *server) state(hangs bool, err error) {
 	s.hangs, s.err = hangs, err
 }
 
+func (s *server) requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
 func (s *server) ask(ctx context.Context, kind, namespace, name string) (*v1.ConfigMap, error) {
 	s.mu.Lock()
 	s.asked++

@@ -61,6 +61,7 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	if old != nil && old.started != nil {
 		next.started = old.started // the start time never changes
 	}
+	next.complete = old != nil && old.complete
 	value, err := encode(lasting(p, next.started))
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/store/journal"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // defaultMaxBytes bounds the content of the journal. The file may be twice as large.
@@ -83,7 +84,10 @@ type Store struct {
 	forgets     uint64               // number of calls of Forget
 	recentReads recentReads
 	link        link
-	failing     bool // the last write of an object failed
+	failing     bool               // the last write of an object failed
+	incomplete  map[types.UID]bool // pods whose missing objects Reader.Run reads
+
+	completing wait.Wakeup // incomplete has another pod
 }
 
 // stored describes one value on disk.
@@ -97,6 +101,8 @@ type podState struct {
 	outline *v1.Pod // nil if only the terminal status is known
 	started *metav1.Time
 	ended   bool
+	// complete is set by the first call of Complete.
+	complete bool
 }
 
 // entry is the in-memory state of an object on disk.
@@ -144,6 +150,8 @@ func newStore(c Config, j disk) (*Store, error) {
 		objects:     make(map[key]*entry),
 		dead:        make(map[types.UID]uint64),
 		recentReads: make(recentReads),
+		incomplete:  make(map[types.UID]bool),
+		completing:  wait.NewWakeup(),
 		link:        link{deadline: time.Now().Add(firstContactTimeout)},
 	}
 	s.writeToken <- struct{}{}
