@@ -46,6 +46,8 @@ func TestPackagePowerCuts(t *testing.T) {
 	n.eventually(patience, "the binary is confirmed", confirmed(n))
 	n.sh("sync")
 	u.confirmed = "old"
+	n = u.cutUnpacked(n, "new")
+	u.settle(n, "old")
 	for i := range cuts {
 		to := []string{"new", "old"}[i%2]
 		n = u.cut(n, to, time.Duration(random.Int64N(int64(u.takes))))
@@ -76,8 +78,7 @@ func (u *upgrades) version(n node, path string) string {
 	return u.sums[n.sh("sha256sum < %s | cut -c 1-64", path)]
 }
 
-// cut cuts the power at a moment of an upgrade, and returns the board after it: it has one of
-// the two binaries, on trial if it is not the one that was confirmed, and runs its pod.
+// cut cuts the power at a moment of an upgrade, and returns the board after it.
 func (u *upgrades) cut(n node, to string, moment time.Duration) node {
 	present := u.version(n, "/usr/bin/tinylet") // may be confirmed until the upgrade begins
 	done := make(chan struct{})
@@ -88,10 +89,30 @@ func (u *upgrades) cut(n node, to string, moment time.Duration) node {
 	time.Sleep(moment)
 	n.vm.Kill()
 	<-done
+	n.Logf("the power was cut %.1f s after the begin of an upgrade to %s", moment.Seconds(), to)
+	return u.boot(n, present)
+}
+
+// cutUnpacked cuts the power when the package is unpacked and not configured, and returns the
+// board after it.
+func (u *upgrades) cutUnpacked(n node, to string) node {
+	present := u.version(n, "/usr/bin/tinylet")
+	n.dpkg("--unpack /root/" + to + ".deb")
+	n.sh("sync")
+	n.vm.Kill()
+	n = u.boot(n, present)
+	if has := u.version(n, "/usr/bin/tinylet"); has != to {
+		n.Errorf("the binary of the unpacked package is %q, want %q", has, to)
+	}
+	return n
+}
+
+// boot boots the board after a power cut: it has one of the two binaries, on trial if it is
+// not the one that was confirmed, and runs its pod. present is the binary before the upgrade.
+func (u *upgrades) boot(n node, present string) node {
 	n = bootImage(n.T, u.image, board.VMOptions{MemoryMB: 512, Disk: u.disk, DiskCache: "none"}, systemdLog)
 	has := u.version(n, "/usr/bin/tinylet")
-	n.Logf("cut %.1f s after the begin of an upgrade to %s: the binary is %q, %s",
-		moment.Seconds(), to, has, n.sh("dpkg -s tinylet | grep -E '^(Status|Version)' | xargs"))
+	n.Logf("the binary is %q, %s", has, n.sh("dpkg -s tinylet | grep -E '^(Status|Version)' | xargs"))
 	if has == "" {
 		n.Error("the binary is neither of the two")
 	}
