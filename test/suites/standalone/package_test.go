@@ -44,11 +44,7 @@ func TestPackage(t *testing.T) {
 	n := bootImage(t, image, board.VMOptions{
 		MemoryMB: 512, Disk: disk, DiskCache: "none", Files: append(packageFiles(t, dir, "old"), packageFiles(t, dir, "new")...),
 	}, systemdLog)
-	for _, c := range packageSteps {
-		if !t.Run(c.name, func(t *testing.T) { c.test(n.with(t)) }) {
-			t.FailNow()
-		}
-	}
+	n.inOrder(packageSteps)
 }
 
 // systemdLog prints the agent's log.

@@ -78,6 +78,15 @@ type check struct {
 	test func(node)
 }
 
+// inOrder runs checks as subtests, up to the first that fails.
+func (n node) inOrder(checks []check) {
+	for _, c := range checks {
+		if !n.Run(c.name, func(t *testing.T) { c.test(n.with(t)) }) {
+			n.FailNow()
+		}
+	}
+}
+
 // TestPod covers what a pod's spec can ask of a node, on one board. A scene
 // alone: -run TestPod/NAME.
 func TestPod(t *testing.T) {

@@ -49,17 +49,13 @@ func TestStock(t *testing.T) {
 	}
 	image, disk, log := stockBoard(t, stock)
 	n := bootImage(t, image, stockNode(t, disk), log)
-	for _, c := range []check{
+	n.inOrder([]check{
 		{"check finds no failure", stockChecks},
 		{"pods run", stockRuns},
 		{"exec and logs", stockSessions},
 		{"the runtime restarts", stockRestarts},
 		{"deleted pods leave nothing", stockDeletes},
-	} {
-		if !t.Run(c.name, func(t *testing.T) { c.test(n.with(t)) }) {
-			t.FailNow()
-		}
-	}
+	})
 	n.put("server.yaml", stockPods)
 	n.eventually(patience, "the pod runs again", isReady("server"))
 	// Files that a boot is given are gone with it: the disk gets them for good.

@@ -43,11 +43,7 @@ func TestUpgradeCommand(t *testing.T) {
 	})
 	n.put("server.yaml", sleeper("server", 1))
 	n.eventually(patience, "the pod is ready", isReady("server"))
-	for _, c := range upgradeSteps {
-		if !t.Run(c.name, func(t *testing.T) { c.test(n.with(t)) }) {
-			t.FailNow()
-		}
-	}
+	n.inOrder(upgradeSteps)
 	n = bootDisk(t, board.VMOptions{MemoryMB: 512, Disk: disk, DiskCache: "none"})
 	n.eventually(patience, "the pod is ready after the power cut", isReady("server"))
 	n.eventually(patience, "the binary is confirmed", confirmed(n))
