@@ -301,10 +301,12 @@ IMAGES := $(patsubst buildroot/configs/tinylet_%_defconfig,%,$(wildcard buildroo
 IMAGE_DIR = $(CURDIR)/.cache/buildroot/$(BOARD)
 BUILDROOT_MAKE = env -u MAKEFLAGS -u MAKEOVERRIDES -u MFLAGS make
 .PHONY: image image-size
-image: ## the image of BOARD=qemu_aarch64_virt (or another of buildroot/configs) with Buildroot in BUILDROOT=directory, and its sizes (hours the first time)
+image: ## the image of BOARD=qemu_aarch64_virt (or another of buildroot/configs) with Buildroot in BUILDROOT=directory, and its sizes (hours the first time); FRAGMENT=file has options of Buildroot that replace those of the board
 	@case " $(IMAGES) " in *" $(BOARD) "*) ;; *) echo "BOARD=$(BOARD): set it to one of $(IMAGES)"; exit 1;; esac
 	@test -e "$(BUILDROOT)/support/kconfig" || { echo "BUILDROOT=$(BUILDROOT): set it to a directory of Buildroot 2026.02.x (long-term support) or 2026.08, from https://buildroot.org/download.html"; exit 1; }
-	$(BUILDROOT_MAKE) -C $(BUILDROOT) BR2_EXTERNAL=$(CURDIR)/buildroot O=$(IMAGE_DIR) tinylet_$(BOARD)_defconfig
+	@mkdir -p $(IMAGE_DIR)
+	cat buildroot/configs/tinylet_$(BOARD)_defconfig $(FRAGMENT) > $(IMAGE_DIR)/tinylet_defconfig
+	$(BUILDROOT_MAKE) -C $(BUILDROOT) BR2_EXTERNAL=$(CURDIR)/buildroot O=$(abspath $(IMAGE_DIR)) BR2_DEFCONFIG=$(abspath $(IMAGE_DIR))/tinylet_defconfig defconfig
 	$(BUILDROOT_MAKE) -C $(IMAGE_DIR)
 	@buildroot/image-size $(IMAGE_DIR)
 image-size: ## what is in the image of BOARD, by package
