@@ -303,7 +303,7 @@ BUILDROOT_MAKE = env -u MAKEFLAGS -u MAKEOVERRIDES -u MFLAGS make
 .PHONY: image image-size
 image: ## the image of BOARD=qemu_aarch64_virt (or another of buildroot/configs) with Buildroot in BUILDROOT=directory, and its sizes (hours the first time); FRAGMENT=file has options of Buildroot that replace those of the board
 	@case " $(IMAGES) " in *" $(BOARD) "*) ;; *) echo "BOARD=$(BOARD): set it to one of $(IMAGES)"; exit 1;; esac
-	@test -e "$(BUILDROOT)/support/kconfig" || { echo "BUILDROOT=$(BUILDROOT): set it to a directory of Buildroot 2026.02.x (long-term support) or 2026.08, from https://buildroot.org/download.html"; exit 1; }
+	@test -e "$(BUILDROOT)/support/kconfig" || { echo "BUILDROOT=$(BUILDROOT): set it to a directory of Buildroot 2026.02.2 or later of 2026.02.x (long-term support), or 2026.08, from https://buildroot.org/download.html"; exit 1; }
 	@mkdir -p $(IMAGE_DIR)
 	cat buildroot/configs/tinylet_$(BOARD)_defconfig $(FRAGMENT) > $(IMAGE_DIR)/tinylet_defconfig
 	$(BUILDROOT_MAKE) -C $(BUILDROOT) BR2_EXTERNAL=$(CURDIR)/buildroot O=$(abspath $(IMAGE_DIR)) BR2_DEFCONFIG=$(abspath $(IMAGE_DIR))/tinylet_defconfig defconfig
