@@ -1,0 +1,220 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
+)
+
+// Files of a container, in its directory.
+const (
+	fileRecord  = "record.json"
+	fileOut     = "out"
+	fileErr     = "err"
+	fileIn      = "in"
+	filePID     = "pid"
+	fileLog     = "log" // of the OCI runtime program
+	fileConsole = "tty"
+)
+
+// maxRecord bounds a record in bytes.
+const maxRecord = 16 << 10
+
+// container is a container of the keeper. Its record on the tmpfs has the same state.
+type container struct {
+	dir string
+	log logFile
+
+	mu      sync.Mutex
+	state   Container
+	streams []*stream
+	open    int // streams that have not ended
+	// stdin is the descriptor of the keeper for the standard input, -1 if it is closed or
+	// there is none. While it is open, the container's input does not end.
+	stdin  int
+	master int           // the terminal's, also read by a stream; -1 if there is none
+	ended  chan struct{} // closed when the last stream has ended
+}
+
+func newContainer(dir string, state Container) *container {
+	return &container{
+		dir: dir, log: logFile{path: state.LogPath, fd: -1}, state: state, stdin: -1, master: -1, ended: make(chan struct{}),
+	}
+}
+
+// snapshot returns the present state.
+func (c *container) snapshot() Container {
+	c.mu.Lock()
+	state := c.state
+	c.mu.Unlock()
+	state.Dropped += c.log.lost()
+	return state
+}
+
+// save writes the record. The caller holds no lock. A record that cannot be written costs
+// the next keeper what it has.
+func (c *container) save() error {
+	data, err := json.Marshal(c.snapshot())
+	if err != nil {
+		return fmt.Errorf("encode record: %w", err)
+	}
+	if err := atomicfile.Write(filepath.Join(c.dir, fileRecord), data, 0o600); err != nil {
+		return fmt.Errorf("write record of container %s: %w", c.state.ID, err)
+	}
+	return nil
+}
+
+// read adds a stream whose descriptor it owns, and begins to read it.
+func (c *container) read(o *outputs, name string, fd int) error {
+	s := &stream{c: c, fd: fd, entries: entries{stream: name}}
+	return c.resume(o, s)
+}
+
+func (c *container) resume(o *outputs, s *stream) error {
+	c.mu.Lock()
+	c.streams = append(c.streams, s)
+	c.open++
+	c.mu.Unlock()
+	if err := o.add(s); err != nil {
+		s.end()
+		return err
+	}
+	return nil
+}
+
+// streamEnded counts the end of a stream.
+func (c *container) streamEnded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open--; c.open == 0 {
+		close(c.ended)
+	}
+}
+
+// stream returns the stream of a name, or nil.
+func (c *container) stream(name string) *stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.streams {
+		if s.entries.stream == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// closeStdin ends the container's standard input, unless a client has it open.
+func (c *container) closeStdin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stdin >= 0 {
+		_ = unix.Close(c.stdin)
+		c.stdin = -1
+	}
+}
+
+// exited records the end of the first process.
+func (c *container) exited(code int32, known bool, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state.Phase, c.state.ExitCode, c.state.CodeKnown, c.state.FinishedAt = PhaseExited, code, known, now.UnixNano()
+}
+
+// close closes and removes everything of the container.
+func (c *container) close() error {
+	c.mu.Lock()
+	streams := c.streams
+	c.mu.Unlock()
+	for _, s := range streams {
+		s.end()
+	}
+	c.closeStdin()
+	c.log.close()
+	return os.RemoveAll(c.dir)
+}
+
+// readRecord reads the record in the directory of a container.
+func readRecord(dir string) (Container, error) {
+	var state Container
+	data, err := atomicfile.Read(filepath.Join(dir, fileRecord), maxRecord)
+	if err != nil {
+		return state, err
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return state, fmt.Errorf("decode record: %w", err)
+	}
+	if state.ID != filepath.Base(dir) {
+		return state, fmt.Errorf("the record is of container %q", state.ID)
+	}
+	return state, nil
+}
+
+// makeFIFO makes a FIFO, and opens it for the keeper and for the container. The container
+// has it open for reading and writing, so that it always has a reader.
+func makeFIFO(path string) (reader, writer int, err error) {
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return -1, -1, fmt.Errorf("make FIFO %q: %w", path, err)
+	}
+	if reader, err = openFIFO(path); err != nil {
+		return -1, -1, err
+	}
+	if writer, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0); err != nil {
+		_ = unix.Close(reader)
+		return -1, -1, fmt.Errorf("open FIFO %q: %w", path, err)
+	}
+	return reader, writer, nil
+}
+
+// openFIFO opens a FIFO for reading without waiting for a writer.
+func openFIFO(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open FIFO %q: %w", path, err)
+	}
+	return fd, nil
+}
+
+// openStdin opens the standard input of a container for the keeper: for reading as well, so
+// that it does not wait for the container.
+func openStdin(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open FIFO %q: %w", path, err)
+	}
+	return fd, nil
+}
+
+// errGone means that a process has ended.
+var errGone = errors.New("the process has ended")
+
+// statOf returns the parent and the start time of a process (proc_pid_stat(5)).
+func statOf(pid int) (parent int, startTime uint64, err error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, errors.Join(errGone, err)
+	}
+	// The second field has the program's name in parentheses, which may have any character.
+	text := string(data)
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	const parentField, startField = 1, 19 // from the state, which is field 3
+	if len(fields) <= startField {
+		return 0, 0, fmt.Errorf("unexpected content of /proc/%d/stat", pid)
+	}
+	if parent, err = strconv.Atoi(fields[parentField]); err != nil {
+		return 0, 0, fmt.Errorf("parent of process %d: %w", pid, err)
+	}
+	if startTime, err = strconv.ParseUint(fields[startField], 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("start time of process %d: %w", pid, err)
+	}
+	return parent, startTime, nil
+}

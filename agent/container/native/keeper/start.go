@@ -1,0 +1,229 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/store/atomicfile"
+)
+
+const (
+	defaultStartTimeout = 2 * time.Minute
+	// maxRuntimeLog bounds what is read of the log of the OCI runtime program, in bytes.
+	maxRuntimeLog = 16 << 10
+)
+
+// start runs the OCI runtime program until the container runs. After an error the container
+// is forgotten, and the program may have left something that only the program can delete.
+func (k *Keeper) start(s *Start) (Container, error) {
+	if err := s.validate(); err != nil {
+		return Container{}, err
+	}
+	c := newContainer(filepath.Join(k.containersDir(), s.ID), Container{
+		ID: s.ID, Phase: PhaseStarting, LogPath: s.LogPath, Stdin: s.Stdin, Terminal: s.Terminal,
+	})
+	if err := k.insert(c); err != nil {
+		return Container{}, err
+	}
+	err := k.run(c, s)
+	if err != nil {
+		k.forget(c)
+		return Container{}, fmt.Errorf("start container %s: %w", s.ID, errors.Join(err, c.close()))
+	}
+	return c.snapshot(), nil
+}
+
+// run starts a container.
+func (k *Keeper) run(c *container, s *Start) error {
+	if err := os.RemoveAll(c.dir); err != nil { // of an earlier container that could not be removed
+		return err
+	}
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return err
+	}
+	if err := c.log.open(); err != nil {
+		return err
+	}
+	if err := c.save(); err != nil {
+		return err
+	}
+	stdio, err := k.openStdio(c, s)
+	defer stdio.close()
+	if err != nil {
+		return err
+	}
+	endStart := k.reaper.begin()
+	defer endStart()
+	if err := k.runProgram(c, s, stdio); err != nil {
+		return err
+	}
+	pid, err := readPID(filepath.Join(c.dir, filePID))
+	if err != nil {
+		return err
+	}
+	_, startTime, err := statOf(pid)
+	if err != nil && !errors.Is(err, errGone) {
+		return err
+	}
+	if s.Terminal {
+		if err := k.readTerminal(c, stdio.console); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	c.state.Phase, c.state.PID, c.state.StartTime, c.state.StartedAt = PhaseRunning, pid, startTime, time.Now().UnixNano()
+	c.mu.Unlock()
+	if err := c.save(); err != nil {
+		k.config.Log.Warn("cannot write record of container", "error", err) // it runs
+	}
+	k.reaper.claim(pid, func(status unix.WaitStatus) { go k.ended(c, codeOf(status), true) })
+	return nil
+}
+
+// stdio are the descriptors that the OCI runtime program gets, and closes with its end.
+type stdio struct {
+	fds     [3]int
+	owned   []int
+	console *console
+}
+
+func (s *stdio) close() {
+	for _, fd := range s.owned {
+		_ = unix.Close(fd)
+	}
+	if s.console != nil {
+		s.console.close()
+	}
+}
+
+// openStdio makes the FIFOs of a container, or the socket for its terminal.
+func (k *Keeper) openStdio(c *container, s *Start) (*stdio, error) {
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &stdio{}, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	io := &stdio{fds: [3]int{null, null, null}, owned: []int{null}}
+	if s.Terminal {
+		io.console, err = listenConsole(filepath.Join(c.dir, fileConsole))
+		return io, err
+	}
+	for i, name := range []string{1: fileOut, 2: fileErr} {
+		if name == "" {
+			continue
+		}
+		reader, writer, err := makeFIFO(filepath.Join(c.dir, name))
+		if err != nil {
+			return io, err
+		}
+		io.fds[i], io.owned = writer, append(io.owned, writer)
+		if err := c.read(k.outputs, "std"+name, reader); err != nil {
+			return io, err
+		}
+	}
+	if !s.Stdin {
+		return io, nil
+	}
+	path := filepath.Join(c.dir, fileIn)
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return io, fmt.Errorf("make FIFO %q: %w", path, err)
+	}
+	fd, err := openStdin(path)
+	if err != nil {
+		return io, err
+	}
+	c.mu.Lock()
+	c.stdin = fd
+	c.mu.Unlock()
+	input, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return io, fmt.Errorf("open FIFO %q: %w", path, err)
+	}
+	io.fds[0], io.owned = input, append(io.owned, input)
+	return io, nil
+}
+
+// runProgram runs `PROGRAM run --detach`.
+func (k *Keeper) runProgram(c *container, s *Start, io *stdio) error {
+	logPath := filepath.Join(c.dir, fileLog)
+	args := append([]string{}, s.Program...)
+	args = append(args, "--log="+logPath, "run", "--detach", "--bundle="+s.Bundle, "--pid-file="+filepath.Join(c.dir, filePID))
+	if io.console != nil {
+		args = append(args, "--console-socket="+io.console.path)
+	}
+	args = append(args, s.ID)
+	done := make(chan unix.WaitStatus, 1)
+	pid, err := k.reaper.start(func() (int, error) {
+		pid, _, err := syscall.StartProcess(s.Program[0], args, &syscall.ProcAttr{
+			Dir: s.Bundle, Env: k.config.Env, Files: []uintptr{uintptr(io.fds[0]), uintptr(io.fds[1]), uintptr(io.fds[2])},
+			Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		return pid, err
+	}, func(status unix.WaitStatus) { done <- status })
+	if err != nil {
+		return fmt.Errorf("%w: run %q in %q: %w", ErrRuntime, s.Program[0], s.Bundle, err)
+	}
+	limit := defaultStartTimeout
+	if s.TimeoutSeconds > 0 {
+		limit = time.Duration(s.TimeoutSeconds) * time.Second
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case status := <-done:
+		if code := codeOf(status); code != 0 {
+			return fmt.Errorf("%w: %q exited with %d: %s", ErrRuntime, s.Program[0], code, lastMessage(logPath))
+		}
+		return nil
+	case <-timer.C:
+		_ = unix.Kill(-pid, unix.SIGKILL) // the program and its hooks; it has not been reaped
+		<-done
+		return fmt.Errorf("%w: %q has not started the container within %s: %s", ErrRuntime, s.Program[0], limit, lastMessage(logPath))
+	}
+}
+
+// lastMessage returns the end of the log of an OCI runtime program.
+func lastMessage(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return "it has logged nothing"
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil && info.Size() > maxRuntimeLog {
+		_, _ = f.Seek(-maxRuntimeLog, 2)
+	}
+	data := make([]byte, maxRuntimeLog)
+	n, _ := f.Read(data)
+	text := strings.TrimSpace(string(data[:n]))
+	if text == "" {
+		return "it has logged nothing"
+	}
+	if len(text) > maxMessage/2 {
+		text = text[len(text)-maxMessage/2:]
+	}
+	return text
+}
+
+// readPID reads a pid file.
+func readPID(path string) (int, error) {
+	data, err := atomicfile.Read(path, 32)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("%w: it has written no pid file", ErrRuntime)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read pid file: %w", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("%w: its pid file has %q", ErrRuntime, data)
+	}
+	return pid, nil
+}
