@@ -14,10 +14,12 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	contentapi "github.com/containerd/containerd/api/services/content/v1"
+	diffapi "github.com/containerd/containerd/api/services/diff/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/opencontainers/go-digest"
 	"google.golang.org/grpc"
@@ -47,6 +49,7 @@ type server struct {
 	tasks      map[string]task.Status
 	containers []*containersapi.Container
 	snapshots  map[string]bool  // "snapshotter key"
+	unpacked   []string         // "snapshotter key parent diffID", in order
 	refusals   map[string]error // by method
 	filters    []string         // of the last list of containers
 	calls      []string
@@ -80,6 +83,7 @@ func serve(t testing.TB) (*server, string) {
 	containersapi.RegisterContainersServer(s.grpc, containerServer{server: s})
 	tasksapi.RegisterTasksServer(s.grpc, taskServer{server: s})
 	snapshotsapi.RegisterSnapshotsServer(s.grpc, snapshotServer{server: s})
+	diffapi.RegisterDiffServer(s.grpc, diffServer{server: s})
 	return s, listen(t, s.grpc)
 }
 
@@ -115,7 +119,7 @@ func (s *server) begin(ctx context.Context, method string) error {
 	if l := md.Get("containerd-lease"); strings.HasPrefix(method, "content.") && (len(l) != 1 || l[0] != leaseID) {
 		s.t.Errorf("%s has the lease %q", method, l)
 	}
-	if _, limited := ctx.Deadline(); !limited && method != "content.v1.Content/Write" {
+	if _, limited := ctx.Deadline(); !limited && method != "content.v1.Content/Write" && method != "diff.v1.Diff/Apply" {
 		s.t.Errorf("%s has no deadline", method)
 	}
 	s.mu.Lock()
@@ -245,9 +249,71 @@ func (s snapshotServer) Remove(_ context.Context, r *snapshotsapi.RemoveSnapshot
 	return &emptypb.Empty{}, nil
 }
 
+func (s snapshotServer) Stat(_ context.Context, r *snapshotsapi.StatSnapshotRequest) (*snapshotsapi.StatSnapshotResponse, error) {
+	if !s.snapshots[r.Snapshotter+" "+r.Key] {
+		return nil, status.Error(codes.NotFound, "no snapshot")
+	}
+	return &snapshotsapi.StatSnapshotResponse{Info: &snapshotsapi.Info{Name: r.Key}}, nil
+}
+
+func (s snapshotServer) Prepare(_ context.Context, r *snapshotsapi.PrepareSnapshotRequest) (*snapshotsapi.PrepareSnapshotResponse, error) {
+	key := r.Snapshotter + " " + r.Key
+	if s.snapshots[key] {
+		return nil, status.Error(codes.AlreadyExists, "snapshot exists")
+	}
+	if r.Parent != "" && !s.snapshots[r.Snapshotter+" "+r.Parent] {
+		return nil, status.Error(codes.NotFound, "no parent")
+	}
+	s.snapshots[key] = true
+	return &snapshotsapi.PrepareSnapshotResponse{Mounts: []*types.Mount{{Type: "bind", Source: key, Target: r.Parent}}}, nil
+}
+
+func (s snapshotServer) Commit(_ context.Context, r *snapshotsapi.CommitSnapshotRequest) (*emptypb.Empty, error) {
+	key := r.Snapshotter + " " + r.Name
+	if s.snapshots[key] {
+		return nil, status.Error(codes.AlreadyExists, "snapshot exists")
+	}
+	delete(s.snapshots, r.Snapshotter+" "+r.Key)
+	s.snapshots[key] = true
+	return &emptypb.Empty{}, nil
+}
+
+// diffServer has layers that are their own content.
+type diffServer struct {
+	diffapi.UnimplementedDiffServer
+	*server
+}
+
+func (s diffServer) Apply(_ context.Context, r *diffapi.ApplyRequest) (*diffapi.ApplyResponse, error) {
+	b, ok := s.blobs[digest.Digest(r.Diff.Digest)]
+	if !ok {
+		return nil, status.Error(codes.NotFound, "no content")
+	}
+	if !r.SyncFs {
+		s.t.Error("a layer is not synced")
+	}
+	s.unpacked = append(s.unpacked, string(b.data)+" on "+r.Mounts[0].Target)
+	return &diffapi.ApplyResponse{Applied: &types.Descriptor{Digest: digest.FromBytes(append([]byte("diff of "), b.data...)).String()}}, nil
+}
+
 type contentServer struct {
 	contentapi.UnimplementedContentServer
 	*server
+}
+
+func (s contentServer) Info(_ context.Context, r *contentapi.InfoRequest) (*contentapi.InfoResponse, error) {
+	b, ok := s.blobs[digest.Digest(r.Digest)]
+	if !ok {
+		return nil, status.Error(codes.NotFound, "no content")
+	}
+	return &contentapi.InfoResponse{Info: &contentapi.Info{Digest: r.Digest, Size: int64(len(b.data))}}, nil
+}
+
+func (s contentServer) Read(r *contentapi.ReadContentRequest, stream contentapi.Content_ReadServer) error {
+	s.mu.Lock()
+	b := s.blobs[digest.Digest(r.Digest)]
+	s.mu.Unlock()
+	return stream.Send(&contentapi.ReadContentResponse{Offset: r.Offset, Data: b.data[r.Offset:]})
 }
 
 func (s contentServer) Update(_ context.Context, r *contentapi.UpdateRequest) (*contentapi.UpdateResponse, error) {
