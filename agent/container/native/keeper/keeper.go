@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +52,14 @@ type Keeper struct {
 	containers map[string]*container
 	watchers   map[wait.Wakeup]struct{}
 	listener   *net.UnixListener
+
+	// release returns free memory to the kernel when the keeper has been idle.
+	release *time.Timer
 }
+
+// releaseAfter is how long the keeper must be idle before it collects its garbage: a few
+// hundred kB, which would otherwise stay for as long as no container starts.
+const releaseAfter = 3 * time.Second
 
 func (k *Keeper) containersDir() string { return filepath.Join(k.config.Dir, "containers") }
 
@@ -141,6 +149,7 @@ func (k *Keeper) listen(former *handover) (*net.UnixListener, error) {
 
 // Run serves until an error that it cannot survive.
 func (k *Keeper) Run() error {
+	k.release = time.AfterFunc(releaseAfter, debug.FreeOSMemory)
 	go k.reaper.run()
 	failed := make(chan error, 2)
 	go func() { failed <- k.outputs.run() }()

@@ -18,7 +18,7 @@ const Name = "tinylet-keeper"
 // A keeper has little memory, and it is not reachable for long: its garbage is that of
 // requests.
 const (
-	gcPercent   = 50
+	gcPercent   = 10
 	memoryLimit = 16 << 20
 )
 

@@ -42,6 +42,7 @@ func (k *Keeper) serve() error {
 				defer func() { <-slots }()
 				defer func() { _ = conn.Close() }()
 				k.answer(conn)
+				k.release.Reset(releaseAfter)
 			}()
 		default:
 			_ = conn.Close()
