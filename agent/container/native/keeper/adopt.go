@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/container/native/oci"
 )
 
 // adoptAll takes over the containers of a keeper that has died.
@@ -75,20 +77,16 @@ func (k *Keeper) await(c *container) {
 	if len(c.streams) == 0 {
 		close(c.ended)
 	}
-	pid, startTime := c.state.PID, c.state.StartTime
+	process := oci.Process{PID: c.state.PID, StartTime: c.state.StartTime}
 	c.mu.Unlock()
-	fd, err := unix.PidfdOpen(pid, 0)
-	parent, started, statErr := statOf(pid)
-	if err != nil || statErr != nil || started != startTime {
-		if err == nil {
-			_ = unix.Close(fd)
-		}
+	fd, err := process.Open()
+	if err != nil {
 		go k.ended(c, 0, false)
 		return
 	}
-	if parent == os.Getpid() {
+	if _, parent, err := oci.FindProcess(process.PID); err == nil && parent == os.Getpid() {
 		_ = unix.Close(fd)
-		k.reaper.claim(pid, func(status unix.WaitStatus) { go k.ended(c, codeOf(status), true) })
+		k.reaper.claim(process.PID, func(status unix.WaitStatus) { go k.ended(c, codeOf(status), true) })
 		return
 	}
 	go func() {

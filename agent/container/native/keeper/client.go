@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/container/native/oci"
 )
 
 // Client speaks to the keeper of a directory. Each call connects anew, and returns when the
@@ -98,7 +100,7 @@ func (c Client) Attach(ctx context.Context, id string, stdout, stderr *os.File) 
 	if err != nil || len(fds) == 0 {
 		return nil, err
 	}
-	closeAll(fds[1:])
+	oci.CloseAll(fds[1:])
 	return os.NewFile(uintptr(fds[0]), "stdin of "+id), nil
 }
 
@@ -128,7 +130,7 @@ func (c Client) Watch(ctx context.Context, handle func(Container)) error {
 	buffer := make([]byte, maxPacket)
 	for {
 		r, fds, err := receive(conn, buffer)
-		closeAll(fds)
+		oci.CloseAll(fds)
 		if err != nil {
 			return c.failed(ctx, err)
 		}
@@ -168,7 +170,7 @@ func (c Client) call(ctx context.Context, q *request, files ...*os.File) (*respo
 		err = c.failed(ctx, err)
 	}
 	if err != nil {
-		closeAll(fds)
+		oci.CloseAll(fds)
 		return nil, nil, err
 	}
 	return r, fds, nil
@@ -206,7 +208,7 @@ func sendRequest(conn *net.UnixConn, q *request, files []*os.File) error {
 }
 
 func receive(conn *net.UnixConn, buffer []byte) (*response, []int, error) {
-	data, fds, err := readPacket(conn, buffer)
+	data, fds, err := oci.ReadPacket(conn, buffer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -215,7 +217,7 @@ func receive(conn *net.UnixConn, buffer []byte) (*response, []int, error) {
 	}
 	r := new(response)
 	if err := json.Unmarshal(data, r); err != nil {
-		closeAll(fds)
+		oci.CloseAll(fds)
 		return nil, nil, err
 	}
 	return r, fds, nil

@@ -2,12 +2,9 @@ package keeper
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -192,29 +189,4 @@ func openStdin(path string) (int, error) {
 		return -1, fmt.Errorf("open FIFO %q: %w", path, err)
 	}
 	return fd, nil
-}
-
-// errGone means that a process has ended.
-var errGone = errors.New("the process has ended")
-
-// statOf returns the parent and the start time of a process (proc_pid_stat(5)).
-func statOf(pid int) (parent int, startTime uint64, err error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, 0, errors.Join(errGone, err)
-	}
-	// The second field has the program's name in parentheses, which may have any character.
-	text := string(data)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	const parentField, startField = 1, 19 // from the state, which is field 3
-	if len(fields) <= startField {
-		return 0, 0, fmt.Errorf("unexpected content of /proc/%d/stat", pid)
-	}
-	if parent, err = strconv.Atoi(fields[parentField]); err != nil {
-		return 0, 0, fmt.Errorf("parent of process %d: %w", pid, err)
-	}
-	if startTime, err = strconv.ParseUint(fields[startField], 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("start time of process %d: %w", pid, err)
-	}
-	return parent, startTime, nil
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/container/native/oci"
 )
 
 // The test binary is also the keeper and the OCI runtime program.
@@ -404,14 +406,14 @@ func TestRuntimeFails(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"it fails", func(b *bundle, _ *Start) { b.Fail = 1 }, ErrRuntime, "no such file in the image"},
-		{"it hangs", func(b *bundle, s *Start) { b.Hang, s.TimeoutSeconds = time.Hour, 1 }, ErrRuntime, "within 1s"},
-		{"it does not exist", func(_ *bundle, s *Start) { s.Program = []string{"/nonexistent"} }, ErrRuntime, "/nonexistent"},
+		{"it fails", func(b *bundle, _ *Start) { b.Fail = 1 }, oci.ErrFailed, "no such file in the image"},
+		{"it hangs", func(b *bundle, s *Start) { b.Hang, s.TimeoutSeconds = time.Hour, 1 }, oci.ErrFailed, "within 1s"},
+		{"it does not exist", func(_ *bundle, s *Start) { s.Program = []string{"/nonexistent"} }, oci.ErrFailed, "/nonexistent"},
 		{"it has no absolute path", func(_ *bundle, s *Start) { s.Program = []string{"crun"} }, ErrInvalid, "crun"},
 		{"the ID is a path", func(_ *bundle, s *Start) { s.ID = "../x" }, ErrInvalid, "../x"},
-		{"the bundle does not exist", func(_ *bundle, s *Start) { s.Bundle += "/none" }, ErrRuntime, "/none"},
+		{"the bundle does not exist", func(_ *bundle, s *Start) { s.Bundle += "/none" }, oci.ErrFailed, "/none"},
 		{"the log is a directory", func(_ *bundle, s *Start) { s.LogPath = l.dir }, nil, "open log"},
-		{"it sends no terminal", func(_ *bundle, s *Start) { s.Terminal = true }, ErrRuntime, "terminal"},
+		{"it sends no terminal", func(_ *bundle, s *Start) { s.Terminal = true }, oci.ErrFailed, "terminal"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var later Start

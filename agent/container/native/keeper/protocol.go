@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+
+	"github.com/tinylet/tinylet/agent/container/native/oci"
 )
 
 // Protocol is the version of the protocol. A keeper of another version is replaced with
@@ -25,8 +27,6 @@ var (
 	ErrNotFound = errors.New("no such container")
 	// ErrNotRunning means that the container has exited or is not started yet.
 	ErrNotRunning = errors.New("the container does not run")
-	// ErrRuntime means that the OCI runtime program failed. The error has its message.
-	ErrRuntime = errors.New("OCI runtime failed")
 	// ErrInvalid means that the request is not valid.
 	ErrInvalid = errors.New("invalid request")
 	// ErrBusy means that a limit is reached or that the keeper is about to be replaced.
@@ -35,7 +35,7 @@ var (
 
 // kinds are the errors that cross the socket, by name.
 var kinds = map[string]error{
-	"exists": ErrExists, "notFound": ErrNotFound, "notRunning": ErrNotRunning, "runtime": ErrRuntime, "invalid": ErrInvalid, "busy": ErrBusy,
+	"exists": ErrExists, "notFound": ErrNotFound, "notRunning": ErrNotRunning, "runtime": oci.ErrFailed, "invalid": ErrInvalid, "busy": ErrBusy,
 }
 
 // Start describes a container to start.
@@ -43,9 +43,8 @@ type Start struct {
 	// ID names the container: 1 to 128 of the characters a-z, A-Z, 0-9, _, . and -, the
 	// first of which is a letter or a digit.
 	ID string `json:"id"`
-	// Program is the OCI runtime program with its global options, such as
-	// ["/usr/bin/crun", "--root=/run/tinylet/oci"].
-	Program []string `json:"program"`
+	// Program is the OCI runtime program.
+	Program oci.Program `json:"program"`
 	// Bundle is the directory with config.json.
 	Bundle string `json:"bundle"`
 	// LogPath is the file that gets the output. If it is empty, the output is dropped.
@@ -186,8 +185,8 @@ func (s *Start) validate() error {
 	switch {
 	case !idPattern().MatchString(s.ID):
 		return fmt.Errorf("%w: container ID %q", ErrInvalid, s.ID)
-	case len(s.Program) == 0 || s.Program[0] == "" || s.Program[0][0] != '/':
-		return fmt.Errorf("%w: the path of the OCI runtime %q is not absolute", ErrInvalid, s.Program)
+	case s.Program.Valid() != nil:
+		return fmt.Errorf("%w: %w", ErrInvalid, s.Program.Valid())
 	case s.Bundle == "" || s.Bundle[0] != '/':
 		return fmt.Errorf("%w: the path of the bundle %q is not absolute", ErrInvalid, s.Bundle)
 	case s.LogPath != "" && s.LogPath[0] != '/':

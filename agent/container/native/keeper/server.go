@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/agent/container/native/oci"
 	"github.com/tinylet/tinylet/agent/wait"
 )
 
@@ -62,7 +63,7 @@ func (k *Keeper) answer(conn *net.UnixConn) {
 		return
 	}
 	if r.Op == opWatch {
-		closeAll(fds)
+		oci.CloseAll(fds)
 		k.watch(conn)
 		return
 	}
@@ -95,13 +96,13 @@ func readRequest(conn *net.UnixConn) (*request, []int, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return nil, nil, err
 	}
-	data, fds, err := readPacket(conn, make([]byte, maxRequest))
+	data, fds, err := oci.ReadPacket(conn, make([]byte, maxRequest))
 	if err != nil {
 		return nil, nil, err
 	}
 	r := new(request)
 	if err := json.Unmarshal(data, r); err != nil {
-		closeAll(fds)
+		oci.CloseAll(fds)
 		return nil, nil, err
 	}
 	return r, fds, nil
@@ -129,7 +130,7 @@ func send(conn *net.UnixConn, r response, fd int) error {
 func (k *Keeper) handle(r *request, fds []int) (answer response, fd int) {
 	fd = -1
 	if r.Op != opAttach {
-		defer closeAll(fds)
+		defer oci.CloseAll(fds)
 	}
 	var err error
 	switch r.Op {
@@ -226,7 +227,7 @@ func (k *Keeper) attach(r *request, fds []int) (int, error) {
 		err = fmt.Errorf("%w: %d descriptors, want %d", ErrInvalid, len(fds), len(streams))
 	}
 	if err != nil {
-		closeAll(fds)
+		oci.CloseAll(fds)
 		return -1, err
 	}
 	for i, name := range streams {
@@ -236,7 +237,7 @@ func (k *Keeper) attach(r *request, fds []int) (int, error) {
 			continue
 		}
 		if err := s.attach(fds[i]); err != nil {
-			closeAll(fds[i+1:])
+			oci.CloseAll(fds[i+1:])
 			return -1, err
 		}
 	}

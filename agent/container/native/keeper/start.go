@@ -3,24 +3,17 @@ package keeper
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/agent/store/atomicfile"
+	"github.com/tinylet/tinylet/agent/container/native/oci"
 )
 
-const (
-	defaultStartTimeout = 2 * time.Minute
-	// maxRuntimeLog bounds what is read of the log of the OCI runtime program, in bytes.
-	maxRuntimeLog = 16 << 10
-)
+const defaultStartTimeout = 2 * time.Minute
 
 // start runs the OCI runtime program until the container runs. After an error the container
 // is forgotten, and the program may have left something that only the program can delete.
@@ -66,12 +59,12 @@ func (k *Keeper) run(c *container, s *Start) error {
 	if err := k.runProgram(c, s, stdio); err != nil {
 		return err
 	}
-	pid, err := readPID(filepath.Join(c.dir, filePID))
+	pid, err := oci.ReadPID(filepath.Join(c.dir, filePID))
 	if err != nil {
 		return err
 	}
-	_, startTime, err := statOf(pid)
-	if err != nil && !errors.Is(err, errGone) {
+	process, _, err := oci.FindProcess(pid)
+	if err != nil && !errors.Is(err, oci.ErrGone) {
 		return err
 	}
 	if s.Terminal {
@@ -80,7 +73,7 @@ func (k *Keeper) run(c *container, s *Start) error {
 		}
 	}
 	c.mu.Lock()
-	c.state.Phase, c.state.PID, c.state.StartTime, c.state.StartedAt = PhaseRunning, pid, startTime, time.Now().UnixNano()
+	c.state.Phase, c.state.PID, c.state.StartTime, c.state.StartedAt = PhaseRunning, pid, process.StartTime, time.Now().UnixNano()
 	c.mu.Unlock()
 	if err := c.save(); err != nil {
 		k.config.Log.Warn("cannot write record of container", "error", err) // it runs
@@ -93,7 +86,7 @@ func (k *Keeper) run(c *container, s *Start) error {
 type stdio struct {
 	fds     [3]int
 	owned   []int
-	console *console
+	console *oci.Console
 }
 
 func (s *stdio) close() {
@@ -101,7 +94,7 @@ func (s *stdio) close() {
 		_ = unix.Close(fd)
 	}
 	if s.console != nil {
-		s.console.close()
+		s.console.Close()
 	}
 }
 
@@ -113,7 +106,7 @@ func (k *Keeper) openStdio(c *container, s *Start) (*stdio, error) {
 	}
 	io := &stdio{fds: [3]int{null, null, null}, owned: []int{null}}
 	if s.Terminal {
-		io.console, err = listenConsole(filepath.Join(c.dir, fileConsole))
+		io.console, err = oci.ListenConsole(filepath.Join(c.dir, fileConsole))
 		return io, err
 	}
 	for i, name := range []string{1: fileOut, 2: fileErr} {
@@ -154,12 +147,11 @@ func (k *Keeper) openStdio(c *container, s *Start) (*stdio, error) {
 // runProgram runs `PROGRAM run --detach`.
 func (k *Keeper) runProgram(c *container, s *Start, io *stdio) error {
 	logPath := filepath.Join(c.dir, fileLog)
-	args := append([]string{}, s.Program...)
-	args = append(args, "--log="+logPath, "run", "--detach", "--bundle="+s.Bundle, "--pid-file="+filepath.Join(c.dir, filePID))
+	console := ""
 	if io.console != nil {
-		args = append(args, "--console-socket="+io.console.path)
+		console = io.console.Path
 	}
-	args = append(args, s.ID)
+	args := s.Program.Run(s.ID, s.Bundle, filepath.Join(c.dir, filePID), logPath, console)
 	done := make(chan unix.WaitStatus, 1)
 	pid, err := k.reaper.start(func() (int, error) {
 		pid, _, err := syscall.StartProcess(s.Program[0], args, &syscall.ProcAttr{
@@ -169,7 +161,7 @@ func (k *Keeper) runProgram(c *container, s *Start, io *stdio) error {
 		return pid, err
 	}, func(status unix.WaitStatus) { done <- status })
 	if err != nil {
-		return fmt.Errorf("%w: run %q in %q: %w", ErrRuntime, s.Program[0], s.Bundle, err)
+		return fmt.Errorf("%w: run %q in %q: %w", oci.ErrFailed, s.Program[0], s.Bundle, err)
 	}
 	limit := defaultStartTimeout
 	if s.TimeoutSeconds > 0 {
@@ -180,50 +172,39 @@ func (k *Keeper) runProgram(c *container, s *Start, io *stdio) error {
 	select {
 	case status := <-done:
 		if code := codeOf(status); code != 0 {
-			return fmt.Errorf("%w: %q exited with %d: %s", ErrRuntime, s.Program[0], code, lastMessage(logPath))
+			return fmt.Errorf("%w: %q exited with %d: %s", oci.ErrFailed, s.Program[0], code, oci.LastMessage(logPath))
 		}
 		return nil
 	case <-timer.C:
 		_ = unix.Kill(-pid, unix.SIGKILL) // the program and its hooks; it has not been reaped
 		<-done
-		return fmt.Errorf("%w: %q has not started the container within %s: %s", ErrRuntime, s.Program[0], limit, lastMessage(logPath))
+		return fmt.Errorf("%w: %q has not started the container within %s: %s", oci.ErrFailed, s.Program[0], limit, oci.LastMessage(logPath))
 	}
 }
 
-// lastMessage returns the end of the log of an OCI runtime program.
-func lastMessage(path string) string {
-	f, err := os.Open(path)
+// readTerminal begins to read the terminal that the OCI runtime program has made.
+func (k *Keeper) readTerminal(c *container, from *oci.Console) error {
+	master, err := from.Receive()
 	if err != nil {
-		return "it has logged nothing"
+		return err
 	}
-	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err == nil && info.Size() > maxRuntimeLog {
-		_, _ = f.Seek(-maxRuntimeLog, 2)
+	if err := unix.SetNonblock(master, true); err != nil {
+		_ = unix.Close(master)
+		return fmt.Errorf("terminal: %w", err)
 	}
-	data := make([]byte, maxRuntimeLog)
-	n, _ := f.Read(data)
-	text := strings.TrimSpace(string(data[:n]))
-	if text == "" {
-		return "it has logged nothing"
-	}
-	if len(text) > maxMessage/2 {
-		text = text[len(text)-maxMessage/2:]
-	}
-	return text
+	return c.readMaster(k.outputs, &stream{c: c, fd: master, entries: entries{stream: "stdout"}})
 }
 
-// readPID reads a pid file.
-func readPID(path string) (int, error) {
-	data, err := atomicfile.Read(path, 32)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("%w: it has written no pid file", ErrRuntime)
-	}
+// readMaster reads a terminal as standard output. The keeper's other descriptor of it is for
+// clients.
+func (c *container) readMaster(o *outputs, s *stream) error {
+	master, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return 0, fmt.Errorf("read pid file: %w", err)
+		_ = unix.Close(s.fd)
+		return fmt.Errorf("terminal: %w", err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%w: its pid file has %q", ErrRuntime, data)
-	}
-	return pid, nil
+	c.mu.Lock()
+	c.master = master
+	c.mu.Unlock()
+	return c.resume(o, s)
 }
