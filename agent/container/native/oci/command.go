@@ -126,7 +126,7 @@ func (c *Command) run(ctx context.Context, dir string) (int32, error) {
 	return int32(status.ExitStatus()), nil
 }
 
-// ignoreExit returns err unless it only says that the program exited with a code, or that
+// ignoreExit returns err unless it only means that the program exited with a code, or that
 // its output was held open.
 func ignoreExit(err error) error {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) || errors.Is(err, exec.ErrWaitDelay) {
