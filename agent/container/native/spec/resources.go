@@ -1,0 +1,71 @@
+package spec
+
+import (
+	"maps"
+	"path"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// resources sets the cgroup and its limits (WithResources in opts/spec_linux_opts.go). Zero
+// means not set. Memory is in bytes, CPU time in microseconds.
+func (b *builder) resources() error {
+	if parent := b.Sandbox.GetLinux().GetCgroupParent(); parent != "" {
+		b.spec.Linux.CgroupsPath = cgroupPath(parent, b.ID)
+	}
+	in := b.Config.GetLinux().GetResources()
+	if in == nil {
+		return nil
+	}
+	out := b.spec.Linux.Resources
+	out.CPU = cpuLimits(in)
+	out.Memory = b.memoryLimits(in)
+	if b.Node.HugeTLB { // without the controller the limits are left out, as tolerate_missing_hugetlb_controller does
+		for _, l := range in.GetHugepageLimits() {
+			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: l.GetPageSize(), Limit: l.GetLimit()})
+		}
+	}
+	out.Unified = maps.Clone(in.GetUnified())
+	return nil
+}
+
+func cpuLimits(in *runtimeapi.LinuxContainerResources) *specs.LinuxCPU {
+	return &specs.LinuxCPU{
+		Shares: nonZero(uint64(in.GetCpuShares())),
+		Quota:  nonZero(in.GetCpuQuota()),
+		Period: nonZero(uint64(in.GetCpuPeriod())),
+		Cpus:   in.GetCpusetCpus(),
+		Mems:   in.GetCpusetMems(),
+	}
+}
+
+// memoryLimits returns the limits of memory and of memory with swap. If only memory is
+// limited, both are equal, so that the container cannot swap.
+func (b *builder) memoryLimits(in *runtimeapi.LinuxContainerResources) *specs.LinuxMemory {
+	out := &specs.LinuxMemory{Limit: nonZero(in.GetMemoryLimitInBytes())}
+	if b.Node.SwapAccounting {
+		out.Swap = nonZero(in.GetMemorySwapLimitInBytes())
+		if out.Swap == nil {
+			out.Swap = nonZero(in.GetMemoryLimitInBytes())
+		}
+	}
+	return out
+}
+
+func nonZero[T int64 | uint64](n T) *T {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}
+
+// cgroupPath returns the path of a container's cgroup below the pod's, or for a systemd slice
+// the unit's name in the form slice:prefix:name (getCgroupsPath in server/helpers.go).
+func cgroupPath(parent, id string) string {
+	if slice := path.Base(parent); strings.HasSuffix(slice, ".slice") {
+		return slice + ":cri-containerd:" + id
+	}
+	return path.Join(parent, id)
+}
