@@ -30,12 +30,19 @@ func (b *builder) capabilities() error {
 	if none {
 		current = nil
 	}
-	for _, name := range added {
-		if !slices.Contains(current, name) {
-			current = append(current, name)
+	// Whoever writes a pod decides how long the lists are, so no list is searched per element.
+	skip := make(map[string]bool, len(dropped))
+	for _, name := range dropped {
+		skip[name] = true
+	}
+	var names []string
+	for _, name := range slices.Concat(current, added) {
+		if !skip[name] {
+			names = append(names, name)
+			skip[name] = true
 		}
 	}
-	b.setCapabilities(slices.DeleteFunc(current, func(name string) bool { return slices.Contains(dropped, name) }))
+	b.setCapabilities(names)
 	return nil
 }
 

@@ -40,14 +40,17 @@
 //     POD by the namespace of the sandbox's init process. A container with PID mode NODE in a
 //     sandbox without it is an error; containerd joins the sandbox's namespace.
 //   - An empty list is equal to an absent one, as it is after a transfer by gRPC.
+//   - OOM scores outside of -1000 to 1000, unknown PID modes, and more than 65536 groups are
+//     errors here and not when the OCI runtime starts the container.
 //   - User, group and supplemental group IDs outside of 0 to 2147483647 are errors. containerd
 //     cuts supplemental groups to 32 bits, so that 4294967296 is the group of root.
 //   - An entry of passwd or group with a malformed ID is skipped. containerd reads it as 0,
 //     which is root. Each file has at most 1 MiB (containerd: 10 MiB).
 //   - Mount.mount_options of CRI (Kubernetes 1.37): noexec, nodev and nosuid are applied, others
 //     are errors. containerd ignores the field.
-//   - Handlers without idmapped mounts are an error here. containerd detects them when it
-//     creates the task (core/runtime/v2/task_manager.go).
+//   - ID mappings of mounts with a handler that has no idmapped mounts are an error here.
+//     containerd detects it when it creates the task (core/runtime/v2/task_manager.go).
+//   - RuntimeDefault of AppArmor needs a profile that is loaded. containerd loads it itself.
 //   - Volumes of the image are sorted by path. containerd's order is random.
 //
 // Refused by name, with the remedy in the error: CDI devices, blockio and RDT classes, SELinux

@@ -109,8 +109,12 @@ func TestUserNamespace(t *testing.T) {
 		{name: "length 0", change: with(func(own, _ *runtimeapi.UserNamespace) { own.Uids = []*runtimeapi.IDMapping{{}} }), err: "uids: mapping has length 0"},
 		{name: "no mapping of users", change: with(func(own, pod *runtimeapi.UserNamespace) { own.Uids, pod.Uids = nil, nil }), err: "mode POD lacks mappings"},
 		{name: "no mapping of groups", change: with(func(own, pod *runtimeapi.UserNamespace) { own.Gids, pod.Gids = nil, nil }), err: "mode POD lacks mappings"},
-		{name: "host's with mapping", change: with(func(own, pod *runtimeapi.UserNamespace) { own.Mode, own.Gids, pod.Mode = modeNode, nil, modeNode }), err: "mode NODE has mappings"},
-		{name: "host's with mapping of groups", change: with(func(own, pod *runtimeapi.UserNamespace) { own.Mode, own.Uids, pod.Mode = modeNode, nil, modeNode }), err: "mode NODE has mappings"},
+		{name: "host's with mapping", change: func(c *Container) {
+			usersOf(c, &runtimeapi.UserNamespace{Mode: modeNode, Uids: uidMap}, &runtimeapi.UserNamespace{Mode: modeNode})
+		}, err: "userns_options: mode NODE has mappings"},
+		{name: "host's with mapping of groups", change: func(c *Container) {
+			usersOf(c, &runtimeapi.UserNamespace{Mode: modeNode, Gids: gidMap}, &runtimeapi.UserNamespace{Mode: modeNode})
+		}, err: "userns_options: mode NODE has mappings"},
 		{name: "mode of containers", change: with(func(own, _ *runtimeapi.UserNamespace) { own.Mode = runtimeapi.NamespaceMode_CONTAINER }), err: "mode CONTAINER is not supported"},
 		{name: "unknown mode", change: with(func(own, _ *runtimeapi.UserNamespace) { own.Mode = 9 }), err: "mode 9 is unknown"},
 		{name: "sandbox without", change: func(c *Container) { usersOf(c, userns(modePod), nil) }, err: "differs from the sandbox's"},
