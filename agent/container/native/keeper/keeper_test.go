@@ -217,7 +217,7 @@ func (l *lab) kill() {
 
 func (l *lab) until(what string, is func() bool) {
 	l.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			l.Fatalf("timeout: %s", what)
 		}
@@ -417,11 +417,11 @@ func TestRuntimeFails(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var later Start
-			s := l.container("failing", "exec sleep 1000", func(b *bundle, s *Start) {
+			l.container("failing", "exec sleep 1000", func(b *bundle, s *Start) {
 				later = *s
 				row.change(b, &later)
 			})
-			s = &later
+			s := &later
 			_, err := l.Start(t.Context(), s)
 			if err == nil || row.want != nil && !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.text) {
 				t.Errorf("got %v, want %v: %q", err, row.want, row.text)
@@ -744,7 +744,7 @@ func TestSlowClient(t *testing.T) {
 
 func readAll(t *testing.T, f *os.File) string {
 	t.Helper()
-	if err := f.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := f.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder

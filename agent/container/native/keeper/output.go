@@ -118,7 +118,7 @@ func (o *outputs) read(s *stream) bool {
 	}
 	n, err := unix.Read(s.fd, o.in)
 	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return true
 	case n <= 0: // EIO is the end of a terminal
 		s.finish()
@@ -172,14 +172,14 @@ func (t *tee) write(data []byte) bool {
 	if t.lost > 0 {
 		note := fmt.Sprintf("\r\n[%d bytes of output lost: the client read too slowly]\r\n", t.lost)
 		n, err := writeAll(t.fd, []byte(note))
-		if err == unix.EAGAIN && n == 0 {
+		if errors.Is(err, unix.EAGAIN) && n == 0 {
 			t.lost += uint64(len(data))
 			return true
 		}
 		t.lost = 0
 	}
 	n, err := writeAll(t.fd, data)
-	if err == unix.EAGAIN {
+	if errors.Is(err, unix.EAGAIN) {
 		t.lost += uint64(len(data) - n)
 		return true
 	}

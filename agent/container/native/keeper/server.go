@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ const (
 	maxConnections = 64
 	// requestTimeout limits the wait for a request on a new connection.
 	requestTimeout = 5 * time.Second
+	// acceptDelay is the wait for descriptors if the process has too many.
+	acceptDelay = 100 * time.Millisecond
 	// pageSize is the most containers in a response: some 400 bytes each.
 	pageSize = 64
 	// maxRequest bounds a request in bytes.
@@ -31,7 +34,7 @@ func (k *Keeper) serve() error {
 	for {
 		conn, err := k.listener.AcceptUnix()
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED) {
-			time.Sleep(100 * time.Millisecond)
+			wait.Pause(context.Background(), acceptDelay) // other requests may return descriptors
 			continue
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // upgradeTimeout limits the wait for containers that start or end.
@@ -52,12 +55,14 @@ func (k *Keeper) upgrade(program int) error {
 
 // pause waits until no container starts or ends, and prevents it.
 func (k *Keeper) pause() bool {
-	for deadline := time.Now().Add(upgradeTimeout); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if k.work.TryLock() {
-			return true
+	ctx, cancel := context.WithTimeout(context.Background(), upgradeTimeout)
+	defer cancel()
+	for !k.work.TryLock() {
+		if !wait.Pause(ctx, 10*time.Millisecond) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 func (k *Keeper) handover() (*handover, error) {
@@ -102,7 +107,8 @@ func writeHandover(h *handover) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("create handover: %w", err)
 	}
-	if _, err := writeAll(fd, data); err == nil {
+	_, err = writeAll(fd, data)
+	if err == nil {
 		_, err = unix.Seek(fd, 0, 0)
 	}
 	if err != nil {

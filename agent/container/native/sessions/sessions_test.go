@@ -111,7 +111,7 @@ func dial(t *testing.T, url, protocol string) (*websocket.Conn, error) {
 		return nil, err
 	}
 	ws.PayloadType = websocket.BinaryFrame
-	return ws, ws.SetDeadline(time.Now().Add(20 * time.Second))
+	return ws, ws.SetDeadline(time.Now().Add(time.Minute))
 }
 
 // receive returns what comes until the session ends, by channel.
