@@ -193,6 +193,13 @@ func (c *Command) terminal(run *exec.Cmd) (started func(error), finish func() er
 	if err != nil {
 		return nil, nil, fmt.Errorf("open terminal: %w", err)
 	}
+	select {
+	case size := <-c.Resize: // a command may ask for the size at once
+		if err := setSize(master, size); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("set size of terminal: %w", err), master.Close(), slave.Close())
+		}
+	default:
+	}
 	run.Stdin, run.Stdout, run.Stderr = slave, slave, slave
 	run.SysProcAttr.Setctty = true
 	done, copied := make(chan struct{}), make(chan struct{})

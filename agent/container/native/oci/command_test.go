@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -193,7 +194,7 @@ func TestCommandTerminal(t *testing.T) {
 	sizes := make(chan Size, 1)
 	sizes <- Size{Width: 99, Height: 22}
 	output, shown := io.Pipe()
-	c := command(t, "read x; stty size; echo got $x; exit 6", func(c *Command, _ *process) {
+	c := command(t, "stty size; until [ \"$(stty size)\" = '10 50' ]; do sleep 0.01; done; read x; echo got $x; exit 6", func(c *Command, _ *process) {
 		c.Terminal, c.Stdin, c.Stdout, c.Resize = true, input, shown, sizes
 	})
 	type result struct {
@@ -206,15 +207,16 @@ func TestCommandTerminal(t *testing.T) {
 		_ = shown.Close()
 		done <- result{code, err}
 	}()
-	for len(sizes) > 0 {
-		time.Sleep(time.Millisecond)
+	lines := bufio.NewReader(output)
+	if first, err := lines.ReadString('\n'); first != "22 99\r\n" || err != nil {
+		t.Errorf("the first size is %q, %v", first, err)
 	}
-	time.Sleep(50 * time.Millisecond) // the size is set after it was received
+	sizes <- Size{Width: 50, Height: 10}
 	if _, err := io.WriteString(typed, "typed\n"); err != nil {
 		t.Fatal(err)
 	}
-	text, err := io.ReadAll(output)
-	if err != nil || !strings.Contains(string(text), "22 99\r\n") || !strings.Contains(string(text), "got typed\r\n") {
+	text, err := io.ReadAll(lines)
+	if err != nil || !strings.Contains(string(text), "got typed\r\n") {
 		t.Errorf("the terminal shows %q, %v", text, err)
 	}
 	if got := <-done; got.code != 6 || got.err != nil {
