@@ -2,11 +2,15 @@ package offline
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
@@ -78,21 +82,32 @@ func (r *Reader) Run(ctx context.Context, recovered apiclient.Recoveries) error 
 	}
 }
 
-// complete reads the missing objects of all incomplete pods. It stops at the first pod whose
-// objects cannot be read. An object that does not exist is not missing.
+// complete reads the missing objects of all incomplete pods. It stops at an error of the
+// connection; a pod of which the API server refuses an object does not keep the others waiting.
+// An object that does not exist is not missing.
 func (r *Reader) complete(ctx context.Context) error {
-	for {
-		uid, missing, ok := r.store.nextIncomplete()
-		if !ok {
-			return nil
+	var refused error
+	for _, uid := range r.store.incompletePods() {
+		err := r.completePod(ctx, uid)
+		switch {
+		case err == nil:
+			r.store.setComplete(uid)
+		case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
+			return err
+		default:
+			refused = errors.Join(refused, err)
 		}
-		for _, k := range missing {
-			if err := r.readMissing(ctx, k); err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("read %s of pod %s: %w", k, uid, err)
-			}
-		}
-		r.store.setComplete(uid)
 	}
+	return refused
+}
+
+func (r *Reader) completePod(ctx context.Context, uid types.UID) error {
+	for _, k := range r.store.missingOf(uid) {
+		if err := r.readMissing(ctx, k); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("read %s of pod %s: %w", k, uid, err)
+		}
+	}
+	return nil
 }
 
 func (r *Reader) readMissing(ctx context.Context, k key) (err error) {
@@ -104,16 +119,20 @@ func (r *Reader) readMissing(ctx context.Context, k key) (err error) {
 	return err
 }
 
-func (s *Store) nextIncomplete() (uid types.UID, missing []key, ok bool) {
+func (s *Store) incompletePods() []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid := range s.incomplete {
-		if h := s.pods[uid]; h.runs() {
-			return uid, s.missing(h.outline), true
-		}
-		delete(s.incomplete, uid)
+	return slices.Collect(maps.Keys(s.incomplete))
+}
+
+// missingOf returns the missing objects of a pod: none if it has ended or was forgotten.
+func (s *Store) missingOf(uid types.UID) []key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.pods[uid]; h.runs() {
+		return s.missing(h.outline)
 	}
-	return "", nil, false
+	return nil
 }
 
 func (s *Store) setComplete(uid types.UID) {

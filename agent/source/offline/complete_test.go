@@ -2,11 +2,15 @@ package offline
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // TestComplete is a journal that was started while a pod ran: the objects that only the
@@ -67,4 +71,50 @@ func TestComplete(t *testing.T) {
 		}
 		must(t, s.Close())
 	})
+}
+
+// TestCompleteRefused has a pod whose objects the API server refuses: the others are complete
+// nevertheless.
+func TestCompleteRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, Config{Dir: t.TempDir()})
+		api := &refusing{server: newServer(), namespace: "secret"}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		r := s.Reader(api)
+		go func() { done <- r.Run(ctx, nil) }()
+		const others = 20
+		for i := range others + 1 {
+			namespace := fmt.Sprint("ns-", i)
+			if i == others/2 {
+				namespace = api.namespace
+			}
+			api.set(namespace, "services", "1", "10.0.0.1")
+			p := aPod(namespace, func(p *v1.Pod) { p.Namespace, p.Spec.Volumes, p.Spec.ImagePullSecrets = namespace, nil, nil })
+			mustAdmit(t, s, p)
+			s.Complete(p.UID)
+		}
+		time.Sleep(time.Second)
+		for i := range others + 1 {
+			if i != others/2 && !s.knows(key{kindServices, fmt.Sprint("ns-", i), ""}) {
+				t.Errorf("the Services of namespace ns-%d are missing", i)
+			}
+		}
+		cancel()
+		must(t, <-done)
+		must(t, s.Close())
+	})
+}
+
+// refusing is a server that forbids to list the Services of one namespace.
+type refusing struct {
+	*server
+	namespace string
+}
+
+func (r *refusing) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
+	if namespace == r.namespace {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no access"))
+	}
+	return r.server.Services(ctx, namespace)
 }
