@@ -49,7 +49,7 @@ type server struct {
 	tasks      map[string]task.Status
 	containers []*containersapi.Container
 	snapshots  map[string]bool  // "snapshotter key"
-	unpacked   []string         // "snapshotter key parent diffID", in order
+	unpacked   []string         // "content on parent", in order
 	refusals   map[string]error // by method
 	filters    []string         // of the last list of containers
 	calls      []string

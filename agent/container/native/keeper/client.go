@@ -79,7 +79,7 @@ func (c Client) CloseStdin(ctx context.Context, id string) error {
 }
 
 // Resize sets the size of the terminal of a running container.
-func (c Client) Resize(ctx context.Context, id string, size Size) error {
+func (c Client) Resize(ctx context.Context, id string, size oci.Size) error {
 	_, _, err := c.call(ctx, &request{Op: opResize, ID: id, Size: &size})
 	return err
 }

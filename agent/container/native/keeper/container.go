@@ -120,6 +120,34 @@ func (c *container) closeStdin() {
 	}
 }
 
+// input returns a descriptor of the terminal, or else of the standard input, which the caller
+// closes. It returns -1 if the container has none.
+func (c *container) input() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fd := c.master
+	if fd < 0 {
+		fd = c.stdin
+	}
+	if fd < 0 {
+		return -1, nil
+	}
+	out, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("duplicate input of container: %w", err)
+	}
+	return out, nil
+}
+
+func (c *container) closeMaster() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.master >= 0 {
+		_ = unix.Close(c.master)
+		c.master = -1
+	}
+}
+
 // exited records the end of the first process.
 func (c *container) exited(code int32, known bool, now time.Time) {
 	c.mu.Lock()
@@ -136,6 +164,7 @@ func (c *container) close() error {
 		s.end()
 	}
 	c.closeStdin()
+	c.closeMaster()
 	c.log.close()
 	return os.RemoveAll(c.dir)
 }

@@ -32,9 +32,6 @@ func TestMain(m *testing.M) {
 		if name, err := os.Readlink("/proc/self/exe"); err == nil && strings.HasSuffix(name, "-new") {
 			build = "new"
 		}
-		if err := os.Setenv(roleVariable, "keeper"); err != nil {
-			panic(err)
-		}
 		os.Exit(runKeeper(os.Args[2], build))
 	case "oci":
 		os.Exit(fakeOCI(os.Args[1:]))
@@ -157,9 +154,7 @@ func newLab(t *testing.T) *lab {
 	}
 	t.Cleanup(func() {
 		l.kill()
-		for _, d := range []string{"/proc"} {
-			l.killChildren(d)
-		}
+		l.killChildren("/proc")
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -709,7 +704,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestSlowClient loses output and is told; the container and its log do not wait.
+// TestSlowClient loses output and gets a notice; the container and its log do not wait.
 func TestSlowClient(t *testing.T) {
 	l := newLab(t)
 	l.run("fast", "read line; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo $i; done; read line; echo end", withStdin)
@@ -757,7 +752,7 @@ func readAll(t *testing.T, f *os.File) string {
 func TestTerminal(t *testing.T) {
 	l := newLab(t)
 	l.run("shell", "read line; stty size; echo got $line", withTerminal)
-	if err := l.Resize(t.Context(), "shell", Size{Width: 101, Height: 33}); err != nil {
+	if err := l.Resize(t.Context(), "shell", oci.Size{Width: 101, Height: 33}); err != nil {
 		t.Fatal(err)
 	}
 	reader, writer, err := os.Pipe()
@@ -779,7 +774,7 @@ func TestTerminal(t *testing.T) {
 	l.exit("shell")
 	l.wantLog("shell", "stdout F typed", "stdout F 33 101", "stdout F got typed")
 	l.run("plain", "read line", withStdin)
-	if err := l.Resize(t.Context(), "plain", Size{}); !errors.Is(err, ErrInvalid) {
+	if err := l.Resize(t.Context(), "plain", oci.Size{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("resize without a terminal: %v", err)
 	}
 }
@@ -857,3 +852,50 @@ func TestRequests(t *testing.T) {
 	}
 }
 func testLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+// TestDescriptors has containers of each kind: the keeper keeps no descriptor of those that are
+// acknowledged.
+func TestDescriptors(t *testing.T) {
+	l := newLab(t)
+	count := func() int {
+		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", l.process.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(open)
+	}
+	round := func() {
+		for id, change := range map[string]func(*bundle, *Start){
+			"plain": func(*bundle, *Start) {}, "stdin": withStdin, "terminal": withTerminal,
+			"failing": func(b *bundle, _ *Start) { b.Fail = 1 },
+		} {
+			if _, err := l.Start(t.Context(), l.container(id, "read line", change)); (err != nil) != (id == "failing") {
+				t.Fatal(id, err)
+			}
+			if id == "failing" {
+				continue
+			}
+			if id != "plain" { // whose input is empty
+				input, err := l.Attach(t.Context(), id, nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := input.WriteString("line\n"); err != nil {
+					t.Fatal(err)
+				}
+				_ = input.Close()
+			}
+			l.exit(id)
+			if err := l.Acknowledge(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	round()
+	was := count()
+	for range 5 {
+		round()
+	}
+	// Connections are closed after their responses.
+	l.until("the keeper has closed what it has opened", func() bool { return count() <= was })
+}

@@ -15,8 +15,7 @@ import (
 // Name is the name of the keeper's process, and the base of its first argument.
 const Name = "tinylet-keeper"
 
-// A keeper has little memory, and it is not reachable for long: its garbage is that of
-// requests.
+// The heap of a keeper is a few hundred kB, and its garbage is that of requests.
 const (
 	gcPercent   = 10
 	memoryLimit = 16 << 20

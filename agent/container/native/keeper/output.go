@@ -153,8 +153,8 @@ func (s *stream) end() {
 	s.finish()
 }
 
-// copy writes data to the clients. One that does not read in time loses data, and is told
-// before the next bytes that it gets. One that is gone is removed.
+// copy writes data to the clients. One that does not read in time loses data, and gets a
+// notice of it before the next bytes. One that is gone is removed.
 func (s *stream) copy(data []byte) {
 	for i := 0; i < len(s.tees); {
 		t := &s.tees[i]

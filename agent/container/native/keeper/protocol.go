@@ -98,12 +98,6 @@ type Hello struct {
 	PID      int    `json:"pid"`
 }
 
-// Size is that of a terminal, in characters.
-type Size struct {
-	Width  uint16 `json:"width"`
-	Height uint16 `json:"height"`
-}
-
 // Operations of requests.
 const (
 	opHello      = "hello"
@@ -121,10 +115,10 @@ const (
 // request is a packet of a client. The descriptors of attach are those of the client for
 // standard output and error; that of upgrade is the new program.
 type request struct {
-	Op    string `json:"op"`
-	ID    string `json:"id,omitempty"`
-	Start *Start `json:"start,omitempty"`
-	Size  *Size  `json:"size,omitempty"`
+	Op    string    `json:"op"`
+	ID    string    `json:"id,omitempty"`
+	Start *Start    `json:"start,omitempty"`
+	Size  *oci.Size `json:"size,omitempty"`
 	// After is the ID that the page of a list begins after.
 	After string `json:"after,omitempty"`
 	// Stdout and Stderr say which descriptors come with attach, in this order.

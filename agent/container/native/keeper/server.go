@@ -72,6 +72,9 @@ func (k *Keeper) answer(conn *net.UnixConn) {
 	}
 	response, fd := k.handle(r, fds)
 	_ = send(conn, response, fd) // a client that is gone asks the next time
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
 }
 
 // checkPeer rejects clients of other users.
@@ -215,8 +218,8 @@ func (k *Keeper) handleRunning(r *request) error {
 	return unix.IoctlSetWinsize(c.master, unix.TIOCSWINSZ, &unix.Winsize{Col: r.Size.Width, Row: r.Size.Height})
 }
 
-// attach copies the output of a container to descriptors, which it owns. It returns the
-// keeper's descriptor of the terminal or of the standard input, or -1.
+// attach copies the output of a container to descriptors, which it owns. It returns a
+// descriptor of the terminal or of the standard input, which the caller closes, or -1.
 func (k *Keeper) attach(r *request, fds []int) (int, error) {
 	c, err := k.running(r.ID)
 	streams := make([]string, 0, 2)
@@ -244,12 +247,7 @@ func (k *Keeper) attach(r *request, fds []int) (int, error) {
 			return -1, err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.master >= 0 {
-		return c.master, nil
-	}
-	return c.stdin, nil
+	return c.input()
 }
 
 // watch sends exits until the client closes the connection.

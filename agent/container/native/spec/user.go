@@ -129,8 +129,8 @@ func parseID(text string) (id uint32, isNumber bool, err error) {
 }
 
 // groups returns the primary group and the supplemental groups, with duplicates. Strict
-// (KEP-3619) leaves out those that only the image's /etc/group gives the user. A user that
-// nobody specified is root without a primary group there, as in containerd.
+// (KEP-3619) leaves out those that only the image's /etc/group gives the user. Without
+// a specified user the process is root, and has no primary group there, as in containerd.
 func (b *builder) groups(text string, user *specs.User) ([]uint32, error) {
 	var groups []uint32
 	if text != "" {

@@ -26,7 +26,7 @@ func TestUser(t *testing.T) {
 		return func(c *Container) { change(c); c.Users = nil }
 	}
 	run(t, []row{
-		{name: "nobody specified", part: ids, want: []uint32{0, 0}},
+		{name: "no user is specified", part: ids, want: []uint32{0, 0}},
 		{name: "uid, image's ignored", change: set("", id(7), nil), part: ids, want: []uint32{7, 0}},
 		{name: "uid with entry", change: set("", id(1000), nil), part: ids, want: []uint32{1000, 1001}},
 		{name: "uid and gid", change: set("", id(1000), id(9)), part: ids, want: []uint32{1000, 9}},
@@ -97,7 +97,7 @@ func TestGroups(t *testing.T) {
 		{name: "merged, no files", change: func(c *Container) { as("1000", set(merge, 3))(c); c.Users = nil }, part: gids, want: []uint32{0, 3}},
 		{name: "merged, group alone without files", change: func(c *Container) { as(":5", set(merge))(c); c.Users = nil }, part: gids, want: []uint32{5}},
 		{name: "strict", change: as("app", set(strict, 2000, 29, 29)), part: gids, want: []uint32{29, 1001, 2000}},
-		{name: "strict, nobody specified", change: set(strict, 7), part: gids, want: []uint32{7}},
+		{name: "strict, no user is specified", change: set(strict, 7), part: gids, want: []uint32{7}},
 		{name: "strict, nothing at all", change: set(strict), part: gids, want: []uint32(nil)},
 		{name: "unknown policy", change: set(9), err: "supplemental_groups_policy: 9"},
 		{name: "group over 32 bits", change: set(merge, 1<<32), err: "supplemental_groups: 4294967296 is out of range"},
