@@ -20,6 +20,9 @@ mount_point /etc/dropbear 0700
 # The clock's drift is measured again after each boot: a file of it is written each hour.
 rm -rf "$TARGET_DIR/var/lib/chrony"
 ln -s ../../run/chrony "$TARGET_DIR/var/lib/chrony"
+# Nothing waits for the clock or for SSH: they start after the agent.
+chronyd=$TARGET_DIR/etc/init.d/S49chronyd
+[ ! -e "$chronyd" ] || mv "$chronyd" "${chronyd%/*}/S51chronyd"
 # Programs look for the link, which the time zone replaces.
 [ -e "$TARGET_DIR/etc/localtime" ] || ln -snf ../usr/share/zoneinfo/Etc/UTC "$TARGET_DIR/etc/localtime"
 

@@ -52,13 +52,7 @@ func (l *lab) firstBoot(disk string) {
 	l.power(disk)
 	l.up()
 	answers := time.Since(l.began)
-	l.until("the node is Ready", func() string {
-		out, err := l.c.Kubectl(l.Context(), "get", "node", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-		if err != nil || out != "True" {
-			return fmt.Sprintf("Ready is %q, %v", out, err)
-		}
-		return ""
-	})
+	l.nodeReady(name)
 	l.Logf("%s: SSH after %.1f s, Ready after %.1f s", "first boot", answers.Seconds(), time.Since(l.began).Seconds())
 }
 
@@ -152,7 +146,6 @@ func (l *lab) check() {
 
 // startPods brings an image to the board and starts ten pods of it.
 func (l *lab) startPods() {
-	goarch := map[string]string{"arm64": "arm64", "armv7": "arm"}[string(l.im.Arch)]
 	program := filepath.Join(l.TempDir(), "testpod")
 	env, err := l.im.Arch.GoEnv()
 	if err != nil {
@@ -167,14 +160,10 @@ func (l *lab) startPods() {
 	if err != nil {
 		l.Fatal(err)
 	}
-	var archive bytes.Buffer
-	image := imagetar.Image{Name: testpod, GOARCH: goarch, Entrypoint: []string{"/testpod"}, Files: []imagetar.File{{Name: "testpod", Mode: 0o755, Data: data}}}
-	if err := imagetar.Write(&archive, image); err != nil {
-		l.Fatal(err)
-	}
-	if _, err := l.ssh(l.Context(), &archive, "cat > /var/lib/tinylet/images/.testpod && mv /var/lib/tinylet/images/.testpod /var/lib/tinylet/images/testpod.tar && /etc/init.d/S50tinylet restart"); err != nil {
-		l.Fatal(err)
-	}
+	l.importImage("testpod", imagetar.Image{
+		Name: testpod, GOARCH: l.goarch(), Entrypoint: []string{"/testpod"},
+		Files: []imagetar.File{{Name: "testpod", Mode: 0o755, Data: data}},
+	})
 	l.c.Apply(l.T, fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -210,6 +199,20 @@ spec:
 	}
 	if out := l.c.Must(l.T, "logs", "deployment/web"); !strings.Contains(out, "serves") {
 		l.Errorf("kubectl logs: %q", out)
+	}
+}
+
+// importImage writes an archive into the board's directory of images, which the agent imports
+// when it starts.
+func (l *lab) importImage(name string, im imagetar.Image) {
+	l.Helper()
+	var archive bytes.Buffer
+	if err := imagetar.Write(&archive, im); err != nil {
+		l.Fatal(err)
+	}
+	script := fmt.Sprintf("cd /var/lib/tinylet/images && cat > .new && mv .new %s.tar && /etc/init.d/S50tinylet restart", name)
+	if _, err := l.ssh(l.Context(), &archive, script); err != nil {
+		l.Fatal(err)
 	}
 }
 

@@ -200,6 +200,23 @@ func (l *lab) until(what string, check func() string) {
 	}
 }
 
+// nodeReady waits until the control plane shows that a node is Ready.
+func (l *lab) nodeReady(node string) {
+	l.Helper()
+	l.until("the node is Ready", func() string {
+		out, err := l.c.Kubectl(l.Context(), "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err != nil || out != "True" {
+			return fmt.Sprintf("Ready is %q, %v", out, err)
+		}
+		return ""
+	})
+}
+
+// goarch is the board's architecture as images name it.
+func (l *lab) goarch() string {
+	return map[board.Arch]string{board.ARM64: "arm64", board.ARMv7: "arm"}[l.im.Arch]
+}
+
 // up waits until the board has a shell.
 func (l *lab) up() {
 	l.Helper()
