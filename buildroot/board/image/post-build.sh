@@ -21,8 +21,10 @@ mount_point /etc/dropbear 0700
 rm -rf "$TARGET_DIR/var/lib/chrony"
 ln -s ../../run/chrony "$TARGET_DIR/var/lib/chrony"
 # Nothing waits for the clock or for SSH: they start after the agent.
-chronyd=$TARGET_DIR/etc/init.d/S49chronyd
-[ ! -e "$chronyd" ] || mv "$chronyd" "${chronyd%/*}/S51chronyd"
+for script in S49chronyd S50dropbear; do
+	old=$TARGET_DIR/etc/init.d/$script
+	[ ! -e "$old" ] || mv "$old" "${old%/*}/S51${script#S??}"
+done
 # Programs look for the link, which the time zone replaces.
 [ -e "$TARGET_DIR/etc/localtime" ] || ln -snf ../usr/share/zoneinfo/Etc/UTC "$TARGET_DIR/etc/localtime"
 

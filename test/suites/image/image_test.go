@@ -108,6 +108,8 @@ func (l *lab) layout() {
 		{"the request to join is gone", "[ -e /etc/kubernetes/join.json ] || echo gone", "gone"},
 		{"no user has a password", "cut -d : -f 2 /etc/shadow | grep -cvE '^[*!x]?$'", "0"},
 		{"no login on the console", "ps | grep -c '[g]etty'", "0"},
+		{"what starts after the agent", "ls /etc/init.d | sed -n '/S50tinylet/,$p' | xargs", "S50tinylet S51chronyd S51dropbear S52join rcK rcS"},
+		{"scripts that start SSH", "ls /etc/init.d | grep -c dropbear", "1"},
 		{"listening ports", "netstat -ltn | awk '/^tcp/ { n = split($4, a, \":\"); if ($4 !~ /^127|^::1/) print a[n] }' | sort -nu | tr '\\n' ' '", "22 10250"},
 		{"sysctl", "cat /proc/sys/kernel/kptr_restrict /proc/sys/net/ipv4/ip_forward | tr '\\n' ' '", "1 1"},
 		{"containerd knows each key of its configuration", "grep -ci 'unknown key' /var/log/messages; true", "0"},
