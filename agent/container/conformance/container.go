@@ -143,7 +143,7 @@ func testCreateRefused(w *testEnv) {
 		w.Errorf("a container of an absent image was created as %q", id)
 	}
 	created := p.create(p.containerConfig("early", scriptForever))
-	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
+	p.stop()
 	// containerd 2.0 creates it, but does not start it.
 	if id, err := w.Runtime.CreateContainer(w.Context(), p.id, p.containerConfig("late", scriptForever), p.config); err == nil {
 		if err := w.Runtime.StartContainer(w.Context(), id); err == nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/websocket"
@@ -38,18 +39,26 @@ type session struct {
 func (w *testEnv) open(raw string, err error) *session {
 	w.Helper()
 	w.ok("prepare the stream", err)
-	u, err := url.Parse(raw)
-	w.ok("the runtime's URL", err)
-	if ip := net.ParseIP(u.Hostname()); u.Scheme != "http" || !ip.IsLoopback() {
-		w.Fatalf("the runtime's URL is %s, want http on a loopback address", raw)
+	network, address, uri, known := "unix", "", "", false
+	if rest, ok := strings.CutPrefix(raw, "unix:"); ok {
+		address, uri, known = strings.Cut(rest, ":")
+	} else {
+		u, err := url.Parse(raw)
+		w.ok("the runtime's URL", err)
+		network, address, uri = "tcp", u.Host, u.RequestURI()
+		known = u.Scheme == "http" && net.ParseIP(u.Hostname()).IsLoopback()
 	}
-	config, err := websocket.NewConfig("ws://"+u.Host+u.RequestURI(), raw)
+	if !known {
+		w.Fatalf("the runtime's URL is %s, want http on a loopback address, or unix:/SOCKET:/PATH", raw)
+	}
+	config, err := websocket.NewConfig("ws://localhost"+uri, "http://localhost")
 	w.ok("the runtime's URL", err)
 	config.Protocol = []string{"v4.channel.k8s.io"}
-	config.Dialer = &net.Dialer{Timeout: w.Timeout}
-	conn, err := websocket.DialConfig(config)
+	stream, err := net.DialTimeout(network, address, w.Timeout)
 	w.ok("connect to "+raw, err)
-	w.Cleanup(func() { conn.Close() })
+	w.Cleanup(func() { stream.Close() })
+	conn, err := websocket.NewClient(config, stream)
+	w.ok("connect to "+raw, err)
 	conn.PayloadType = websocket.BinaryFrame
 	w.ok("limit the session", conn.SetDeadline(time.Now().Add(3*w.Timeout)))
 	return &session{w: w, conn: conn, received: make(map[byte]string)}
@@ -249,7 +258,7 @@ func testStreamRefused(w *testEnv) {
 		w.Error("Exec with a terminal and stderr was prepared")
 	}
 	w.ok("PortForward to a ready sandbox", forward(p.id))
-	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
+	p.stop()
 	if err := forward(p.id); err == nil || errors.Is(err, container.ErrNotFound) {
 		w.Errorf("PortForward to a stopped sandbox: %v", err)
 	}

@@ -44,6 +44,25 @@ type Env struct {
 	// Restart restarts the runtime and returns when it can be called again; nil
 	// if the environment cannot.
 	Restart func(t *testing.T)
+	// OwnEvents reports whether the events do not come from what Restart restarts, so that
+	// streams of events survive it.
+	OwnEvents bool
+	// Features is what the environment has for parts that look at containers from the inside;
+	// nil for a runtime without processes.
+	Features *Features
+}
+
+// Features are those of an environment with processes.
+type Features struct {
+	// PodNetwork reports whether pods can have a network of their own, with IPv4.
+	PodNetwork bool
+	// SharedPID reports whether the driver has sandboxes with a shared PID namespace.
+	SharedPID bool
+	// Configured is the name of a present image that is Image with the user app
+	// (1234:2345, and in group 3456), the environment B=image and C=image, and the volume
+	// /data with the file seed, which has mode 0750 and belongs to app; empty if there is
+	// none.
+	Configured string
 }
 
 // Run tests the runtimes that newRuntime returns, one for each part. It removes
@@ -85,6 +104,14 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 		{"port forward", testPortForward},
 		{"streams need what runs", testStreamRefused},
 		{"cancelled call", testCancelled},
+		{"namespaces of a pod", testNamespaces},
+		{"sysctls of the host are refused", testSysctlRefused},
+		{"shared PID namespace", testSharedPID},
+		{"PID namespace of another container", testTargetPID},
+		{"PID namespace of the host", testHostPID},
+		{"terminal", testTerminal},
+		{"input for one client", testStdinOnce},
+		{"configuration of an image", testImageConfig},
 		{"events", testEvents},
 		{"events after reconnect", testEventsReconnect},
 		{"runtime restart", testRestart},
@@ -174,6 +201,21 @@ func (p *pod) run() {
 			p.w.Errorf("RemovePodSandbox at the end: %v", err)
 		}
 		os.RemoveAll(p.config.LogDirectory)
+	})
+}
+
+// stop stops the sandbox, and waits until its status has the state. containerd sets it when it
+// has seen the end of the sandbox' process, which can be after the response
+// (startSandboxExitMonitor in internal/cri/server/events.go).
+func (p *pod) stop() {
+	p.w.Helper()
+	p.w.ok("StopPodSandbox", p.w.Runtime.StopPodSandbox(p.w.Context(), p.id))
+	p.w.eventually("state of the stopped sandbox", func() error {
+		s, err := p.w.Runtime.PodSandboxStatus(p.w.Context(), p.id)
+		if err == nil && s.GetState() != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+			err = fmt.Errorf("it is %v", s.GetState())
+		}
+		return err
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,17 @@ import (
 	"github.com/tinylet/tinylet/agent/container/conformance"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/cni/plugin"
 )
+
+// The test binary is also the CNI plugin of the runtime.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == cni.Type {
+		os.Exit(plugin.Run(os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
 
 func newDriver(t *testing.T, c cri.Config) *cri.Driver {
 	t.Helper()
@@ -58,26 +69,28 @@ func TestConformanceOverFake(t *testing.T) {
 
 // TestConformanceOverRuntime runs the suite against a real runtime:
 //
-//	TINYLET_CRI_ENDPOINT  its socket
-//	TINYLET_CRI_IMAGE     a present image with BusyBox
-//	TINYLET_CRI_SPARE     a present image that may be removed, if there is one
-//	TINYLET_CRI_PATIENCE  how long a step may take on this machine, such as 60s
-//	TINYLET_CRI_LOGS      a folder for the logs, /var/log/pods by default
-//	TINYLET_CRI_RESTART   a program that restarts the runtime, with arguments
+//	TINYLET_RUNTIME_ENDPOINT  its socket
+//	TINYLET_RUNTIME_IMAGE     a present image with BusyBox
+//	TINYLET_RUNTIME_SPARE     a present image that may be removed, if there is one
+//	TINYLET_RUNTIME_PATIENCE  how long a step may take on this machine, such as 60s
+//	TINYLET_RUNTIME_NETWORK     set if the runtime connects pods
+//	TINYLET_RUNTIME_CONFIGURED  conformance.Features.Configured, if there is one
+//	TINYLET_RUNTIME_LOGS      a folder for the logs, /var/log/pods by default
+//	TINYLET_RUNTIME_RESTART   a program that restarts the runtime, with arguments
 func TestConformanceOverRuntime(t *testing.T) {
-	endpoint, image := os.Getenv("TINYLET_CRI_ENDPOINT"), os.Getenv("TINYLET_CRI_IMAGE")
+	endpoint, image := os.Getenv("TINYLET_RUNTIME_ENDPOINT"), os.Getenv("TINYLET_RUNTIME_IMAGE")
 	if endpoint == "" || image == "" {
-		t.Skip("TINYLET_CRI_ENDPOINT and TINYLET_CRI_IMAGE name no runtime to test")
+		t.Skip("TINYLET_RUNTIME_ENDPOINT and TINYLET_RUNTIME_IMAGE name no runtime to test")
 	}
 	patience := time.Minute
-	if s := os.Getenv("TINYLET_CRI_PATIENCE"); s != "" {
+	if s := os.Getenv("TINYLET_RUNTIME_PATIENCE"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		patience = d
 	}
-	logs := os.Getenv("TINYLET_CRI_LOGS")
+	logs := os.Getenv("TINYLET_RUNTIME_LOGS")
 	if logs == "" {
 		logs = "/var/log/pods"
 	}
@@ -86,11 +99,14 @@ func TestConformanceOverRuntime(t *testing.T) {
 			Runtime:   newDriver(t, cri.Config{RuntimeEndpoint: endpoint}),
 			Image:     image,
 			Absent:    "localhost/absent:1",
-			Removable: os.Getenv("TINYLET_CRI_SPARE"),
+			Removable: os.Getenv("TINYLET_RUNTIME_SPARE"),
 			LogRoot:   logs,
 			Timeout:   patience,
+			Features: &conformance.Features{
+				PodNetwork: os.Getenv("TINYLET_RUNTIME_NETWORK") != "", SharedPID: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED"),
+			},
 		}
-		if argv := strings.Fields(os.Getenv("TINYLET_CRI_RESTART")); len(argv) > 0 {
+		if argv := strings.Fields(os.Getenv("TINYLET_RUNTIME_RESTART")); len(argv) > 0 {
 			env.Restart = func(t *testing.T) { run(t, argv) }
 		}
 		return env

@@ -21,12 +21,12 @@ import (
 )
 
 // TestOverContainerd imports into a real containerd, whose socket
-// TINYLET_CRI_ENDPOINT names: images in each form, of a size that takes some
+// TINYLET_RUNTIME_ENDPOINT names: images in each form, of a size that takes some
 // messages, and again after they were removed.
 func TestOverContainerd(t *testing.T) {
-	endpoint := os.Getenv("TINYLET_CRI_ENDPOINT")
+	endpoint := os.Getenv("TINYLET_RUNTIME_ENDPOINT")
 	if endpoint == "" {
-		t.Skip("TINYLET_CRI_ENDPOINT names no containerd to import into")
+		t.Skip("TINYLET_RUNTIME_ENDPOINT names no containerd to import into")
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	store, err := containerd.New(endpoint)

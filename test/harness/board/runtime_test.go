@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tinylet/tinylet/test/harness/board/imagetar"
 )
 
 // TestRuntimeConformance runs what the product tests against a real runtime on
 // the board, against its containerd: the suite for runtime drivers, with
 // sandboxes that have a network, containers with logs, events, and a restart
-// of containerd; and the import of image archives.
+// of containerd, for both drivers; and the import of image archives.
 func TestRuntimeConformance(t *testing.T) {
 	ctx, im := prepared(t)
 	tests := []struct{ name, pkg, test string }{
@@ -28,17 +30,29 @@ func TestRuntimeConformance(t *testing.T) {
 		buildTest(ctx, t, im.Arch, binary, tt.pkg)
 		files = append(files, File{Path: guestTest(tt.name), Mode: 0o755, Source: binary})
 	}
+	files = append(files, File{Path: "/etc/cni/net.d/10-suite.conflist", Mode: 0o644, Data: []byte(conflist)}, File{Path: "/opt/cni/bin/tinylet-cni", Link: guestTest("cri")})
 	vm := booted(ctx, t, im, VMOptions{Files: files})
+	busybox, err := vm.Get(ctx, "/usr/bin/busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := vm.Put(ctx, suiteArchive, bytes.NewReader(suiteImages(t, im.Arch, busybox)), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			shell(ctx, t, vm, "ctr -n k8s.io images import "+suiteArchive)
 			var said bytes.Buffer
 			out, err := vm.RunCmd(ctx, Cmd{
 				Argv: []string{guestTest(tt.name), "-test.run", "^" + tt.test + "$", "-test.v", "-test.timeout", fmt.Sprint(boardTime)},
 				Env: []string{
-					"TINYLET_CRI_ENDPOINT=unix:///run/containerd/containerd.sock",
-					"TINYLET_CRI_IMAGE=" + BusyboxImage,
-					"TINYLET_CRI_PATIENCE=120s",
-					"TINYLET_CRI_RESTART=/etc/init.d/S40containerd restart",
+					"TINYLET_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
+					"TINYLET_RUNTIME_IMAGE=" + BusyboxImage,
+					"TINYLET_RUNTIME_SPARE=" + spareImage,
+					"TINYLET_RUNTIME_CONFIGURED=" + configuredImage,
+					"TINYLET_RUNTIME_NETWORK=yes",
+					"TINYLET_RUNTIME_PATIENCE=120s",
+					"TINYLET_RUNTIME_RESTART=/etc/init.d/S40containerd restart",
 				},
 				Stdout: io.MultiWriter(&said, testLog{t}), Stderr: testLog{t},
 			})
@@ -54,6 +68,45 @@ func TestRuntimeConformance(t *testing.T) {
 		})
 	}
 }
+
+// Images of the suite: one that it removes, and one with a configuration.
+const (
+	spareImage      = "localhost/spare:1"
+	configuredImage = "localhost/configured:1"
+	suiteArchive    = "/usr/lib/board/suite.tar"
+)
+
+// suiteImages makes the archive with the suite's images. busybox is the board's.
+func suiteImages(t *testing.T, a Arch, busybox []byte) []byte {
+	t.Helper()
+	goarch := arches[a].goarch
+	configured, err := imagetar.Busybox(configuredImage, goarch, busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configured.User, configured.Volumes = "app", []string{"/data"}
+	configured.Env = append(configured.Env, "B=image", "C=image")
+	for i, f := range configured.Files {
+		switch f.Name {
+		case "etc/passwd":
+			configured.Files[i].Data = append(f.Data, "app:x:1234:2345:app:/:/bin/sh\n"...)
+		case "etc/group":
+			configured.Files[i].Data = append(f.Data, "app:x:2345:\nmore:x:3456:app\n"...)
+		}
+	}
+	configured.Files = append(configured.Files, imagetar.File{Name: "data/", Mode: 0o750, UID: 1234, GID: 2345},
+		imagetar.File{Name: "data/seed", Mode: 0o640, UID: 1234, GID: 2345, Data: []byte("seed\n")})
+	var b bytes.Buffer
+	spare := imagetar.Image{Name: spareImage, GOARCH: goarch, Entrypoint: []string{"/spare"}, Files: []imagetar.File{{Name: "spare", Mode: 0o755, Data: []byte("spare")}}}
+	if err := imagetar.Write(&b, spare, configured); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// conflist is the network of the pods that the runtime runs by itself.
+const conflist = `{"cniVersion": "1.0.0", "name": "suite", "plugins": [{"type": "tinylet-cni", "ranges": [{"subnet": "10.99.0.0/24"}]}]}
+`
 
 // guestTest is where a package's tests lie on the board.
 func guestTest(name string) string { return "/usr/lib/board/" + name + ".test" }

@@ -23,6 +23,8 @@ type File struct {
 	Mode fs.FileMode // permission and sticky bits
 	Data []byte
 	Link string
+	// UID and GID own a file or a folder, unless it is a link.
+	UID, GID int
 }
 
 // Image is one image for one platform.
@@ -33,6 +35,7 @@ type Image struct {
 	Cmd        []string
 	Env        []string
 	User       string
+	Volumes    []string
 	Files      []File
 }
 
@@ -164,6 +167,13 @@ func configOf(im Image, p platform, diffID string) any {
 	if im.User != "" {
 		run["User"] = im.User
 	}
+	if len(im.Volumes) > 0 {
+		volumes := map[string]struct{}{}
+		for _, v := range im.Volumes {
+			volumes[v] = struct{}{}
+		}
+		run["Volumes"] = volumes
+	}
 	c := map[string]any{
 		"architecture": p.Architecture, "os": p.OS, "config": run,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{diffID}},
@@ -179,16 +189,16 @@ func layer(files []File) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	have := map[string]bool{".": true}
-	var dir func(name string, mode int64) error
-	dir = func(name string, mode int64) error {
+	var dir func(name string, mode int64, uid, gid int) error
+	dir = func(name string, mode int64, uid, gid int) error {
 		if have[name] {
 			return nil
 		}
-		if err := dir(path.Dir(name), 0o755); err != nil {
+		if err := dir(path.Dir(name), 0o755, 0, 0); err != nil {
 			return err
 		}
 		have[name] = true
-		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode})
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: uid, Gid: gid})
 	}
 	for _, f := range files {
 		name := strings.TrimPrefix(path.Clean("/"+f.Name), "/")
@@ -200,15 +210,15 @@ func layer(files []File) ([]byte, error) {
 			return nil, fmt.Errorf("file named %q", f.Name)
 		}
 		if strings.HasSuffix(f.Name, "/") {
-			if err := dir(name, mode); err != nil {
+			if err := dir(name, mode, f.UID, f.GID); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if err := dir(path.Dir(name), 0o755); err != nil {
+		if err := dir(path.Dir(name), 0o755, 0, 0); err != nil {
 			return nil, err
 		}
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(f.Data))}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(f.Data)), Uid: f.UID, Gid: f.GID}
 		if f.Link != "" {
 			h = &tar.Header{Typeflag: tar.TypeSymlink, Name: name, Mode: 0o777, Linkname: f.Link}
 		}
