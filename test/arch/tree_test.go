@@ -150,6 +150,7 @@ var oneFile = map[string]string{
 	"agent/apiserver/strategicpatch":   "two writers need it, of a pod's status and of a node's; compared with apimachinery's in a module of its own",
 	"agent/config/document":            "manifests and objects are read by the same decoder, which no configuration needs",
 	"agent/config/version":             "the linker sets its variables; packages of every directory import it",
+	"agent/container/native/pause":     "the boards of the tests have the same program",
 	"agent/container/native/sessions":  "the only user of cri-streaming; knows no containerd and no keeper",
 	"agent/health/sdnotify":            "the only user of go-systemd's daemon package",
 	"agent/podworker/hook":             "podsync tests replace it; it imports no state of a sync",

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tinylet/tinylet/agent/container/native/pause"
 	"github.com/tinylet/tinylet/test/harness/board/imagetar"
-	"github.com/tinylet/tinylet/test/harness/board/pause"
 )
 
 // Names of the container images that every board has.

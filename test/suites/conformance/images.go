@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tinylet/tinylet/agent/container/native/pause"
 	"github.com/tinylet/tinylet/test/harness/board/imagetar"
-	"github.com/tinylet/tinylet/test/harness/board/pause"
 )
 
 // Programs are what the images are made of: static programs of the board.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylet/tinylet/agent/container/native/pause"
 	"github.com/tinylet/tinylet/test/harness/board"
 	"github.com/tinylet/tinylet/test/harness/board/imagetar"
-	"github.com/tinylet/tinylet/test/harness/board/pause"
 )
 
 // Container images of these tests, beside those that every board has.

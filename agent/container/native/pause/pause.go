@@ -1,7 +1,7 @@
-// Package pause makes the program that a pod sandbox of the simulated board
-// runs: a static ELF file of a few hundred bytes, assembled here. It sleeps in
-// a system call until SIGTERM or SIGINT ends it, also as process 1, and lets
-// the kernel reap the children that it inherits.
+// Package pause makes the first process of a PID namespace that the containers of a pod share:
+// a static ELF file of a few hundred bytes, assembled here. It sleeps in a system call until
+// SIGTERM or SIGINT ends it, also as process 1, and lets the kernel reap the children that it
+// inherits.
 //
 // The program blocks both signals, so that the kernel queues them even for
 // process 1, ignores SIGCHLD, which makes the kernel reap (sigaction(2)), and
@@ -24,13 +24,15 @@ const (
 	actBytes = 32 // the largest struct sigaction of the kernel
 )
 
-// Program returns the executable for a GOARCH, arm64 or arm.
+// Program returns the executable for a GOARCH: arm64, arm or amd64.
 func Program(goarch string) ([]byte, error) {
 	switch goarch {
 	case "arm64":
-		return file64(code64()), nil
+		return file64(elf.EM_AARCH64, code64()), nil
 	case "arm":
 		return file32(code32()), nil
+	case "amd64":
+		return file64(elf.EM_X86_64, codeAMD64()), nil
 	}
 	return nil, fmt.Errorf("pause program for %q: unknown architecture", goarch)
 }
@@ -153,11 +155,66 @@ func code32() []byte {
 	return a.finish()
 }
 
-func file64(code []byte) []byte {
+// System call numbers of amd64 (arch/x86/entry/syscalls/syscall_64.tbl).
+const (
+	sysAMD64Sigaction   = 13
+	sysAMD64Sigprocmask = 14
+	sysAMD64Sigwait     = 128
+	sysAMD64ExitGroup   = 231
+)
+
+func codeAMD64() []byte {
+	var code []byte
+	var patches []func(dataOff int)
+	emit := func(b ...byte) { code = append(code, b...) }
+	number := func(n int) { code = binary.LittleEndian.AppendUint32(code, uint32(n)) }
+	lea := func(opcode []byte, off int) { // register, [rip + distance to the data]
+		emit(opcode...)
+		at := len(code)
+		number(0)
+		patches = append(patches, func(dataOff int) { binary.LittleEndian.PutUint32(code[at:], uint32(dataOff+off-at-4)) })
+	}
+	leaRSI, leaRDI := []byte{0x48, 0x8d, 0x35}, []byte{0x48, 0x8d, 0x3d}
+	zeroRDI, zeroRSI, zeroRDX := []byte{0x31, 0xff}, []byte{0x31, 0xf6}, []byte{0x31, 0xd2}
+	call := func(nr int) {
+		emit(0x41, 0xba) // mov r10d
+		number(setSize)
+		emit(0xb8) // mov eax
+		number(nr)
+		emit(0x0f, 0x05) // syscall
+	}
+	emit(zeroRDI...)
+	lea(leaRSI, 0)
+	emit(zeroRDX...)
+	call(sysAMD64Sigprocmask)
+	emit(0xbf) // mov edi
+	number(sigChld)
+	lea(leaRSI, setSize)
+	emit(zeroRDX...)
+	call(sysAMD64Sigaction)
+	loop := len(code)
+	lea(leaRDI, 0)
+	emit(zeroRSI...)
+	emit(zeroRDX...)
+	call(sysAMD64Sigwait)
+	emit(0x48, 0x85, 0xc0)                   // test rax, rax
+	emit(0x7e, byte(int8(loop-len(code)-2))) // jle loop
+	emit(zeroRDI...)
+	call(sysAMD64ExitGroup)
+	for len(code)%8 != 0 {
+		emit(0x90) // nop
+	}
+	for _, p := range patches {
+		p(len(code))
+	}
+	return append(code, data()...)
+}
+
+func file64(machine elf.Machine, code []byte) []byte {
 	const head = 64 + 56
 	size := uint64(head + len(code))
 	h := elf.Header64{
-		Ident: ident(elf.ELFCLASS64), Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_AARCH64),
+		Ident: ident(elf.ELFCLASS64), Type: uint16(elf.ET_EXEC), Machine: uint16(machine),
 		Version: uint32(elf.EV_CURRENT), Entry: base + head, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1,
 	}
 	p := elf.Prog64{
