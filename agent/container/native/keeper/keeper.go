@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,8 @@ type Keeper struct {
 	outputs *outputs
 	reaper  *reaper
 	lock    int // descriptor of the locked file
+
+	consoles atomic.Uint32 // that were opened
 
 	// work is held for reading while a container starts or ends, and for writing while
 	// the process is replaced.
@@ -101,6 +104,9 @@ func (k *Keeper) open() error {
 	if former != nil {
 		k.resumeAll(former)
 		return nil
+	}
+	if err := k.removeConsoles(); err != nil {
+		return err
 	}
 	return k.adoptAll()
 }

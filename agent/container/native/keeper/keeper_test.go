@@ -33,6 +33,13 @@ func TestMain(m *testing.M) {
 			build = "new"
 		}
 		os.Exit(runKeeper(os.Args[2], build))
+	case "main":
+		build := "main"
+		if name, err := os.Readlink("/proc/self/exe"); err == nil && strings.HasSuffix(name, "-new") {
+			build = "new"
+		}
+		environment = []string{roleVariable + "=oci", "PATH=" + os.Getenv("PATH")}
+		os.Exit(Main(os.Args[1:], build, os.Stderr))
 	case "oci":
 		os.Exit(fakeOCI(os.Args[1:]))
 	}

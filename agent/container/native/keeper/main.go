@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"unsafe"
 
@@ -24,6 +25,9 @@ const (
 // oomScoreAdj makes the kernel kill everything else before the keeper. The OCI runtime
 // program inherits it, and sets that of the container from config.json.
 const oomScoreAdj = "-999"
+
+// environment is that of the OCI runtime program.
+var environment = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 // Main runs a keeper with the arguments of its process, until a failure. It returns the exit
 // code.
@@ -44,7 +48,10 @@ func Main(args []string, build string, stderr io.Writer) int {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScoreAdj), 0); err != nil {
 		log.Warn("cannot protect keeper from OOM killer", "error", err)
 	}
-	k, err := Open(Config{Dir: *dir, Build: build, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, Log: log})
+	// A message that nobody reads must not end the process (os/signal). The OCI runtime program
+	// does not inherit it, as it would inherit an ignored signal.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	k, err := Open(Config{Dir: *dir, Build: build, Env: environment, Log: log})
 	if err == nil {
 		err = k.Run()
 	}

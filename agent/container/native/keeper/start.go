@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -98,6 +99,21 @@ func (s *stdio) close() {
 	}
 }
 
+// consolePath returns a path for another socket. Those in the directories of containers are
+// too long for one.
+func (k *Keeper) consolePath() string {
+	return filepath.Join(k.config.Dir, fileConsole+strconv.FormatUint(uint64(k.consoles.Add(1)), 10))
+}
+
+// removeConsoles removes the sockets of a keeper that was killed.
+func (k *Keeper) removeConsoles() error {
+	stale, err := filepath.Glob(filepath.Join(k.config.Dir, fileConsole+"[0-9]*"))
+	for _, path := range stale {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
 // openStdio makes the FIFOs of a container, or the socket for its terminal.
 func (k *Keeper) openStdio(c *container, s *Start) (*stdio, error) {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -106,7 +122,7 @@ func (k *Keeper) openStdio(c *container, s *Start) (*stdio, error) {
 	}
 	io := &stdio{fds: [3]int{null, null, null}, owned: []int{null}}
 	if s.Terminal {
-		io.console, err = oci.ListenConsole(filepath.Join(c.dir, fileConsole))
+		io.console, err = oci.ListenConsole(k.consolePath())
 		return io, err
 	}
 	for i, name := range []string{1: fileOut, 2: fileErr} {
