@@ -31,8 +31,8 @@ const (
 // limit of containerd's resolver for a manifest (core/remotes/docker).
 const maxDocument = 4 << 20
 
-// errDocument means that an image is not valid.
-var errDocument = errors.New("invalid image")
+// ErrDocument means that an image is not valid.
+var ErrDocument = errors.New("invalid image")
 
 // Unpack unpacks the layers of an image for a platform with a snapshotter, and returns the
 // name of the snapshot of its root file system. Its blobs must have been stored with Put.
@@ -68,7 +68,7 @@ func (s *Store) Unpack(ctx context.Context, target ocispec.Descriptor, platform 
 func (s *Store) layers(ctx context.Context, target ocispec.Descriptor, platform platforms.MatchComparer) (ocispec.Manifest, []digest.Digest, error) {
 	ctx, cancel := context.WithTimeout(leases.WithLease(ctx, leaseID), callTimeout)
 	defer cancel()
-	from := documents{s.client.ContentStore()}
+	from := Documents{s.client.ContentStore()}
 	manifest, err := images.Manifest(ctx, from, target, platform)
 	if err != nil {
 		return manifest, nil, err
@@ -78,18 +78,20 @@ func (s *Store) layers(ctx context.Context, target ocispec.Descriptor, platform 
 		return manifest, nil, err
 	}
 	if len(diffIDs) != len(manifest.Layers) || len(diffIDs) == 0 {
-		return manifest, nil, fmt.Errorf("%w: %d layers and %d diff IDs", errDocument, len(manifest.Layers), len(diffIDs))
+		return manifest, nil, fmt.Errorf("%w: %d layers and %d diff IDs", ErrDocument, len(manifest.Layers), len(diffIDs))
 	}
 	return manifest, diffIDs, nil
 }
 
-// documents reads blobs of at most maxDocument.
-type documents struct{ content.Provider }
+// Documents reads the indexes, manifests and configurations of images. A blob of more than
+// 4 MiB is ErrDocument.
+type Documents struct{ content.Provider }
 
-func (d documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
+// ReaderAt implements content.Provider.
+func (d Documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	r, err := d.Provider.ReaderAt(ctx, desc)
 	if err == nil && r.Size() > maxDocument {
-		err = errors.Join(fmt.Errorf("%w: %s has %d bytes, at most %d", errDocument, desc.Digest, r.Size(), maxDocument), r.Close())
+		err = errors.Join(fmt.Errorf("%w: %s has %d bytes, at most %d", ErrDocument, desc.Digest, r.Size(), maxDocument), r.Close())
 	}
 	if err != nil {
 		return nil, err

@@ -118,9 +118,9 @@ func TestUnpackFails(t *testing.T) {
 			data := bytes.Repeat([]byte{' '}, maxDocument+1)
 			i.target = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(data), Size: 10}
 			srv.blobs[i.target.Digest] = storedBlob{data: data}
-		}, errDocument, "4194305 bytes"},
+		}, ErrDocument, "4194305 bytes"},
 		{"the image is missing", func(_ *server, i *image) { i.target.Digest = digest.FromString("none") }, container.ErrNotFound, "read image"},
-		{"it has no layer", func(srv *server, i *image) { *i = storeImage(t, srv) }, errDocument, "0 layers"},
+		{"it has no layer", func(srv *server, i *image) { *i = storeImage(t, srv) }, ErrDocument, "0 layers"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			srv, endpoint := serve(t)

@@ -22,6 +22,8 @@ func TestRuntimeConformance(t *testing.T) {
 	ctx, im := prepared(t)
 	tests := []struct{ name, pkg, test string }{
 		{"cri", "./agent/container/cri", "TestConformanceOverRuntime"},
+		{"native", "./agent/container/native", "TestConformance"},
+		{"recovery", "./agent/container/native", "TestRecovery"},
 		{"preload", "./agent/container/preload", "TestOverContainerd"},
 	}
 	var files []File

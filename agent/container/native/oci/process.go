@@ -69,7 +69,10 @@ func (p Process) Open() (pidfd int, err error) {
 }
 
 // Kill sends SIGKILL to the process. It returns nil if the process has ended.
-func (p Process) Kill() error {
+func (p Process) Kill() error { return p.Signal(unix.SIGKILL) }
+
+// Signal sends a signal to the process. It returns nil if the process has ended.
+func (p Process) Signal(s unix.Signal) error {
 	fd, err := p.Open()
 	if errors.Is(err, ErrGone) {
 		return nil
@@ -78,8 +81,8 @@ func (p Process) Kill() error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	if err := unix.PidfdSendSignal(fd, s, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("send signal %d to process %d: %w", s, p.PID, err)
 	}
 	return nil
 }

@@ -51,6 +51,17 @@ func (p Program) Exec(id, process, pidFile, logFile string, terminal bool) []str
 	return p.command(logFile, "exec", options, pidFile, "", id)
 }
 
+// Delete returns the command line that kills and deletes a container.
+func (p Program) Delete(id string) []string {
+	return append(append([]string{}, p...), "delete", "--force", id)
+}
+
+// Update returns the command line that sets the resources in a file with their JSON document
+// (linux.resources in the OCI specification) for a running container.
+func (p Program) Update(id, resources string) []string {
+	return append(append([]string{}, p...), "update", "--resources="+resources, id)
+}
+
 func (p Program) command(logFile, name string, options []string, pidFile, consoleSocket, id string) []string {
 	out := append([]string{}, p...)
 	out = append(out, "--log="+logFile, name)

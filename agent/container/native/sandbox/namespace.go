@@ -14,6 +14,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/container/native/oci"
 )
 
 // Config describes a sandbox.
@@ -34,6 +36,8 @@ type Config struct {
 	Sysctls map[string]string
 	// ShmSize is the size of /dev/shm in bytes; 0 means 64 MiB, as with containerd.
 	ShmSize int64
+	// SharedPID reserves the path of a PID namespace that the containers share.
+	SharedPID bool
 	// DNS is the content of /etc/resolv.conf.
 	DNS []byte
 }
@@ -44,6 +48,7 @@ const defaultShmSize = 64 << 20
 const (
 	nameIPC        = "ipc"
 	nameUTS        = "uts"
+	namePID        = "pid"
 	nameShm        = "shm"
 	nameHostname   = "hostname"
 	nameResolvConf = "resolv.conf"
@@ -51,7 +56,7 @@ const (
 
 // Paths are what the containers of a sandbox use. A path is empty where they use the host's.
 type Paths struct {
-	Net, IPC, UTS, Shm, Hostname, ResolvConf string
+	Net, IPC, UTS, PID, Shm, Hostname, ResolvConf string
 }
 
 // Paths returns the paths of a sandbox.
@@ -59,6 +64,9 @@ func (c *Config) Paths() Paths {
 	p := Paths{Net: c.NetNS, Hostname: filepath.Join(c.Dir, nameHostname), ResolvConf: filepath.Join(c.Dir, nameResolvConf)}
 	if c.NetNS != "" {
 		p.UTS = filepath.Join(c.Dir, nameUTS)
+	}
+	if c.SharedPID {
+		p.PID = filepath.Join(c.Dir, namePID)
 	}
 	if !c.HostIPC {
 		p.IPC, p.Shm = filepath.Join(c.Dir, nameIPC), filepath.Join(c.Dir, nameShm)
@@ -146,6 +154,38 @@ func unshare(c *Config, p Paths, writes []sysctl) error {
 	return nil
 }
 
+// PinPID mounts the PID namespace of a process at a path, at which there is nothing. When the
+// first process of the namespace has ended, nothing can be started in it.
+func PinPID(pin string, process oci.Process) error {
+	fd, err := process.Open()
+	if err != nil {
+		return fmt.Errorf("mount PID namespace at %q: %w", pin, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := prepare(pin); err != nil {
+		return fmt.Errorf("mount PID namespace at %q: %w", pin, err)
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/%d/ns/pid", process.PID), pin, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount PID namespace of process %d at %q: %w", process.PID, pin, err)
+	}
+	// Without an end until here, the ID was not that of another process.
+	if err := unix.PidfdSendSignal(fd, 0, nil, 0); err != nil {
+		return errors.Join(fmt.Errorf("mount PID namespace of process %d: %w", process.PID, err), Unpin(pin))
+	}
+	return nil
+}
+
+// Unpin removes what PinPID has made, if there is any.
+func Unpin(pin string) error {
+	if err := unmount(pin); err != nil {
+		return err
+	}
+	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // prepare makes the file that a namespace is mounted on.
 func prepare(pin string) error {
 	if pin == "" {
@@ -180,7 +220,7 @@ func mountShm(path string, size int64) error {
 func Remove(c *Config) error {
 	p := c.Paths()
 	var failed error
-	for _, path := range []string{p.Net, p.IPC, p.UTS, p.Shm} {
+	for _, path := range []string{p.Net, p.IPC, p.UTS, p.PID, p.Shm} {
 		if path != "" {
 			failed = errors.Join(failed, unmount(path))
 		}

@@ -19,16 +19,21 @@ func (b *builder) resources() error {
 	if in == nil {
 		return nil
 	}
-	out := b.spec.Linux.Resources
-	out.CPU = cpuLimits(in)
-	out.Memory = b.memoryLimits(in)
-	if b.Node.HugeTLB { // without the controller the limits are left out, as tolerate_missing_hugetlb_controller does
+	devices := b.spec.Linux.Resources.Devices
+	b.spec.Linux.Resources = Resources(in, b.Node)
+	b.spec.Linux.Resources.Devices = devices
+	return nil
+}
+
+// Resources returns limits in the form of the OCI spec, without devices.
+func Resources(in *runtimeapi.LinuxContainerResources, n *Node) *specs.LinuxResources {
+	out := &specs.LinuxResources{CPU: cpuLimits(in), Memory: memoryLimits(in, n), Unified: maps.Clone(in.GetUnified())}
+	if n.HugeTLB { // without the controller the limits are left out, as tolerate_missing_hugetlb_controller does
 		for _, l := range in.GetHugepageLimits() {
 			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: l.GetPageSize(), Limit: l.GetLimit()})
 		}
 	}
-	out.Unified = maps.Clone(in.GetUnified())
-	return nil
+	return out
 }
 
 func cpuLimits(in *runtimeapi.LinuxContainerResources) *specs.LinuxCPU {
@@ -43,9 +48,9 @@ func cpuLimits(in *runtimeapi.LinuxContainerResources) *specs.LinuxCPU {
 
 // memoryLimits returns the limits of memory and of memory with swap. If only memory is
 // limited, both are equal, so that the container cannot swap.
-func (b *builder) memoryLimits(in *runtimeapi.LinuxContainerResources) *specs.LinuxMemory {
+func memoryLimits(in *runtimeapi.LinuxContainerResources, n *Node) *specs.LinuxMemory {
 	out := &specs.LinuxMemory{Limit: nonZero(in.GetMemoryLimitInBytes())}
-	if b.Node.SwapAccounting {
+	if n.SwapAccounting {
 		out.Swap = nonZero(in.GetMemorySwapLimitInBytes())
 		if out.Swap == nil {
 			out.Swap = nonZero(in.GetMemoryLimitInBytes())

@@ -1,0 +1,125 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container/native/keeper"
+	"github.com/tinylet/tinylet/agent/container/native/store"
+	"github.com/tinylet/tinylet/agent/wait"
+)
+
+// Reasons of ends, as in containerd.
+const (
+	reasonCompleted = "Completed"
+	reasonError     = "Error"
+	reasonUnknown   = "Unknown"
+	// codeUnknown is the exit code of a container whose end nobody has seen.
+	codeUnknown = 255
+)
+
+// Run receives the ends of containers from the keeper until ctx ends.
+func (d *Driver) Run(ctx context.Context) error {
+	backoff := wait.Backoff{}
+	for ctx.Err() == nil {
+		began := time.Now()
+		if err := d.Keeper.Watch(ctx, func(c keeper.Container) { d.exited(ctx, c) }); ctx.Err() == nil {
+			d.Log.Warn("lost connection to keeper", "error", err)
+		}
+		if time.Since(began) > time.Minute {
+			backoff.Reset()
+		}
+		wait.Pause(ctx, backoff.Next())
+	}
+	return nil
+}
+
+// exited handles the end of a container, and acknowledges it when it is stored.
+func (d *Driver) exited(ctx context.Context, k keeper.Container) {
+	d.mu.Lock()
+	s := d.firsts[k.ID]
+	d.mu.Unlock()
+	if s != nil {
+		if err := d.firstEnded(ctx, s); err != nil {
+			d.Log.Warn("cannot record end of sandbox", "sandbox", s.id, "error", err)
+			return
+		}
+		_ = d.Keeper.Acknowledge(ctx, k.ID)
+		return
+	}
+	c := d.findContainer(k.ID)
+	if c == nil {
+		_ = d.Keeper.Acknowledge(ctx, k.ID) // it was removed
+		return
+	}
+	e := store.Exit{Code: k.ExitCode, StartedAt: time.Unix(0, k.StartedAt), FinishedAt: time.Unix(0, k.FinishedAt), Reason: reasonError}
+	switch {
+	case !k.CodeKnown:
+		e.Code, e.Reason = codeUnknown, reasonUnknown
+	case k.ExitCode == 0:
+		e.Reason = reasonCompleted
+	}
+	if err := d.end(ctx, c, d.handlerOf(c), e); err != nil {
+		d.Log.Warn("cannot record end of container", "container", k.ID, "error", err)
+		return // the keeper keeps it, and sends it again after a reconnect
+	}
+	if err := d.Keeper.Acknowledge(ctx, k.ID); err != nil {
+		d.Log.Warn("cannot acknowledge end of container", "container", k.ID, "error", err)
+	}
+}
+
+// end records the end of a container, and removes what only a running one needs.
+func (d *Driver) end(ctx context.Context, c *podContainer, h Handler, e store.Exit) error {
+	if err := d.Store.Finish(ctx, c.id, e); err != nil {
+		return err
+	}
+	if err := deleteContainer(ctx, h, c.id); err != nil {
+		return err
+	}
+	if err := store.UnmountRoot(d.root(c.id)); err != nil {
+		return err
+	}
+	c.finish(e)
+	s := d.findSandbox(c.sandboxID)
+	if s == nil {
+		return nil
+	}
+	d.emit(s, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	return c.save(d, s.handler, true)
+}
+
+// finish puts the end into the status.
+func (c *podContainer) finish(e store.Exit) {
+	c.change(func(s *runtimeapi.ContainerStatus) {
+		s.State, s.ExitCode, s.Reason, s.Message = runtimeapi.ContainerState_CONTAINER_EXITED, e.Code, e.Reason, e.Message
+		s.FinishedAt = e.FinishedAt.UnixNano()
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == nil {
+		c.ended = make(chan struct{})
+	}
+	select {
+	case <-c.ended:
+	default:
+		close(c.ended)
+	}
+}
+
+// deleteContainer deletes a container with the OCI runtime program. It returns nil if the
+// program does not have the container.
+func deleteContainer(ctx context.Context, h Handler, id string) error {
+	args := h.Program.Delete(id)
+	out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+	if text := string(out); err != nil && !strings.Contains(text, "does not exist") {
+		const most = 1 << 10
+		return fmt.Errorf("delete container with %q: %w: %s", args[0], errors.Join(err, context.Cause(ctx)), text[:min(len(text), most)])
+	}
+	return nil
+}

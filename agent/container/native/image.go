@@ -1,0 +1,67 @@
+package native
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/native/store"
+)
+
+// imageOf returns an image in CRI's form.
+func imageOf(i *store.Image) *runtimeapi.Image {
+	out := &runtimeapi.Image{
+		Id: i.ID.String(), RepoTags: slices.Clone(i.Tags), RepoDigests: slices.Clone(i.Digests), Size: uint64(max(i.Size, 0)), Pinned: i.Pinned,
+	}
+	user, _, _ := strings.Cut(i.Config.User, ":")
+	if uid, err := strconv.ParseInt(user, 10, 64); err == nil {
+		out.Uid = &runtimeapi.Int64Value{Value: uid}
+	} else {
+		out.Username = user
+	}
+	return out
+}
+
+// ImageStatus implements container.Images.
+func (d *Driver) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	i, err := d.Store.Image(ctx, image.GetImage())
+	if err != nil || i == nil {
+		return nil, err
+	}
+	return imageOf(i), nil
+}
+
+// ListImages implements container.Images.
+func (d *Driver) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	all, err := d.Store.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.Image
+	for i := range all {
+		ref := f.GetImage().GetImage()
+		if image := imageOf(&all[i]); ref == "" || ref == image.GetId() || slices.Contains(image.GetRepoTags(), ref) || slices.Contains(image.GetRepoDigests(), ref) {
+			out = append(out, image)
+		}
+	}
+	return out, nil
+}
+
+// RemoveImage implements container.Images.
+func (d *Driver) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
+	i, err := d.Store.Image(ctx, image.GetImage())
+	if err != nil || i == nil {
+		return err
+	}
+	return d.Store.RemoveImage(ctx, i)
+}
+
+// PullImage implements container.Images.
+func (d *Driver) PullImage(_ context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	return "", fmt.Errorf("pull image %q: %w", image.GetImage(), container.ErrUnsupported)
+}

@@ -1,0 +1,306 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/native/sandbox"
+	"github.com/tinylet/tinylet/agent/container/native/store"
+)
+
+// podSandbox is a sandbox.
+type podSandbox struct {
+	turn    turn
+	id      string
+	config  *runtimeapi.PodSandboxConfig // not modified
+	handler string
+	created time.Time
+	// thisBoot reports whether a recovered sandbox was created in this boot.
+	thisBoot bool
+
+	mu    sync.Mutex
+	ready bool
+	ips   []string
+	first firstProcess
+}
+
+// sandboxState is what a sandbox has until the next boot.
+type sandboxState struct {
+	Ready bool     `json:"ready"`
+	IPs   []string `json:"ips,omitempty"`
+}
+
+func hostNetwork(c *runtimeapi.PodSandboxConfig) bool {
+	return c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+}
+
+func sharedPID(c *runtimeapi.PodSandboxConfig) bool {
+	return c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == runtimeapi.NamespaceMode_POD
+}
+
+// namespaces describes the namespaces and files of a sandbox.
+func (d *Driver) namespaces(id string, c *runtimeapi.PodSandboxConfig) *sandbox.Config {
+	out := &sandbox.Config{
+		Dir:       filepath.Join(d.sandboxDir(id), "pod"),
+		HostIPC:   c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() == runtimeapi.NamespaceMode_NODE,
+		SharedPID: sharedPID(c), Hostname: c.GetHostname(), Sysctls: c.GetLinux().GetSysctls(), DNS: resolvConf(c.GetDnsConfig()),
+	}
+	if !hostNetwork(c) {
+		out.NetNS = filepath.Join(d.NetNS, id)
+	}
+	return out
+}
+
+// resolvConf returns the content of /etc/resolv.conf (resolv.conf(5)).
+func resolvConf(c *runtimeapi.DNSConfig) []byte {
+	var out strings.Builder
+	if len(c.GetSearches()) > 0 {
+		fmt.Fprintf(&out, "search %s\n", strings.Join(c.GetSearches(), " "))
+	}
+	for _, server := range c.GetServers() {
+		fmt.Fprintf(&out, "nameserver %s\n", server)
+	}
+	if len(c.GetOptions()) > 0 {
+		fmt.Fprintf(&out, "options %s\n", strings.Join(c.GetOptions(), " "))
+	}
+	return []byte(out.String())
+}
+
+// check returns an error for a config that the driver cannot run.
+func (d *Driver) check(c *runtimeapi.PodSandboxConfig, handler string) error {
+	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	switch {
+	case c.GetMetadata() == nil:
+		return errors.New("sandbox config has no metadata")
+	case d.Handlers[handler].Program == nil:
+		return fmt.Errorf("no runtime for %q is configured", handler)
+	case hostNetwork(c) && c.GetHostname() != "":
+		return errors.New("a hostname needs a UTS namespace of the pod's own, which a pod on the host's network has not")
+	case options.GetUsernsOptions().GetMode() == runtimeapi.NamespaceMode_POD && options.GetUsernsOptions() != nil && len(options.GetUsernsOptions().GetUids()) > 0:
+		return fmt.Errorf("a user namespace is not supported by driver native: use driver cri: %w", container.ErrUnsupported)
+	}
+	return nil
+}
+
+// RunPodSandbox implements container.Sandboxes.
+func (d *Driver) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	if err := d.check(config, handler); err != nil {
+		return "", fmt.Errorf("run sandbox: %w", err)
+	}
+	s := &podSandbox{turn: newTurn(), id: newID(), config: proto.CloneOf(config), handler: handler, created: time.Now()}
+	name := sandboxName(config.GetMetadata())
+	if err := d.reserve(name, s.id); err != nil {
+		return "", fmt.Errorf("run sandbox: %w", err)
+	}
+	if err := d.runSandbox(ctx, s); err != nil {
+		undone, cancel := undo(ctx)
+		defer cancel()
+		err = errors.Join(err, d.dismantle(undone, s), d.Store.Delete(undone, s.id))
+		d.release(name)
+		return "", fmt.Errorf("run sandbox: %w", err)
+	}
+	d.mu.Lock()
+	d.sandboxes[s.id] = s
+	d.mu.Unlock()
+	d.emit(s, s.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	d.emit(s, s.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return s.id, nil
+}
+
+func (d *Driver) runSandbox(ctx context.Context, s *podSandbox) error {
+	if err := d.Store.Create(ctx, &store.Record{ID: s.id, Sandbox: s.config, Handler: s.handler, CreatedAt: s.created}); err != nil {
+		return err
+	}
+	if err := s.save(d); err != nil {
+		return err
+	}
+	namespaces := d.namespaces(s.id, s.config)
+	if err := sandbox.Create(namespaces); err != nil {
+		return err
+	}
+	if namespaces.NetNS != "" {
+		ips, err := d.Network.Setup(ctx, s.id, namespaces.NetNS, s.config)
+		if err != nil {
+			return err
+		}
+		s.ips = ips
+	}
+	if sharedPID(s.config) {
+		if err := d.startFirst(ctx, s, namespaces); err != nil {
+			return err
+		}
+	}
+	s.ready = true
+	return s.save(d)
+}
+
+// save writes what the sandbox has until the next boot.
+func (s *podSandbox) save(d *Driver) error {
+	s.mu.Lock()
+	state := sandboxState{s.ready, s.ips}
+	s.mu.Unlock()
+	return saveState(d.sandboxDir(s.id), state)
+}
+
+// dismantle removes the first process, the network, the namespaces and the files of a sandbox.
+func (d *Driver) dismantle(ctx context.Context, s *podSandbox) error {
+	if err := d.stopFirst(ctx, s); err != nil {
+		return err
+	}
+	if !hostNetwork(s.config) {
+		if err := d.Network.Teardown(ctx, s.id); err != nil {
+			return err
+		}
+	}
+	return sandbox.Remove(d.namespaces(s.id, s.config))
+}
+
+// StopPodSandbox implements container.Sandboxes.
+func (d *Driver) StopPodSandbox(ctx context.Context, id string) error {
+	s := d.findSandbox(id)
+	if s == nil {
+		return nil // it was removed
+	}
+	if err := d.stopSandbox(ctx, s); err != nil {
+		return fmt.Errorf("stop sandbox %q: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Driver) stopSandbox(ctx context.Context, s *podSandbox) error {
+	if err := s.turn.take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.release()
+	for _, c := range d.inSandbox(s.id) {
+		if err := d.kill(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := d.dismantle(ctx, s); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	was := s.ready
+	s.ready, s.ips = false, nil
+	s.mu.Unlock()
+	if err := s.save(d); err != nil {
+		return err
+	}
+	if was {
+		d.emit(s, s.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	}
+	return nil
+}
+
+// RemovePodSandbox implements container.Sandboxes.
+func (d *Driver) RemovePodSandbox(ctx context.Context, id string) error {
+	s := d.findSandbox(id)
+	if s == nil {
+		return nil // it was removed
+	}
+	if err := d.stopSandbox(ctx, s); err != nil {
+		return fmt.Errorf("remove sandbox %q: %w", id, err)
+	}
+	for _, c := range d.inSandbox(id) {
+		if err := d.RemoveContainer(ctx, c.id); err != nil {
+			return fmt.Errorf("remove sandbox %q: %w", id, err)
+		}
+	}
+	if err := errors.Join(removeState(d.sandboxDir(id)), d.Store.Delete(ctx, id)); err != nil {
+		return fmt.Errorf("remove sandbox %q: %w", id, err)
+	}
+	d.emit(s, id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	d.mu.Lock()
+	delete(d.sandboxes, id)
+	d.mu.Unlock()
+	d.release(sandboxName(s.config.GetMetadata()))
+	return nil
+}
+
+// PodSandboxStatus implements container.Sandboxes.
+func (d *Driver) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	if err := cancelled(ctx); err != nil {
+		return nil, err
+	}
+	s, err := d.sandbox(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.status(), nil
+}
+
+func (s *podSandbox) state() runtimeapi.PodSandboxState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready {
+		return runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+}
+
+func (s *podSandbox) status() *runtimeapi.PodSandboxStatus {
+	c := proto.CloneOf(s.config)
+	out := &runtimeapi.PodSandboxStatus{
+		Id: s.id, Metadata: c.GetMetadata(), State: s.state(), CreatedAt: s.created.UnixNano(), RuntimeHandler: s.handler,
+		Network: &runtimeapi.PodSandboxNetworkStatus{}, Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
+		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: c.GetLinux().GetSecurityContext().GetNamespaceOptions()}},
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, ip := range s.ips {
+		if i == 0 {
+			out.Network.Ip = ip
+			continue
+		}
+		out.Network.AdditionalIps = append(out.Network.AdditionalIps, &runtimeapi.PodIP{Ip: ip})
+	}
+	return out
+}
+
+// ListPodSandbox implements container.Sandboxes.
+func (d *Driver) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	if err := cancelled(ctx); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	all := make([]*podSandbox, 0, len(d.sandboxes))
+	for _, s := range d.sandboxes {
+		all = append(all, s)
+	}
+	d.mu.Unlock()
+	slices.SortFunc(all, func(a, b *podSandbox) int { return a.created.Compare(b.created) })
+	var out []*runtimeapi.PodSandbox
+	for _, s := range all {
+		state := s.state()
+		if f.GetId() != "" && f.GetId() != s.id || f.GetState() != nil && f.GetState().GetState() != state || !selects(f.GetLabelSelector(), s.config.GetLabels()) {
+			continue
+		}
+		c := proto.CloneOf(s.config)
+		out = append(out, &runtimeapi.PodSandbox{
+			Id: s.id, Metadata: c.GetMetadata(), State: state, CreatedAt: s.created.UnixNano(),
+			Labels: c.GetLabels(), Annotations: c.GetAnnotations(), RuntimeHandler: s.handler,
+		})
+	}
+	return out, nil
+}
+
+// selects reports whether labels have all values of a selector.
+func selects(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if has, ok := labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}

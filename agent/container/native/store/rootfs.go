@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	introspection "github.com/containerd/containerd/api/services/introspection/v1"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// labelRoot keeps a snapshot until it is removed by its name.
+const labelRoot = "containerd.io/gc.root"
+
+// Prepare makes a snapshot for the root file system of a container on top of the snapshot of
+// an image, and returns its mounts.
+func (s *Store) Prepare(ctx context.Context, key, parent string) ([]mount.Mount, error) {
+	return call(ctx, func(ctx context.Context) ([]mount.Mount, error) {
+		labels := map[string]string{labelKind: KindContainer, labelRoot: "tinylet"}
+		return s.client.SnapshotService(s.snapshotter).Prepare(ctx, key, parent, snapshots.WithLabels(labels))
+	}, "prepare root file system %s", key)
+}
+
+// Unpacker unpacks the layers of an image.
+type Unpacker interface {
+	Unpack(ctx context.Context, target ocispec.Descriptor, platform platforms.MatchComparer, snapshotter string) (chainID string, err error)
+}
+
+// PrepareImage makes a snapshot for the root file system of a container with an image, whose
+// layers it unpacks if needed.
+func (s *Store) PrepareImage(ctx context.Context, key string, image *Image) ([]mount.Mount, error) {
+	_, err := call(ctx, func(ctx context.Context) (snapshots.Info, error) {
+		return s.client.SnapshotService(s.snapshotter).Stat(ctx, image.ChainID)
+	}, "find root file system of image %s", image.ID)
+	if errors.Is(err, container.ErrNotFound) {
+		_, err = s.unpacker.Unpack(ctx, image.Target, s.platform, s.snapshotter)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.Prepare(ctx, key, image.ChainID)
+}
+
+// Mounts returns the mounts of a snapshot.
+func (s *Store) Mounts(ctx context.Context, key string) ([]mount.Mount, error) {
+	return call(ctx, func(ctx context.Context) ([]mount.Mount, error) {
+		return s.client.SnapshotService(s.snapshotter).Mounts(ctx, key)
+	}, "read mounts of root file system %s", key)
+}
+
+// RemoveSnapshot removes a snapshot. It returns nil if there is none.
+func (s *Store) RemoveSnapshot(ctx context.Context, key string) error {
+	_, err := call(ctx, func(ctx context.Context) (struct{}, error) {
+		err := s.client.SnapshotService(s.snapshotter).Remove(ctx, key)
+		if errdefs.IsNotFound(err) {
+			err = nil
+		}
+		return struct{}{}, err
+	}, "remove root file system %s", key)
+	return err
+}
+
+// Snapshots returns the keys of the containers' snapshots.
+func (s *Store) Snapshots(ctx context.Context) ([]string, error) {
+	return call(ctx, func(ctx context.Context) (keys []string, err error) {
+		err = s.client.SnapshotService(s.snapshotter).Walk(ctx, func(_ context.Context, info snapshots.Info) error {
+			keys = append(keys, info.Name)
+			return nil
+		}, `labels."`+labelKind+`"==`+KindContainer)
+		return keys, err
+	}, "list root file systems")
+}
+
+// MountRoot mounts a root file system. Its upper directory is not synced: what a container
+// writes to its own root file system is lost with it, and a power cut ends it. Kernels before
+// 5.10 do not have the option volatile.
+func MountRoot(mounts []mount.Mount, target string) error {
+	if err := os.MkdirAll(target, 0o711); err != nil {
+		return fmt.Errorf("mount root file system: %w", err)
+	}
+	unsynced := slices.Clone(mounts)
+	for i := range unsynced {
+		if unsynced[i].Type == "overlay" {
+			unsynced[i].Options = append(slices.Clone(unsynced[i].Options), "volatile")
+		}
+	}
+	err := mount.All(unsynced, target)
+	if errors.Is(err, unix.EINVAL) {
+		err = mount.All(mounts, target)
+	}
+	if err != nil {
+		return fmt.Errorf("mount root file system at %q: %w", target, err)
+	}
+	return nil
+}
+
+// UnmountRoot unmounts a root file system. It returns nil if none is mounted.
+func UnmountRoot(target string) error {
+	err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount root file system at %q: %w", target, err)
+	}
+	return nil
+}
+
+// Usage returns the directory of the snapshotter, and the bytes that all snapshots use.
+func (s *Store) Usage(ctx context.Context) (dir string, used int64, err error) {
+	plugins, err := call(ctx, func(ctx context.Context) (*introspection.PluginsResponse, error) {
+		return s.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1", "id=="+s.snapshotter)
+	}, "find directory of snapshotter %s", s.snapshotter)
+	if err != nil {
+		return "", 0, err
+	}
+	for _, p := range plugins.GetPlugins() {
+		dir = p.GetExports()["root"]
+	}
+	used, err = call(ctx, func(ctx context.Context) (sum int64, err error) {
+		sn := s.client.SnapshotService(s.snapshotter)
+		var keys []string
+		if err := sn.Walk(ctx, func(_ context.Context, info snapshots.Info) error {
+			keys = append(keys, info.Name)
+			return nil
+		}); err != nil {
+			return 0, err
+		}
+		for _, key := range keys {
+			usage, err := sn.Usage(ctx, key)
+			if err != nil && !errdefs.IsNotFound(err) {
+				return 0, err
+			}
+			sum += usage.Size
+		}
+		return sum, nil
+	}, "measure snapshots")
+	return dir, used, err
+}
