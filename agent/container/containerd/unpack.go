@@ -35,7 +35,8 @@ const maxDocument = 4 << 20
 var ErrDocument = errors.New("invalid image")
 
 // Unpack unpacks the layers of an image for a platform with a snapshotter, and returns the
-// name of the snapshot of its root file system. Its blobs must have been stored with Put.
+// name of the snapshot of its root file system. Its blobs must have been stored with Put, or
+// by the owner of the lease of ctx (leases.WithLease).
 // Layers that are unpacked already are not unpacked again.
 //
 // containerd syncs the file system after each layer, before it records the layer, so that a
@@ -58,7 +59,7 @@ func (s *Store) Unpack(ctx context.Context, target ocispec.Descriptor, platform 
 		parent = chain[i].String()
 	}
 	// The snapshot lives as long as the configuration of the image.
-	err = s.call(ctx, func(ctx context.Context) error {
+	err = s.unpackCall(ctx, func(ctx context.Context) error {
 		return s.label(ctx, manifest.Config.Digest, labelSnapshotPrefix+snapshotter, parent)
 	})
 	return parent, wrap(ctx, err, "label configuration of image %s", target.Digest)
@@ -66,7 +67,7 @@ func (s *Store) Unpack(ctx context.Context, target ocispec.Descriptor, platform 
 
 // layers returns the manifest of an image for a platform, and the diff IDs of its layers.
 func (s *Store) layers(ctx context.Context, target ocispec.Descriptor, platform platforms.MatchComparer) (ocispec.Manifest, []digest.Digest, error) {
-	ctx, cancel := context.WithTimeout(leases.WithLease(ctx, leaseID), callTimeout)
+	ctx, cancel := context.WithTimeout(leased(ctx), callTimeout)
 	defer cancel()
 	from := Documents{s.client.ContentStore()}
 	manifest, err := images.Manifest(ctx, from, target, platform)
@@ -107,11 +108,11 @@ func (s *Store) unpackLayer(ctx context.Context, snapshotter string, layer ocisp
 	if err != nil || key == "" {
 		return err
 	}
-	unpacked, err := s.client.DiffService().Apply(leases.WithLease(ctx, leaseID), layer, mounts, diff.WithSyncFs(true))
+	unpacked, err := s.client.DiffService().Apply(leased(ctx), layer, mounts, diff.WithSyncFs(true))
 	if err == nil && unpacked.Digest != diffID {
 		err = fmt.Errorf("%w: layer %s has the diff ID %s, want %s", container.ErrCorrupt, layer.Digest, unpacked.Digest, diffID)
 	}
-	return s.call(ctx, func(ctx context.Context) error {
+	return s.unpackCall(ctx, func(ctx context.Context) error {
 		if err == nil {
 			err = sn.Commit(ctx, chainID, key)
 		}
@@ -129,7 +130,7 @@ func (s *Store) unpackLayer(ctx context.Context, snapshotter string, layer ocisp
 // prepare makes an empty snapshot on top of parent. key is its name, or "" if the snapshot
 // chainID exists.
 func (s *Store) prepare(ctx context.Context, sn snapshots.Snapshotter, diffID digest.Digest, parent, chainID string) (mounts []mount.Mount, key string, err error) {
-	err = s.call(ctx, func(ctx context.Context) error {
+	err = s.unpackCall(ctx, func(ctx context.Context) error {
 		if _, err := sn.Stat(ctx, chainID); !errdefs.IsNotFound(err) {
 			return err
 		}
@@ -153,4 +154,19 @@ func (s *Store) prepare(ctx context.Context, sn snapshots.Snapshotter, diffID di
 func (s *Store) label(ctx context.Context, blob digest.Digest, key, value string) error {
 	_, err := s.client.ContentStore().Update(ctx, content.Info{Digest: blob, Labels: map[string]string{key: value}}, "labels."+key)
 	return err
+}
+
+// leased returns a context with a lease: the caller's, or else that of the package.
+func leased(ctx context.Context) context.Context {
+	if _, ok := leases.FromContext(ctx); ok {
+		return ctx
+	}
+	return leases.WithLease(ctx, leaseID)
+}
+
+// unpackCall makes calls with the lease and within callTimeout.
+func (s *Store) unpackCall(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(leased(ctx), callTimeout)
+	defer cancel()
+	return do(ctx)
 }

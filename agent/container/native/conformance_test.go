@@ -69,6 +69,8 @@ type testEnv struct {
 	program       oci.Program
 	keeper        keeper.Client
 	patience      time.Duration
+	hostDir       string // with hosts.toml
+	received      func(int)
 }
 
 // newEnv starts a keeper. It skips the test without a containerd.
@@ -153,7 +155,7 @@ func (e *testEnv) newDriver(t *testing.T) *Driver {
 	}
 	d, err := New(t.Context(), Config{
 		Store: store.New(c, "overlayfs", platforms.Default(), unpacker.Store), Keeper: e.keeper,
-		Handlers: map[string]Handler{"": {Program: e.program}}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node,
+		Handlers: map[string]Handler{"": {Program: e.program}}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

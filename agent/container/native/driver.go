@@ -68,8 +68,13 @@ type Config struct {
 	// NetNS is the directory of the network namespaces, such as /run/netns.
 	NetNS   string
 	Network Network
-	Node    *spec.Node
-	Log     *slog.Logger
+	// HostDirs are the directories with a hosts.toml for each registry, such as
+	// /etc/containerd/certs.d.
+	HostDirs []string
+	// Received is called with the bytes that pulls have received, in parts. It may be nil.
+	Received func(bytes int)
+	Node     *spec.Node
+	Log      *slog.Logger
 }
 
 // Driver implements container.Runtime. It is safe for concurrent use.
@@ -81,13 +86,14 @@ type Driver struct {
 	containers map[string]*podContainer
 	firsts     map[string]*podSandbox // sandboxes with a first process, by ID
 	names      map[string]string      // IDs by the names that they reserve
+	pulls      turn                   // one at a time
 	events     subscribers
 	sessions   *sessions.Server
 }
 
 // New returns a driver with the sandboxes and containers of before. Run must be called.
 func New(ctx context.Context, c Config) (*Driver, error) {
-	d := &Driver{Config: c, sandboxes: map[string]*podSandbox{}, containers: map[string]*podContainer{}, firsts: map[string]*podSandbox{}, names: map[string]string{}}
+	d := &Driver{Config: c, pulls: newTurn(), sandboxes: map[string]*podSandbox{}, containers: map[string]*podContainer{}, firsts: map[string]*podSandbox{}, names: map[string]string{}}
 	if _, ok := c.Handlers[""]; !ok {
 		return nil, errors.New("start native driver: there is no default handler")
 	}

@@ -9,7 +9,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/native/store"
 )
 
@@ -62,6 +61,10 @@ func (d *Driver) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) e
 }
 
 // PullImage implements container.Images.
-func (d *Driver) PullImage(_ context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
-	return "", fmt.Errorf("pull image %q: %w", image.GetImage(), container.ErrUnsupported)
+func (d *Driver) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	if err := d.pulls.take(ctx); err != nil {
+		return "", fmt.Errorf("pull image %q: %w", image.GetImage(), err)
+	}
+	defer d.pulls.release()
+	return d.Store.PullImage(ctx, &store.Pull{Name: image.GetImage(), Auth: auth, Received: d.Received}, d.HostDirs...)
 }

@@ -24,6 +24,7 @@ func TestRuntimeConformance(t *testing.T) {
 		{"cri", "./agent/container/cri", "TestConformanceOverRuntime"},
 		{"native", "./agent/container/native", "TestConformance"},
 		{"recovery", "./agent/container/native", "TestRecovery"},
+		{"pull", "./agent/container/native", "TestPull"},
 		{"preload", "./agent/container/preload", "TestOverContainerd"},
 	}
 	var files []File

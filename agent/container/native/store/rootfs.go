@@ -42,12 +42,22 @@ func (s *Store) PrepareImage(ctx context.Context, key string, image *Image) ([]m
 		return s.client.SnapshotService(s.snapshotter).Stat(ctx, image.ChainID)
 	}, "find root file system of image %s", image.ID)
 	if errors.Is(err, container.ErrNotFound) {
-		_, err = s.unpacker.Unpack(ctx, image.Target, s.platform, s.snapshotter)
+		err = s.unpack(ctx, image)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return s.Prepare(ctx, key, image.ChainID)
+}
+
+// unpack unpacks the layers of an image that was imported.
+func (s *Store) unpack(ctx context.Context, image *Image) error {
+	leased, release, err := s.lease(ctx, image.Target)
+	if err != nil {
+		return err
+	}
+	_, err = s.unpacker.Unpack(leased, image.Target, s.platform, s.snapshotter)
+	return errors.Join(err, release())
 }
 
 // Mounts returns the mounts of a snapshot.
