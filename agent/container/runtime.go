@@ -164,8 +164,8 @@ type Runtime interface {
 	RuntimeInfo
 }
 
-// ErrCorrupt means that content does not match its digest or size. Only the store of image
-// blobs returns it.
+// ErrCorrupt means that content does not match its digest or size. The store of image blobs
+// and pulls return it.
 var ErrCorrupt = errors.New("content does not match its digest")
 
 // Blob is content in the runtime's content store: its descriptor, of which the media

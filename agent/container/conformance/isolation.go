@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The parts of this file look at containers from the inside. They need processes, which the
+// The parts of this file examine containers from the inside. They need processes, which the
 // fake has not.
 
 // needsProcesses skips a part for a runtime without processes.
@@ -99,7 +99,7 @@ func testNamespaces(w *testEnv) {
 			w.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}
 	}
-	// The containers of a pod share them, and nobody else.
+	// The containers of a pod share them, and the host does not.
 	w.inside(one, "echo shared > /dev/shm/file")
 	if got := w.inside(two, "cat /dev/shm/file; hostname; ls -l /proc/self/ns/net | sed 's/.*-> //'"); got != "shared\nisolated\n"+w.inside(one, "ls -l /proc/self/ns/net | sed 's/.*-> //'") {
 		w.Errorf("the second container of the pod sees %q", got)
@@ -131,9 +131,6 @@ func testSysctlRefused(w *testEnv) {
 
 func testSharedPID(w *testEnv) {
 	w.needsProcesses()
-	if !w.Features.SharedPID {
-		w.Skip("the driver has no shared PID namespaces")
-	}
 	p := w.newPod()
 	p.config.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
 	p.run()
@@ -227,6 +224,23 @@ func testTerminal(w *testEnv) {
 		}
 		return nil
 	})
+}
+
+func testStdin(w *testEnv) {
+	w.needsProcesses()
+	p := w.runPod()
+	id := p.startIn("main", `while read line; do echo "got $line"; done`, func(c *runtimeapi.ContainerConfig) { c.Stdin = true })
+	for _, word := range []string{"first", "second"} {
+		s := w.open(w.Runtime.Attach(w.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdin: true, Stdout: true, Stderr: true}))
+		s.send(channelStdin, word+"\n")
+		if !s.receiveUntil(func() bool { return s.received[channelStdout] == "got "+word+"\n" }) {
+			w.Errorf("the session ended after %q", s.received)
+		}
+		w.ok("close the session", s.conn.Close())
+	}
+	if s := w.status(id); s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		w.Errorf("after its clients the container is %v", s.GetState())
+	}
 }
 
 func testStdinOnce(w *testEnv) {

@@ -47,7 +47,7 @@ type Env struct {
 	// OwnEvents reports whether the events do not come from what Restart restarts, so that
 	// streams of events survive it.
 	OwnEvents bool
-	// Features is what the environment has for parts that look at containers from the inside;
+	// Features is what the environment has for parts that examine containers from the inside;
 	// nil for a runtime without processes.
 	Features *Features
 }
@@ -56,8 +56,6 @@ type Env struct {
 type Features struct {
 	// PodNetwork reports whether pods can have a network of their own, with IPv4.
 	PodNetwork bool
-	// SharedPID reports whether the driver has sandboxes with a shared PID namespace.
-	SharedPID bool
 	// Configured is the name of a present image that is Image with the user app
 	// (1234:2345, and in group 3456), the environment B=image and C=image, and the volume
 	// /data with the file seed, which has mode 0750 and belongs to app; empty if there is
@@ -110,6 +108,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 		{"PID namespace of another container", testTargetPID},
 		{"PID namespace of the host", testHostPID},
 		{"terminal", testTerminal},
+		{"input for several clients", testStdin},
 		{"input for one client", testStdinOnce},
 		{"configuration of an image", testImageConfig},
 		{"events", testEvents},

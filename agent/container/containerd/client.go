@@ -4,8 +4,8 @@
 // containers. Both use the services of containerd's own client. The namespace is CRI's,
 // k8s.io.
 //
-// The package does not unpack images: containerd does that when it creates the first
-// container of an image.
+// The agent does not call Store.Unpack: containerd unpacks an image when it creates the first
+// container of it.
 package containerd
 
 import (

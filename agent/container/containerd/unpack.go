@@ -27,9 +27,9 @@ const (
 	labelSnapshotPrefix = "containerd.io/gc.ref.snapshot."
 )
 
-// maxDocument bounds an index, a manifest or a configuration of an image in bytes. It is the
+// MaxDocument bounds an index, a manifest or a configuration of an image in bytes. It is the
 // limit of containerd's resolver for a manifest (core/remotes/docker).
-const maxDocument = 4 << 20
+const MaxDocument = 4 << 20
 
 // ErrDocument means that an image is not valid.
 var ErrDocument = errors.New("invalid image")
@@ -85,14 +85,14 @@ func (s *Store) layers(ctx context.Context, target ocispec.Descriptor, platform 
 }
 
 // Documents reads the indexes, manifests and configurations of images. A blob of more than
-// 4 MiB is ErrDocument.
+// MaxDocument is ErrDocument.
 type Documents struct{ content.Provider }
 
 // ReaderAt implements content.Provider.
 func (d Documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	r, err := d.Provider.ReaderAt(ctx, desc)
-	if err == nil && r.Size() > maxDocument {
-		err = errors.Join(fmt.Errorf("%w: %s has %d bytes, at most %d", ErrDocument, desc.Digest, r.Size(), maxDocument), r.Close())
+	if err == nil && r.Size() > MaxDocument {
+		err = errors.Join(fmt.Errorf("%w: %s has %d bytes, at most %d", ErrDocument, desc.Digest, r.Size(), MaxDocument), r.Close())
 	}
 	if err != nil {
 		return nil, err

@@ -115,7 +115,7 @@ func TestUnpackFails(t *testing.T) {
 			srv.refusals = map[string]error{"diff.v1.Diff/Apply": status.Error(codes.Unknown, "no space left on device")}
 		}, nil, "no space left"},
 		{"the manifest is large", func(srv *server, i *image) {
-			data := bytes.Repeat([]byte{' '}, maxDocument+1)
+			data := bytes.Repeat([]byte{' '}, MaxDocument+1)
 			i.target = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(data), Size: 10}
 			srv.blobs[i.target.Digest] = storedBlob{data: data}
 		}, ErrDocument, "4194305 bytes"},

@@ -103,7 +103,7 @@ func TestConformanceOverRuntime(t *testing.T) {
 			LogRoot:   logs,
 			Timeout:   patience,
 			Features: &conformance.Features{
-				PodNetwork: os.Getenv("TINYLET_RUNTIME_NETWORK") != "", SharedPID: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED"),
+				PodNetwork: os.Getenv("TINYLET_RUNTIME_NETWORK") != "", Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED"),
 			},
 		}
 		if argv := strings.Fields(os.Getenv("TINYLET_RUNTIME_RESTART")); len(argv) > 0 {

@@ -78,15 +78,15 @@ func (d *Driver) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	out, errors := &limited{most: container.MaxExecOutput}, &limited{most: container.MaxExecOutput}
-	command.Stdout, command.Stderr = out, errors
+	stdoutOf, stderrOf := &limited{most: container.MaxExecOutput}, &limited{most: container.MaxExecOutput}
+	command.Stdout, command.Stderr = stdoutOf, stderrOf
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("command timed out after %s: %w", timeout, container.ErrTimeout))
 		defer cancel()
 	}
 	code, err := command.Run(ctx)
-	return out.Bytes(), errors.Bytes(), code, err
+	return stdoutOf.Bytes(), stderrOf.Bytes(), code, err
 }
 
 // Exec implements sessions.Runtime.

@@ -48,7 +48,7 @@ func TestConformance(t *testing.T) {
 		env := conformance.Env{
 			Runtime: e.newDriver(t), Image: e.image, Absent: "localhost/absent:1", Removable: os.Getenv("TINYLET_RUNTIME_SPARE"),
 			LogRoot: "/var/log/pods", CgroupParent: "/conformance", Timeout: e.patience, OwnEvents: true,
-			Features: &conformance.Features{PodNetwork: true, SharedPID: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED")},
+			Features: &conformance.Features{PodNetwork: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED")},
 		}
 		if argv := strings.Fields(os.Getenv("TINYLET_RUNTIME_RESTART")); len(argv) > 0 {
 			env.Restart = func(t *testing.T) {

@@ -1,6 +1,7 @@
 // Package native is a driver for container.Runtime without containerd's CRI plugin. containerd
 // keeps images, snapshots and records (store), the keeper runs the containers (keeper), and
-// the namespaces of a pod are bind mounts (sandbox). No process stands for a pod.
+// the namespaces of a pod are bind mounts (sandbox). A pod has a process of its own only if its
+// containers share a PID namespace.
 //
 // # State
 //

@@ -20,7 +20,7 @@ const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
 	reasonUnknown   = "Unknown"
-	// codeUnknown is the exit code of a container whose end nobody has seen.
+	// codeUnknown is the exit code of a container whose end was not observed.
 	codeUnknown = 255
 )
 
@@ -29,7 +29,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	backoff := wait.Backoff{}
 	for ctx.Err() == nil {
 		began := time.Now()
-		if err := d.Keeper.Watch(ctx, func(c keeper.Container) { d.exited(ctx, c) }); ctx.Err() == nil {
+		if err := d.Keeper.Watch(ctx, func(c keeper.Container) { d.handleExit(ctx, c) }); ctx.Err() == nil {
 			d.Log.Warn("lost connection to keeper", "error", err)
 		}
 		if time.Since(began) > time.Minute {
@@ -40,38 +40,49 @@ func (d *Driver) Run(ctx context.Context) error {
 	return nil
 }
 
-// exited handles the end of a container, and acknowledges it when it is stored.
-func (d *Driver) exited(ctx context.Context, k keeper.Container) {
-	d.mu.Lock()
-	s := d.firsts[k.ID]
-	d.mu.Unlock()
-	if s != nil {
-		if err := d.firstEnded(ctx, s); err != nil {
-			d.Log.Warn("cannot record end of sandbox", "sandbox", s.id, "error", err)
+// handleExit handles the end of a container, and repeats it while containerd does not answer:
+// the ends of others could not be stored either.
+func (d *Driver) handleExit(ctx context.Context, k keeper.Container) {
+	backoff := wait.Backoff{}
+	for {
+		err := d.exited(ctx, k)
+		if err == nil || ctx.Err() != nil {
 			return
 		}
-		_ = d.Keeper.Acknowledge(ctx, k.ID)
-		return
-	}
-	c := d.findContainer(k.ID)
-	if c == nil {
-		_ = d.Keeper.Acknowledge(ctx, k.ID) // it was removed
-		return
-	}
-	e := store.Exit{Code: k.ExitCode, StartedAt: time.Unix(0, k.StartedAt), FinishedAt: time.Unix(0, k.FinishedAt), Reason: reasonError}
-	switch {
-	case !k.CodeKnown:
-		e.Code, e.Reason = codeUnknown, reasonUnknown
-	case k.ExitCode == 0:
-		e.Reason = reasonCompleted
-	}
-	if err := d.end(ctx, c, d.handlerOf(c), e); err != nil {
 		d.Log.Warn("cannot record end of container", "container", k.ID, "error", err)
-		return // the keeper keeps it, and sends it again after a reconnect
+		if !wait.Pause(ctx, backoff.Next()) {
+			return
+		}
 	}
-	if err := d.Keeper.Acknowledge(ctx, k.ID); err != nil {
-		d.Log.Warn("cannot acknowledge end of container", "container", k.ID, "error", err)
+}
+
+// exited handles the end of a container, and acknowledges it when it is stored.
+func (d *Driver) exited(ctx context.Context, k keeper.Container) error {
+	d.mu.Lock()
+	s, c := d.firsts[k.ID], d.containers[k.ID]
+	d.mu.Unlock()
+	switch {
+	case s != nil:
+		if err := d.firstEnded(ctx, s); err != nil {
+			return err
+		}
+	case c != nil:
+		e := store.Exit{Code: k.ExitCode, StartedAt: time.Unix(0, k.StartedAt), FinishedAt: time.Unix(0, k.FinishedAt), Reason: reasonError}
+		switch {
+		case !k.CodeKnown:
+			e.Code, e.Reason = codeUnknown, reasonUnknown
+		case k.ExitCode == 0:
+			e.Reason = reasonCompleted
+		}
+		if err := d.end(ctx, c, d.handlerOf(c), e); err != nil {
+			return err
+		}
 	}
+	err := d.Keeper.Acknowledge(ctx, k.ID)
+	if errors.Is(err, keeper.ErrNotFound) || errors.Is(err, keeper.ErrUnavailable) {
+		return nil // the next keeper sends it again
+	}
+	return err
 }
 
 // end records the end of a container, and removes what only a running one needs.
@@ -91,7 +102,7 @@ func (d *Driver) end(ctx context.Context, c *podContainer, h Handler, e store.Ex
 		return nil
 	}
 	d.emit(s, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
-	return c.save(d, s.handler, true)
+	return c.save(d, true)
 }
 
 // finish puts the end into the status.

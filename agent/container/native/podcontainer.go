@@ -8,11 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/moby/sys/signal"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -36,7 +35,9 @@ type podContainer struct {
 	name      string // the reserved one
 	created   time.Time
 	signal    string // that stops it, "" for SIGTERM
-	stdinOnce bool
+	// stdin reports whether the container has a standard input, and stdinOnce whether that
+	// ends with its first client.
+	stdin, stdinOnce bool
 
 	mu     sync.Mutex
 	status *runtimeapi.ContainerStatus // replaced, not modified
@@ -46,10 +47,11 @@ type podContainer struct {
 
 // containerState is what a container has until the next boot.
 type containerState struct {
-	Status  json.RawMessage `json:"status"` // runtimeapi.ContainerStatus
-	Handler string          `json:"handler"`
-	Signal  string          `json:"signal,omitempty"`
-	Started bool            `json:"started"` // the keeper was asked to start it
+	Status    json.RawMessage `json:"status"` // runtimeapi.ContainerStatus
+	Signal    string          `json:"signal,omitempty"`
+	Stdin     bool            `json:"stdin,omitempty"`
+	StdinOnce bool            `json:"stdinOnce,omitempty"`
+	Started   bool            `json:"started"` // the keeper was asked to start it
 }
 
 // Files of a container.
@@ -75,25 +77,37 @@ func (d *Driver) CreateContainer(ctx context.Context, sandboxID string, config *
 	if config.GetMetadata() == nil {
 		return "", errors.New("create container: container config has no metadata")
 	}
-	c := &podContainer{turn: newTurn(), id: newID(), sandboxID: sandboxID, name: containerName(config.GetMetadata(), pod.GetMetadata()), created: time.Now(), stdinOnce: config.GetStdinOnce()}
+	c := &podContainer{turn: newTurn(), id: newID(), sandboxID: sandboxID, name: containerName(config.GetMetadata(), pod.GetMetadata()), created: time.Now(), stdin: config.GetStdin(), stdinOnce: config.GetStdinOnce()}
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("create container %q in sandbox %q: %w", config.GetMetadata().GetName(), sandboxID, err)
 	}
 	if err := d.reserve(c.name, c.id); err != nil {
 		return fail(err)
 	}
-	if err := d.create(ctx, s, c, config); err != nil {
+	err = d.create(ctx, s, c, config)
+	if err == nil && !d.add(s, c) {
+		err = errors.New("the sandbox was stopped meanwhile")
+	}
+	if err != nil {
 		undone, cancel := undo(ctx)
 		defer cancel()
 		err = errors.Join(err, d.discard(undone, c))
 		d.release(c.name)
 		return fail(err)
 	}
-	d.mu.Lock()
-	d.containers[c.id] = c
-	d.mu.Unlock()
 	d.emit(s, c.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return c.id, nil
+}
+
+// add adds a container, unless its sandbox is not ready any longer.
+func (d *Driver) add(s *podSandbox, c *podContainer) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.state() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return false
+	}
+	d.containers[c.id] = c
+	return true
 }
 
 func (d *Driver) create(ctx context.Context, s *podSandbox, c *podContainer, config *runtimeapi.ContainerConfig) error {
@@ -126,7 +140,7 @@ func (d *Driver) create(ctx context.Context, s *podSandbox, c *podContainer, con
 		return err
 	}
 	c.status = created(s, c, config, image, built)
-	return errors.Join(d.writeSpec(c.id, built), c.save(d, s.handler, false))
+	return errors.Join(d.writeSpec(c.id, built), c.save(d, false))
 }
 
 // build builds the spec of a container whose root file system is mounted.
@@ -214,12 +228,12 @@ func writeConfig(bundle string, s *specs.Spec) error {
 }
 
 // save writes what the container has until the next boot.
-func (c *podContainer) save(d *Driver, handler string, started bool) error {
+func (c *podContainer) save(d *Driver, started bool) error {
 	status, err := protojson.Marshal(c.snapshot())
 	if err != nil {
 		return fmt.Errorf("encode status: %w", err)
 	}
-	return saveState(d.containerDir(c.id), containerState{Status: status, Handler: handler, Signal: c.signal, Started: started})
+	return saveState(d.containerDir(c.id), containerState{Status: status, Signal: c.signal, Stdin: c.stdin, StdinOnce: c.stdinOnce, Started: started})
 }
 
 func (c *podContainer) snapshot() *runtimeapi.ContainerStatus {
@@ -284,7 +298,7 @@ const startTimeout = 2 * time.Minute
 
 func (d *Driver) start(ctx context.Context, s *podSandbox, c *podContainer) error {
 	handler, status := d.Handlers[s.handler], c.snapshot()
-	if err := c.save(d, s.handler, true); err != nil {
+	if err := c.save(d, true); err != nil {
 		return err
 	}
 	config, err := d.readSpec(c.id)
@@ -299,7 +313,7 @@ func (d *Driver) start(ctx context.Context, s *podSandbox, c *podContainer) erro
 	defer cancel()
 	started, err := d.Keeper.Start(limited, &keeper.Start{
 		ID: c.id, Program: handler.Program, Bundle: d.bundle(c.id), LogPath: status.GetLogPath(),
-		Stdin: c.stdinOnce, Terminal: config.Process != nil && config.Process.Terminal,
+		Stdin: c.stdin, Terminal: config.Process != nil && config.Process.Terminal,
 	})
 	if err != nil {
 		undone, cancel := undo(ctx)
@@ -314,7 +328,7 @@ func (d *Driver) start(ctx context.Context, s *podSandbox, c *podContainer) erro
 		st.State, st.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, started.StartedAt
 	})
 	// The OCI runtime has its own copy of the spec.
-	return errors.Join(c.save(d, s.handler, true), os.Remove(filepath.Join(d.bundle(c.id), fileConfig)))
+	return errors.Join(c.save(d, true), os.Remove(filepath.Join(d.bundle(c.id), fileConfig)))
 }
 
 func (d *Driver) readSpec(id string) (*specs.Spec, error) {
@@ -342,7 +356,11 @@ func (d *Driver) StopContainer(ctx context.Context, id string, grace time.Durati
 		return nil
 	}
 	if grace > 0 {
-		if err := signal(pid, c.signal); err != nil {
+		number, err := stopSignal(c.signal)
+		if err == nil {
+			err = pid.Signal(number)
+		}
+		if err != nil {
 			return fmt.Errorf("stop container %q: %w", id, err)
 		}
 		timer := time.NewTimer(grace)
@@ -361,52 +379,19 @@ func (d *Driver) StopContainer(ctx context.Context, id string, grace time.Durati
 	return nil
 }
 
-// signal sends the stop signal to a process. It returns nil if the process has ended.
-func signal(p oci.Process, name string) error {
-	number, err := signalNumber(name)
-	if err != nil {
-		return err
-	}
-	return p.Signal(number)
-}
+// maxSignal is the number of the last signal, SIGRTMAX (signal(7)).
+const maxSignal = 64
 
-// sigRTMin and sigRTMax are the numbers of SIGRTMIN and SIGRTMAX in the C libraries.
-const (
-	sigRTMin = 34
-	sigRTMax = 64
-)
-
-// signalNumber returns the number of a signal: by its name with or without SIG, by its number,
-// or relative to SIGRTMIN or SIGRTMAX. "" is SIGTERM.
-func signalNumber(name string) (unix.Signal, error) {
-	text := strings.TrimPrefix(strings.ToUpper(name), "SIG")
-	number, err := strconv.Atoi(text)
-	base, offset := 0, ""
-	switch {
-	case text == "":
+// stopSignal returns the signal of a name or number. "" is SIGTERM.
+func stopSignal(name string) (unix.Signal, error) {
+	if name == "" {
 		return unix.SIGTERM, nil
-	case err == nil:
-	case strings.HasPrefix(text, "RTMIN"):
-		base, offset = sigRTMin, text[len("RTMIN"):]
-	case strings.HasPrefix(text, "RTMAX"):
-		base, offset = sigRTMax, text[len("RTMAX"):]
-	default:
-		number = int(unix.SignalNum("SIG" + text))
 	}
-	if base != 0 {
-		number = base
-		if offset != "" {
-			relative, err := strconv.Atoi(offset)
-			if err != nil {
-				return 0, fmt.Errorf("unknown signal %q", name)
-			}
-			number += relative
-		}
+	number, err := signal.ParseSignal(name) // takes any number
+	if err == nil && (number < 1 || number > maxSignal) {
+		err = fmt.Errorf("signal %q is out of range", name)
 	}
-	if number <= 0 || number > sigRTMax {
-		return 0, fmt.Errorf("unknown signal %q", name)
-	}
-	return unix.Signal(number), nil
+	return unix.Signal(number), err
 }
 
 // kill kills a container, and waits until it has ended.

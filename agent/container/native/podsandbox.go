@@ -32,6 +32,8 @@ type podSandbox struct {
 	ready bool
 	ips   []string
 	first firstProcess
+	// stopping reports whether a stop has begun and not completed.
+	stopping bool
 }
 
 // sandboxState is what a sandbox has until the next boot.
@@ -86,7 +88,7 @@ func (d *Driver) check(c *runtimeapi.PodSandboxConfig, handler string) error {
 		return fmt.Errorf("no runtime for %q is configured", handler)
 	case hostNetwork(c) && c.GetHostname() != "":
 		return errors.New("a hostname needs a UTS namespace of the pod's own, which a pod on the host's network has not")
-	case options.GetUsernsOptions().GetMode() == runtimeapi.NamespaceMode_POD && options.GetUsernsOptions() != nil && len(options.GetUsernsOptions().GetUids()) > 0:
+	case len(options.GetUsernsOptions().GetUids()) > 0:
 		return fmt.Errorf("a user namespace is not supported by driver native: use driver cri: %w", container.ErrUnsupported)
 	}
 	return nil
@@ -105,16 +107,24 @@ func (d *Driver) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandbo
 	if err := d.runSandbox(ctx, s); err != nil {
 		undone, cancel := undo(ctx)
 		defer cancel()
-		err = errors.Join(err, d.dismantle(undone, s), d.Store.Delete(undone, s.id))
-		d.release(name)
+		if failed := d.discardSandbox(undone, s); failed != nil {
+			err = errors.Join(err, failed)
+			d.addSandbox(s) // for the caller to stop and remove
+		} else {
+			d.release(name)
+		}
 		return "", fmt.Errorf("run sandbox: %w", err)
 	}
-	d.mu.Lock()
-	d.sandboxes[s.id] = s
-	d.mu.Unlock()
+	d.addSandbox(s)
 	d.emit(s, s.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	d.emit(s, s.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return s.id, nil
+}
+
+func (d *Driver) addSandbox(s *podSandbox) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sandboxes[s.id] = s
 }
 
 func (d *Driver) runSandbox(ctx context.Context, s *podSandbox) error {
@@ -140,8 +150,23 @@ func (d *Driver) runSandbox(ctx context.Context, s *podSandbox) error {
 			return err
 		}
 	}
-	s.ready = true
+	if !s.makeReady() {
+		return errors.New("the first process of the PID namespace has ended")
+	}
 	return s.save(d)
+}
+
+// makeReady makes the sandbox ready, unless its first process has ended.
+func (s *podSandbox) makeReady() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.first.ended: // nil without one
+		return false
+	default:
+		s.ready = true
+		return true
+	}
 }
 
 // save writes what the sandbox has until the next boot.
@@ -165,6 +190,17 @@ func (d *Driver) dismantle(ctx context.Context, s *podSandbox) error {
 	return sandbox.Remove(d.namespaces(s.id, s.config))
 }
 
+// discardSandbox removes everything of a sandbox without containers, its record last.
+func (d *Driver) discardSandbox(ctx context.Context, s *podSandbox) error {
+	if err := d.dismantle(ctx, s); err != nil {
+		return err
+	}
+	if err := removeState(d.sandboxDir(s.id)); err != nil {
+		return err
+	}
+	return d.Store.Delete(ctx, s.id)
+}
+
 // StopPodSandbox implements container.Sandboxes.
 func (d *Driver) StopPodSandbox(ctx context.Context, id string) error {
 	s := d.findSandbox(id)
@@ -182,8 +218,16 @@ func (d *Driver) stopSandbox(ctx context.Context, s *podSandbox) error {
 		return err
 	}
 	defer s.turn.release()
+	// Nothing is started in it from here on, and what is being started has started.
+	s.mu.Lock()
+	s.stopping = s.stopping || s.ready
+	s.ready = false
+	s.mu.Unlock()
+	if err := s.save(d); err != nil {
+		return err
+	}
 	for _, c := range d.inSandbox(s.id) {
-		if err := d.kill(ctx, c); err != nil {
+		if err := d.killWhole(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -191,8 +235,8 @@ func (d *Driver) stopSandbox(ctx context.Context, s *podSandbox) error {
 		return err
 	}
 	s.mu.Lock()
-	was := s.ready
-	s.ready, s.ips = false, nil
+	was := s.stopping
+	s.stopping, s.ips = false, nil
 	s.mu.Unlock()
 	if err := s.save(d); err != nil {
 		return err
@@ -201,6 +245,15 @@ func (d *Driver) stopSandbox(ctx context.Context, s *podSandbox) error {
 		d.emit(s, s.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return nil
+}
+
+// killWhole kills a container when no call starts it any longer.
+func (d *Driver) killWhole(ctx context.Context, c *podContainer) error {
+	if err := c.turn.take(ctx); err != nil {
+		return err
+	}
+	defer c.turn.release()
+	return d.kill(ctx, c)
 }
 
 // RemovePodSandbox implements container.Sandboxes.
@@ -217,7 +270,7 @@ func (d *Driver) RemovePodSandbox(ctx context.Context, id string) error {
 			return fmt.Errorf("remove sandbox %q: %w", id, err)
 		}
 	}
-	if err := errors.Join(removeState(d.sandboxDir(id)), d.Store.Delete(ctx, id)); err != nil {
+	if err := d.discardSandbox(ctx, s); err != nil {
 		return fmt.Errorf("remove sandbox %q: %w", id, err)
 	}
 	d.emit(s, id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)

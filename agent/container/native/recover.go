@@ -122,7 +122,7 @@ func (d *Driver) recoverContainer(ctx context.Context, r *store.Record, k keeper
 	if err != nil {
 		return err
 	}
-	c.signal, c.status = state.Signal, new(runtimeapi.ContainerStatus)
+	c.signal, c.stdin, c.stdinOnce, c.status = state.Signal, state.Stdin, state.StdinOnce, new(runtimeapi.ContainerStatus)
 	if err := protojson.Unmarshal(state.Status, c.status); err != nil {
 		return fmt.Errorf("decode status: %w", err)
 	}
@@ -140,7 +140,7 @@ func (d *Driver) recoverContainer(ctx context.Context, r *store.Record, k keeper
 		})
 	case k.Phase == keeper.PhaseExited:
 		c.ended = make(chan struct{})
-		d.exited(ctx, k)
+		return d.exited(ctx, k)
 	case !state.Started:
 	default:
 		// The start was interrupted, or the keeper has lost the container.
@@ -236,7 +236,10 @@ func (d *Driver) sweep(ctx context.Context, kept map[string]keeper.Container) er
 		if d.containers[key] != nil {
 			continue
 		}
-		if err := errors.Join(store.UnmountRoot(d.root(key)), removeState(d.containerDir(key)), d.Store.RemoveSnapshot(ctx, key)); err != nil {
+		if err := store.UnmountRoot(d.root(key)); err != nil {
+			return err // what is mounted must not be removed with the directory
+		}
+		if err := errors.Join(removeState(d.containerDir(key)), d.Store.RemoveSnapshot(ctx, key)); err != nil {
 			return err
 		}
 	}

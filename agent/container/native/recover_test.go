@@ -37,6 +37,7 @@ func (e *testEnv) create(t *testing.T, d *Driver, sandbox, name, script string) 
 	t.Helper()
 	id, err := d.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: e.image}, Command: []string{"/bin/sh", "-c", script}, LogPath: name + ".log",
+		Stdin: true, StdinOnce: true,
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD},
 		}},
@@ -111,6 +112,9 @@ func TestRecovery(t *testing.T) {
 		}
 		if diff := cmp.Diff(before, status(t, d, runs), protocmp.Transform()); diff != "" {
 			t.Errorf("status of the container that runs (-first +second driver):\n%s", diff)
+		}
+		if c := d.findContainer(runs); !c.stdin || !c.stdinOnce {
+			t.Error("the container has no input for one client any longer")
 		}
 		for id, code := range map[string]int32{ended: 4, ends: 5} {
 			if s := e.exited(t, d, id); s.GetExitCode() != code || s.GetReason() != "Error" || s.GetFinishedAt() == 0 {

@@ -15,14 +15,16 @@ import (
 
 // Files of a container, in its directory.
 const (
-	fileRecord  = "record.json"
-	fileOut     = "out"
-	fileErr     = "err"
-	fileIn      = "in"
-	filePID     = "pid"
-	fileLog     = "log" // of the OCI runtime program
-	fileConsole = "tty"
+	fileRecord = "record.json"
+	fileOut    = "out"
+	fileErr    = "err"
+	fileIn     = "in"
+	filePID    = "pid"
+	fileLog    = "log" // of the OCI runtime program
 )
+
+// fileConsole begins the names of the sockets for terminals, in the keeper's directory.
+const fileConsole = "tty"
 
 // maxRecord bounds a record in bytes.
 const maxRecord = 16 << 10

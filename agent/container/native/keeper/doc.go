@@ -20,6 +20,7 @@
 //
 //	lock                the flock of the running keeper
 //	keeper.sock         the SEQPACKET socket of the protocol
+//	tty<n>              sockets to which the OCI runtime sends terminals
 //	containers/<id>/    record.json, the FIFOs out, err and in, and the pid file and log of
 //	                    the OCI runtime
 //

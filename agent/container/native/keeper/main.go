@@ -48,7 +48,7 @@ func Main(args []string, build string, stderr io.Writer) int {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScoreAdj), 0); err != nil {
 		log.Warn("cannot protect keeper from OOM killer", "error", err)
 	}
-	// A message that nobody reads must not end the process (os/signal). The OCI runtime program
+	// A message without a reader must not end the process (os/signal). The OCI runtime program
 	// does not inherit it, as it would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	k, err := Open(Config{Dir: *dir, Build: build, Env: environment, Log: log})

@@ -21,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/containerd"
 )
 
 // Pull describes the pull of an image.
@@ -178,9 +179,8 @@ func (s *Store) fetch(ctx context.Context, fetcher remotes.Fetcher, target ocisp
 
 // checkSize refuses indexes, manifests and configurations that are too large to be read.
 func checkSize(_ context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	const most = 4 << 20 // that of containerd.Documents
-	if !images.IsLayerType(d.MediaType) && d.Size > most {
-		return nil, fmt.Errorf("%s %s has %d bytes, at most %d", d.MediaType, d.Digest, d.Size, most)
+	if !images.IsLayerType(d.MediaType) && d.Size > containerd.MaxDocument {
+		return nil, fmt.Errorf("%s %s has %d bytes, at most %d", d.MediaType, d.Digest, d.Size, containerd.MaxDocument)
 	}
 	return nil, nil
 }

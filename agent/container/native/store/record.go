@@ -24,8 +24,8 @@ const (
 
 // Kinds of records.
 const (
-	KindSandbox   = "sandbox"
-	KindContainer = "container"
+	kindSandbox   = "sandbox"
+	kindContainer = "container"
 )
 
 // runtimeName and specType are what containerd requires of a container. Nothing reads them.
@@ -118,11 +118,11 @@ func (s *Store) encode(r *Record) (containers.Container, error) {
 	c := containers.Container{
 		ID: r.ID, Image: r.Image, SnapshotKey: r.Snapshot, CreatedAt: r.CreatedAt,
 		Runtime: containers.RuntimeInfo{Name: runtimeName}, Spec: &anypb.Any{TypeUrl: specType, Value: []byte("{}")},
-		Labels: map[string]string{labelKind: KindContainer, labelSandbox: r.SandboxID},
+		Labels: map[string]string{labelKind: kindContainer, labelSandbox: r.SandboxID},
 	}
 	var config proto.Message = Durable(r.Container)
 	if r.Container == nil {
-		c.Labels = map[string]string{labelKind: KindSandbox, labelHandler: r.Handler}
+		c.Labels = map[string]string{labelKind: kindSandbox, labelHandler: r.Handler}
 		config = r.Sandbox
 	}
 	if r.Snapshot != "" {
@@ -147,10 +147,10 @@ func decode(c *containers.Container) (Record, error) {
 	}
 	var config proto.Message
 	switch kind := c.Labels[labelKind]; kind {
-	case KindSandbox:
+	case kindSandbox:
 		r.Sandbox = new(runtimeapi.PodSandboxConfig)
 		config = r.Sandbox
-	case KindContainer:
+	case kindContainer:
 		r.Container = new(runtimeapi.ContainerConfig)
 		config = r.Container
 	default:

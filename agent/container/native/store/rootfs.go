@@ -25,7 +25,7 @@ const labelRoot = "containerd.io/gc.root"
 // an image, and returns its mounts.
 func (s *Store) Prepare(ctx context.Context, key, parent string) ([]mount.Mount, error) {
 	return call(ctx, func(ctx context.Context) ([]mount.Mount, error) {
-		labels := map[string]string{labelKind: KindContainer, labelRoot: "tinylet"}
+		labels := map[string]string{labelKind: kindContainer, labelRoot: "tinylet"}
 		return s.client.SnapshotService(s.snapshotter).Prepare(ctx, key, parent, snapshots.WithLabels(labels))
 	}, "prepare root file system %s", key)
 }
@@ -60,13 +60,6 @@ func (s *Store) unpack(ctx context.Context, image *Image) error {
 	return errors.Join(err, release())
 }
 
-// Mounts returns the mounts of a snapshot.
-func (s *Store) Mounts(ctx context.Context, key string) ([]mount.Mount, error) {
-	return call(ctx, func(ctx context.Context) ([]mount.Mount, error) {
-		return s.client.SnapshotService(s.snapshotter).Mounts(ctx, key)
-	}, "read mounts of root file system %s", key)
-}
-
 // RemoveSnapshot removes a snapshot. It returns nil if there is none.
 func (s *Store) RemoveSnapshot(ctx context.Context, key string) error {
 	_, err := call(ctx, func(ctx context.Context) (struct{}, error) {
@@ -85,7 +78,7 @@ func (s *Store) Snapshots(ctx context.Context) ([]string, error) {
 		err = s.client.SnapshotService(s.snapshotter).Walk(ctx, func(_ context.Context, info snapshots.Info) error {
 			keys = append(keys, info.Name)
 			return nil
-		}, `labels."`+labelKind+`"==`+KindContainer)
+		}, `labels."`+labelKind+`"==`+kindContainer)
 		return keys, err
 	}, "list root file systems")
 }
