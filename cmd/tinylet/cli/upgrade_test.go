@@ -86,7 +86,9 @@ func TestUpgradeWaits(t *testing.T) {
 		if err := u.files.Replace(next); err != nil {
 			t.Fatal(err)
 		}
+		ended := make(chan struct{})
 		time.AfterFunc(20*time.Millisecond, func() {
+			defer close(ended)
 			if undone != "" {
 				if err := os.WriteFile(filepath.Join(u.files.Dir, "undone"), []byte(undone), 0o644); err != nil {
 					t.Error(err)
@@ -97,6 +99,7 @@ func TestUpgradeWaits(t *testing.T) {
 			}
 		})
 		err := u.wait(t.Context(), 1)
+		<-ended // the trial's mark is gone before Confirm returns
 		if undone == "" && (err != nil || !strings.Contains(out.String(), "confirmed")) || undone != "" && (err == nil || !strings.Contains(err.Error(), undone)) {
 			t.Errorf("undone %q: %v, printed %q", undone, err, out)
 		}
