@@ -304,3 +304,31 @@ func testImageConfig(w *testEnv) {
 		}
 	}
 }
+
+func testImageVolume(w *testEnv) {
+	w.needsProcesses()
+	if w.Features.Configured == "" {
+		w.Skip("the environment names no image with a configuration")
+	}
+	p := w.runPod()
+	volume := func(path, sub string) func(*runtimeapi.ContainerConfig) {
+		return func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{ContainerPath: path, Readonly: true, Image: &runtimeapi.ImageSpec{Image: w.Features.Configured}, ImageSubPath: sub}}
+		}
+	}
+	whole := p.startIn("whole", scriptForever, volume("/volume", ""))
+	if got := w.inside(whole, "cat /volume/data/seed; touch /volume/data/new 2> /dev/null || echo cannot write"); got != "seed\ncannot write" {
+		w.Errorf("the volume has %q", got)
+	}
+	part := p.startIn("part", scriptForever, volume("/volume", "data"))
+	if got := w.inside(part, "cat /volume/seed"); got != "seed" {
+		w.Errorf("the part of the volume has %q", got)
+	}
+	for _, sub := range []string{"absent", "data/seed", "../.."} {
+		c := p.containerConfig("refused", scriptForever)
+		volume("/volume", sub)(c)
+		if _, err := w.Runtime.CreateContainer(w.Context(), p.id, c, p.config); err == nil {
+			w.Errorf("a volume with the part %q of an image was created", sub)
+		}
+	}
+}

@@ -111,6 +111,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 		{"input for several clients", testStdin},
 		{"input for one client", testStdinOnce},
 		{"configuration of an image", testImageConfig},
+		{"image as a volume", testImageVolume},
 		{"events", testEvents},
 		{"events after reconnect", testEventsReconnect},
 		{"runtime restart", testRestart},

@@ -16,8 +16,10 @@ import (
 	"github.com/containerd/platforms"
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/conformance"
 	"github.com/tinylet/tinylet/agent/container/containerd"
+	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/native/keeper"
 	"github.com/tinylet/tinylet/agent/container/native/oci"
 	"github.com/tinylet/tinylet/agent/container/native/store"
@@ -42,11 +44,12 @@ func TestMain(m *testing.M) {
 //	TINYLET_RUNTIME_CONFIGURED  conformance.Features.Configured
 //	TINYLET_RUNTIME_PATIENCE  how long a step may take on this machine, such as 60s
 //	TINYLET_RUNTIME_RESTART   a program that restarts containerd, with arguments
+//	TINYLET_RUNTIME_SERVED    set if the driver is to be called over CRI
 func TestConformance(t *testing.T) {
 	e := newEnv(t)
 	conformance.Run(t, func(t *testing.T) conformance.Env {
 		env := conformance.Env{
-			Runtime: e.newDriver(t), Image: e.image, Absent: "localhost/absent:1", Removable: os.Getenv("TINYLET_RUNTIME_SPARE"),
+			Runtime: e.runtime(t), Image: e.image, Absent: "localhost/absent:1", Removable: os.Getenv("TINYLET_RUNTIME_SPARE"),
 			LogRoot: "/var/log/pods", CgroupParent: "/conformance", Timeout: e.patience, OwnEvents: true,
 			Features: &conformance.Features{PodNetwork: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED")},
 		}
@@ -60,6 +63,25 @@ func TestConformance(t *testing.T) {
 		}
 		return env
 	})
+}
+
+// runtime returns a driver, or one of CRI on top of it.
+func (e *testEnv) runtime(t *testing.T) container.Runtime {
+	t.Helper()
+	d := e.newDriver(t)
+	if os.Getenv("TINYLET_RUNTIME_SERVED") == "" {
+		return d
+	}
+	over, err := cri.New(cri.Config{RuntimeEndpoint: conformance.Serve(t, d).Endpoint, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := over.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return over
 }
 
 // testEnv is where drivers run.

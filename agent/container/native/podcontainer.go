@@ -135,7 +135,7 @@ func (d *Driver) create(ctx context.Context, s *podSandbox, c *podContainer, con
 	if err := store.MountRoot(mounts, d.root(c.id)); err != nil {
 		return err
 	}
-	built, err := d.build(s, c, config, image)
+	built, err := d.build(ctx, s, c, config, image)
 	if err != nil {
 		return err
 	}
@@ -144,12 +144,16 @@ func (d *Driver) create(ctx context.Context, s *podSandbox, c *podContainer, con
 }
 
 // build builds the spec of a container whose root file system is mounted.
-func (d *Driver) build(s *podSandbox, c *podContainer, config *runtimeapi.ContainerConfig, image *store.Image) (*specs.Spec, error) {
+func (d *Driver) build(ctx context.Context, s *podSandbox, c *podContainer, config *runtimeapi.ContainerConfig, image *store.Image) (*specs.Spec, error) {
 	users, err := readUsers(d.root(c.id))
 	if err != nil {
 		return nil, err
 	}
 	volumes, err := makeVolumes(filepath.Join(d.VolumeDir, c.id), d.root(c.id), image.Config.Volumes)
+	if err != nil {
+		return nil, err
+	}
+	images, err := d.imageVolumes(ctx, c.id, config.GetMounts())
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +166,7 @@ func (d *Driver) build(s *podSandbox, c *podContainer, config *runtimeapi.Contai
 		ID: c.id, SandboxID: s.id, Config: config, Sandbox: s.config, Image: &image.Config, ImageName: config.GetImage().GetImage(), Users: users,
 		Namespaces: spec.Namespaces{Network: paths.Net, IPC: paths.IPC, UTS: paths.UTS, PID: paths.PID, Target: target},
 		Files:      spec.Files{Hostname: paths.Hostname, ResolvConf: paths.ResolvConf, Shm: paths.Shm},
-		Volumes:    volumes, Handler: d.Handlers[s.handler].Features, Node: d.Node,
+		Volumes:    volumes, ImageMounts: images, Handler: d.Handlers[s.handler].Features, Node: d.Node,
 	})
 }
 
@@ -448,7 +452,7 @@ func (d *Driver) discard(ctx context.Context, c *podContainer) error {
 	if err := sandbox.Unpin(d.targetPin(c.id)); err != nil {
 		return err
 	}
-	if err := store.UnmountRoot(d.root(c.id)); err != nil {
+	if err := errors.Join(store.UnmountRoot(d.root(c.id)), d.removeImages(ctx, c.id)); err != nil {
 		return err
 	}
 	if err := d.Store.RemoveSnapshot(ctx, c.id); err != nil {

@@ -20,18 +20,19 @@ import (
 // of containerd, for both drivers; and the import of image archives.
 func TestRuntimeConformance(t *testing.T) {
 	ctx, im := prepared(t)
-	tests := []struct{ name, pkg, test string }{
-		{"cri", "./agent/container/cri", "TestConformanceOverRuntime"},
-		{"native", "./agent/container/native", "TestConformance"},
-		{"recovery", "./agent/container/native", "TestRecovery"},
-		{"pull", "./agent/container/native", "TestPull"},
-		{"preload", "./agent/container/preload", "TestOverContainerd"},
+	tests := []struct{ name, pkg, test, env string }{
+		{"cri", "cri", "TestConformanceOverRuntime", ""},
+		{"native", "native", "TestConformance", ""},
+		{"native over CRI", "native", "TestConformance", "TINYLET_RUNTIME_SERVED=yes"},
+		{"recovery", "native", "TestRecovery", ""},
+		{"pull", "native", "TestPull", ""},
+		{"preload", "preload", "TestOverContainerd", ""},
 	}
 	var files []File
-	for _, tt := range tests {
-		binary := filepath.Join(t.TempDir(), tt.name+".test")
-		buildTest(ctx, t, im.Arch, binary, tt.pkg)
-		files = append(files, File{Path: guestTest(tt.name), Mode: 0o755, Source: binary})
+	for _, pkg := range []string{"cri", "native", "preload"} {
+		binary := filepath.Join(t.TempDir(), pkg+".test")
+		buildTest(ctx, t, im.Arch, binary, "./agent/container/"+pkg)
+		files = append(files, File{Path: guestTest(pkg), Mode: 0o755, Source: binary})
 	}
 	files = append(files, File{Path: "/etc/cni/net.d/10-suite.conflist", Mode: 0o644, Data: []byte(conflist)}, File{Path: "/opt/cni/bin/tinylet-cni", Link: guestTest("cri")})
 	vm := booted(ctx, t, im, VMOptions{Files: files})
@@ -47,16 +48,16 @@ func TestRuntimeConformance(t *testing.T) {
 			shell(ctx, t, vm, "ctr -n k8s.io images import "+suiteArchive)
 			var said bytes.Buffer
 			out, err := vm.RunCmd(ctx, Cmd{
-				Argv: []string{guestTest(tt.name), "-test.run", "^" + tt.test + "$", "-test.v", "-test.timeout", fmt.Sprint(boardTime)},
-				Env: []string{
+				Argv: []string{guestTest(tt.pkg), "-test.run", "^" + tt.test + "$", "-test.v", "-test.timeout", fmt.Sprint(boardTime)},
+				Env: append(strings.Fields(tt.env),
 					"TINYLET_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
-					"TINYLET_RUNTIME_IMAGE=" + BusyboxImage,
-					"TINYLET_RUNTIME_SPARE=" + spareImage,
-					"TINYLET_RUNTIME_CONFIGURED=" + configuredImage,
+					"TINYLET_RUNTIME_IMAGE="+BusyboxImage,
+					"TINYLET_RUNTIME_SPARE="+spareImage,
+					"TINYLET_RUNTIME_CONFIGURED="+configuredImage,
 					"TINYLET_RUNTIME_NETWORK=yes",
 					"TINYLET_RUNTIME_PATIENCE=120s",
 					"TINYLET_RUNTIME_RESTART=/etc/init.d/S40containerd restart",
-				},
+				),
 				Stdout: io.MultiWriter(&said, testLog{t}), Stderr: testLog{t},
 			})
 			if err != nil {
