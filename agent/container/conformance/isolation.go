@@ -307,8 +307,8 @@ func testImageConfig(w *testEnv) {
 
 func testImageVolume(w *testEnv) {
 	w.needsProcesses()
-	if w.Features.Configured == "" {
-		w.Skip("the environment names no image with a configuration")
+	if w.Features.Configured == "" || !w.Features.ImageVolumes {
+		w.Skip("the environment has no image volumes")
 	}
 	p := w.runPod()
 	volume := func(path, sub string) func(*runtimeapi.ContainerConfig) {

@@ -45,7 +45,7 @@ func (s *Server) Start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = criserver.New(s.rt)
+	s.server = criserver.New(s.rt, nil)
 	s.done = make(chan error, 1)
 	go func() { s.done <- s.server.Serve(l) }()
 }

@@ -61,6 +61,8 @@ type Features struct {
 	// /data with the file seed, which has mode 0750 and belongs to app; empty if there is
 	// none.
 	Configured string
+	// ImageVolumes reports whether Configured can be a volume (KEP-4639).
+	ImageVolumes bool
 }
 
 // Run tests the runtimes that newRuntime returns, one for each part. It removes

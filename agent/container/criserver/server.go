@@ -1,5 +1,10 @@
 // Package criserver serves a container.Runtime as CRI v1, for clients such as crictl, critest
 // and a kubelet.
+//
+// Clients may use the beginning of an ID in place of the ID, as crictl shows it. Sessions of
+// exec, attach and port-forward are HTTP on a Unix socket inside the agent. Clients of CRI need
+// a URL: the server forwards them from a TCP listener on localhost. Such a URL has a token that
+// is valid once and for a minute.
 package criserver
 
 import (
@@ -23,12 +28,20 @@ import (
 const maxRequest = 16 << 20
 
 // Server serves one runtime. Its methods are safe for concurrent use.
-type Server struct{ grpc *grpc.Server }
+type Server struct {
+	grpc     *grpc.Server
+	sessions *sessions // nil without
+}
 
-// New returns a server of a runtime.
-func New(rt container.Runtime) *Server {
-	s := &Server{grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))}
-	runtimeapi.RegisterRuntimeServiceServer(s.grpc, &service{rt: rt})
+// New returns a server of a runtime. It forwards the sessions of its clients from a listener,
+// or leaves their URLs as they are if that is nil.
+func New(rt container.Runtime, forward net.Listener) *Server {
+	s := &Server{grpc: grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))}
+	if forward != nil {
+		s.sessions = newSessions(forward)
+	}
+	stats, _ := rt.(Stats)
+	runtimeapi.RegisterRuntimeServiceServer(s.grpc, &service{rt: rt, stats: stats, sessions: s.sessions})
 	runtimeapi.RegisterImageServiceServer(s.grpc, &imageService{rt: rt})
 	return s
 }
@@ -36,8 +49,11 @@ func New(rt container.Runtime) *Server {
 // Serve serves the connections of a listener, which it closes, until Stop. It returns nil then.
 func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 
-// Stop breaks all connections.
-func (s *Server) Stop() { s.grpc.Stop() }
+// Stop breaks all connections and ends all sessions.
+func (s *Server) Stop() {
+	s.sessions.close()
+	s.grpc.Stop()
+}
 
 // Listen listens on a Unix socket, which only root can connect to, in place of what is at its
 // path.
@@ -57,7 +73,9 @@ func Listen(path string) (net.Listener, error) {
 
 type service struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
-	rt container.Runtime
+	rt       container.Runtime
+	stats    Stats // nil without
+	sessions *sessions
 }
 
 // idLength is the length of an ID. Shorter ones are prefixes, as clients show them.
@@ -209,19 +227,19 @@ func (s *service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 func (s *service) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	r.ContainerId = s.containerID(ctx, r.ContainerId)
 	url, err := s.rt.Exec(ctx, r)
-	return &runtimeapi.ExecResponse{Url: url}, grpcError(err)
+	return &runtimeapi.ExecResponse{Url: s.sessions.url(url)}, grpcError(err)
 }
 
 func (s *service) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	r.ContainerId = s.containerID(ctx, r.ContainerId)
 	url, err := s.rt.Attach(ctx, r)
-	return &runtimeapi.AttachResponse{Url: url}, grpcError(err)
+	return &runtimeapi.AttachResponse{Url: s.sessions.url(url)}, grpcError(err)
 }
 
 func (s *service) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	r.PodSandboxId = s.sandboxID(ctx, r.PodSandboxId)
 	url, err := s.rt.PortForward(ctx, r)
-	return &runtimeapi.PortForwardResponse{Url: url}, grpcError(err)
+	return &runtimeapi.PortForwardResponse{Url: s.sessions.url(url)}, grpcError(err)
 }
 
 func (s *service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -237,6 +255,12 @@ func (s *service) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*run
 func (s *service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	c, err := s.rt.RuntimeConfig(ctx)
 	return c, grpcError(err)
+}
+
+// UpdateRuntimeConfig accepts what a kubelet sends: the ranges of the pods' addresses, which the
+// runtime has from its own configuration.
+func (s *service) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
 func (s *service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {

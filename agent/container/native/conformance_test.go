@@ -23,6 +23,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/native/keeper"
 	"github.com/tinylet/tinylet/agent/container/native/oci"
 	"github.com/tinylet/tinylet/agent/container/native/store"
+	"github.com/tinylet/tinylet/cgroups"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/ipam"
 )
@@ -51,7 +52,7 @@ func TestConformance(t *testing.T) {
 		env := conformance.Env{
 			Runtime: e.runtime(t), Image: e.image, Absent: "localhost/absent:1", Removable: os.Getenv("TINYLET_RUNTIME_SPARE"),
 			LogRoot: "/var/log/pods", CgroupParent: "/conformance", Timeout: e.patience, OwnEvents: true,
-			Features: &conformance.Features{PodNetwork: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED")},
+			Features: &conformance.Features{PodNetwork: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED"), ImageVolumes: true},
 		}
 		if argv := strings.Fields(os.Getenv("TINYLET_RUNTIME_RESTART")); len(argv) > 0 {
 			env.Restart = func(t *testing.T) {
@@ -171,13 +172,17 @@ func (e *testEnv) newDriver(t *testing.T) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tree, err := cgroups.Open("/sys/fs/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
 	node, err := NodeFacts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	d, err := New(t.Context(), Config{
 		Store: store.New(c, "overlayfs", platforms.Default(), unpacker.Store), Keeper: e.keeper,
-		Handlers: map[string]Handler{"": {Program: e.program}}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received,
+		Handlers: map[string]Handler{"": {Program: e.program}}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -37,6 +37,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/native/sessions"
 	"github.com/tinylet/tinylet/agent/container/native/spec"
 	"github.com/tinylet/tinylet/agent/container/native/store"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // Handler is a runtime handler.
@@ -75,7 +76,9 @@ type Config struct {
 	// Received is called with the bytes that pulls have received, in parts. It may be nil.
 	Received func(bytes int)
 	Node     *spec.Node
-	Log      *slog.Logger
+	// Cgroups has the cgroups of the containers.
+	Cgroups *cgroups.Tree
+	Log     *slog.Logger
 }
 
 // Driver implements container.Runtime. It is safe for concurrent use.

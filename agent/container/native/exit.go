@@ -20,6 +20,7 @@ const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
 	reasonUnknown   = "Unknown"
+	reasonOOMKilled = "OOMKilled"
 	// codeUnknown is the exit code of a container whose end was not observed.
 	codeUnknown = 255
 )
@@ -67,33 +68,56 @@ func (d *Driver) exited(ctx context.Context, k keeper.Container) error {
 			return err
 		}
 	case c != nil:
-		e := store.Exit{Code: k.ExitCode, StartedAt: time.Unix(0, k.StartedAt), FinishedAt: time.Unix(0, k.FinishedAt), Reason: reasonError}
-		switch {
-		case !k.CodeKnown:
-			e.Code, e.Reason = codeUnknown, reasonUnknown
-		case k.ExitCode == 0:
-			e.Reason = reasonCompleted
-		}
-		if err := d.end(ctx, c, d.handlerOf(c), e); err != nil {
+		if err := d.end(ctx, c, d.handlerOf(c), d.exitOf(c, k)); err != nil {
 			return err
 		}
 	}
-	err := d.Keeper.Acknowledge(ctx, k.ID)
+	return d.acknowledge(ctx, k.ID)
+}
+
+// acknowledge makes the keeper forget a container that has ended.
+func (d *Driver) acknowledge(ctx context.Context, id string) error {
+	err := d.Keeper.Acknowledge(ctx, id)
 	if errors.Is(err, keeper.ErrNotFound) || errors.Is(err, keeper.ErrUnavailable) {
 		return nil // the next keeper sends it again
 	}
 	return err
 }
 
+// exitOf returns the end that the keeper has observed. Like containerd's, its reason is that of
+// the OOM killer whichever process of the container that has killed.
+func (d *Driver) exitOf(c *podContainer, k keeper.Container) store.Exit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exit != nil {
+		return *c.exit
+	}
+	e := store.Exit{Code: k.ExitCode, StartedAt: k.StartedAt, FinishedAt: k.FinishedAt, Reason: reasonError}
+	switch {
+	case d.outOfMemory(c):
+		e.Reason = reasonOOMKilled
+	case !k.CodeKnown:
+		e.Reason = reasonUnknown
+	case k.ExitCode == 0:
+		e.Reason = reasonCompleted
+	}
+	if !k.CodeKnown {
+		e.Code = codeUnknown
+	}
+	c.exit = &e
+	return e
+}
+
 // end records the end of a container, and removes what only a running one needs.
 func (d *Driver) end(ctx context.Context, c *podContainer, h Handler, e store.Exit) error {
+	e.Message = strings.ToValidUTF8(e.Message, "\uFFFD") // an OCI runtime program repeats what it was given
 	if err := d.Store.Finish(ctx, c.id, e); err != nil {
 		return err
 	}
 	if err := deleteContainer(ctx, h, c.id); err != nil {
 		return err
 	}
-	if err := store.UnmountRoot(d.root(c.id)); err != nil {
+	if err := d.unmount(c.id); err != nil {
 		return err
 	}
 	c.finish(e)
@@ -109,7 +133,7 @@ func (d *Driver) end(ctx context.Context, c *podContainer, h Handler, e store.Ex
 func (c *podContainer) finish(e store.Exit) {
 	c.change(func(s *runtimeapi.ContainerStatus) {
 		s.State, s.ExitCode, s.Reason, s.Message = runtimeapi.ContainerState_CONTAINER_EXITED, e.Code, e.Reason, e.Message
-		s.FinishedAt = e.FinishedAt.UnixNano()
+		s.FinishedAt = e.FinishedAt
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()

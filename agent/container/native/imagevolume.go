@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
@@ -20,8 +21,18 @@ func (d *Driver) imageVolumesDir(id string) string {
 	return filepath.Join(d.containerDir(id), "images")
 }
 
-// volumeKey is the key of the snapshot of a mount. It begins with the ID of the container.
-func volumeKey(id string, index int) string { return id + "-" + strconv.Itoa(index) }
+// volumeKey is the key of the snapshot of an image volume: the ID of the container, and the
+// name of the volume's directory.
+func volumeKey(id, name string) string { return id + "-" + name }
+
+// ownsSnapshot reports whether a container has a snapshot.
+func (d *Driver) ownsSnapshot(key string) bool {
+	id, volume, isVolume := strings.Cut(key, "-")
+	if d.containers[id] == nil || !isVolume {
+		return d.containers[id] != nil
+	}
+	return exists(filepath.Join(d.imageVolumesDir(id), volume)) // not after a boot
+}
 
 // imageVolumes mounts the images that a container has as volumes (KEP-4639). It returns the
 // directories by the index of their mounts.
@@ -49,11 +60,12 @@ func (d *Driver) imageVolume(ctx context.Context, id string, index int, m *runti
 		return "", fmt.Errorf("image %q: %w", m.GetImage().GetImage(), container.ErrNotFound)
 	}
 	// The directory is there before the snapshot, so that removeImages finds it.
-	dir := filepath.Join(d.imageVolumesDir(id), strconv.Itoa(index))
+	name := strconv.Itoa(index)
+	dir := filepath.Join(d.imageVolumesDir(id), name)
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return "", err
 	}
-	mounts, err := d.Store.PrepareImage(ctx, volumeKey(id, index), image)
+	mounts, err := d.Store.ViewImage(ctx, volumeKey(id, name), image)
 	if err != nil {
 		return "", err
 	}
@@ -63,45 +75,58 @@ func (d *Driver) imageVolume(ctx context.Context, id string, index int, m *runti
 	if m.GetImageSubPath() == "" {
 		return dir, nil
 	}
-	// Links in the image must not lead out of it.
-	f, err := os.OpenInRoot(dir, m.GetImageSubPath())
+	return dirBelow(dir, m.GetImageSubPath())
+}
+
+// dirBelow returns the path of a directory below another one. Links do not lead out of that.
+func dirBelow(dir, name string) (path string, err error) {
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return "", err
 	}
-	path, err := os.Readlink(filepath.Join("/proc/self/fd", strconv.Itoa(int(f.Fd()))))
-	info, statErr := f.Stat()
-	if err = errors.Join(err, statErr, f.Close()); err != nil {
+	defer func() { err = errors.Join(err, root.Close()) }()
+	below, err := root.OpenRoot(name) // does not open a file or a FIFO
+	if err != nil {
 		return "", err
 	}
-	if !info.IsDir() {
-		return "", fmt.Errorf("%q is no directory", m.GetImageSubPath())
+	defer func() { err = errors.Join(err, below.Close()) }()
+	f, err := below.Open(".")
+	if err != nil {
+		return "", err
 	}
-	return path, nil
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
-// unmountImages unmounts the image volumes of a container.
-func (d *Driver) unmountImages(id string) error {
-	all, err := os.ReadDir(d.imageVolumesDir(id))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	for _, e := range all {
-		err = errors.Join(err, store.UnmountRoot(filepath.Join(d.imageVolumesDir(id), e.Name())))
+// unmount unmounts the root file system and the image volumes of a container.
+func (d *Driver) unmount(id string) error {
+	err := store.UnmountRoot(d.root(id))
+	names, readErr := d.imageVolumeNames(id)
+	err = errors.Join(err, readErr)
+	for _, name := range names {
+		err = errors.Join(err, store.UnmountRoot(filepath.Join(d.imageVolumesDir(id), name)))
 	}
 	return err
 }
 
-// removeImages removes the image volumes of a container with their snapshots.
-func (d *Driver) removeImages(ctx context.Context, id string) error {
-	if err := d.unmountImages(id); err != nil {
-		return err
-	}
+// imageVolumeNames returns the names of the directories of a container's image volumes.
+func (d *Driver) imageVolumeNames(id string) ([]string, error) {
 	all, err := os.ReadDir(d.imageVolumesDir(id))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
+	names := make([]string, 0, len(all))
 	for _, e := range all {
-		err = errors.Join(err, d.Store.RemoveSnapshot(ctx, id+"-"+e.Name()))
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// removeImages removes the snapshots of a container's image volumes.
+func (d *Driver) removeImages(ctx context.Context, id string) error {
+	names, err := d.imageVolumeNames(id)
+	for _, name := range names {
+		err = errors.Join(err, d.Store.RemoveSnapshot(ctx, volumeKey(id, name)))
 	}
 	return err
 }

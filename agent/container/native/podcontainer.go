@@ -43,6 +43,7 @@ type podContainer struct {
 	status *runtimeapi.ContainerStatus // replaced, not modified
 	pid    oci.Process                 // of the first process, while it runs
 	ended  chan struct{}               // closed when it has ended; nil before its start
+	exit   *store.Exit                 // its end as observed first: a repeated call does not find its cgroup
 }
 
 // containerState is what a container has until the next boot.
@@ -322,8 +323,7 @@ func (d *Driver) start(ctx context.Context, s *podSandbox, c *podContainer) erro
 	if err != nil {
 		undone, cancel := undo(ctx)
 		defer cancel()
-		now := time.Now()
-		return errors.Join(err, d.end(undone, c, handler, store.Exit{Code: codeStartError, FinishedAt: now, Reason: reasonStartError, Message: err.Error()}))
+		return errors.Join(err, d.end(undone, c, handler, store.Exit{Code: codeStartError, FinishedAt: time.Now().UnixNano(), Reason: reasonStartError, Message: err.Error()}))
 	}
 	c.mu.Lock()
 	c.pid = oci.Process{PID: started.PID, StartTime: started.StartTime}
@@ -452,7 +452,10 @@ func (d *Driver) discard(ctx context.Context, c *podContainer) error {
 	if err := sandbox.Unpin(d.targetPin(c.id)); err != nil {
 		return err
 	}
-	if err := errors.Join(store.UnmountRoot(d.root(c.id)), d.removeImages(ctx, c.id)); err != nil {
+	if err := d.unmount(c.id); err != nil {
+		return err
+	}
+	if err := d.removeImages(ctx, c.id); err != nil {
 		return err
 	}
 	if err := d.Store.RemoveSnapshot(ctx, c.id); err != nil {

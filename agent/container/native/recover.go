@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -132,7 +133,7 @@ func (d *Driver) recoverContainer(ctx context.Context, r *store.Record, k keeper
 	}
 	switch {
 	case c.status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
-		c.finish(*exitOf(r))
+		c.finish(*recorded(r))
 	case k.Phase == keeper.PhaseRunning:
 		c.ended, c.pid = make(chan struct{}), oci.Process{PID: k.PID, StartTime: k.StartTime}
 		c.change(func(st *runtimeapi.ContainerStatus) {
@@ -140,12 +141,18 @@ func (d *Driver) recoverContainer(ctx context.Context, r *store.Record, k keeper
 		})
 	case k.Phase == keeper.PhaseExited:
 		c.ended = make(chan struct{})
-		return d.exited(ctx, k)
+		if r.Exit == nil {
+			return d.exited(ctx, k)
+		}
+		if err := d.end(ctx, c, d.Handlers[s.handler], *r.Exit); err != nil {
+			return err
+		}
+		return d.acknowledge(ctx, k.ID)
 	case !state.Started:
 	default:
 		// The start was interrupted, or the keeper has lost the container.
 		h := d.Handlers[s.handler]
-		e := store.Exit{Code: codeUnknown, FinishedAt: time.Now(), Reason: reasonUnknown, Message: "the start of the container was interrupted"}
+		e := store.Exit{Code: codeUnknown, FinishedAt: time.Now().UnixNano(), Reason: reasonUnknown, Message: "the start of the container was interrupted"}
 		if err := d.end(ctx, c, h, e); err != nil {
 			return err
 		}
@@ -159,13 +166,13 @@ func (d *Driver) recoverContainer(ctx context.Context, r *store.Record, k keeper
 // recoverAfterBoot makes a container of an earlier boot, which has ended.
 func (d *Driver) recoverAfterBoot(ctx context.Context, c *podContainer, s *podSandbox, r *store.Record) error {
 	if r.Exit == nil {
-		r.Exit = &store.Exit{Code: codeUnknown, FinishedAt: time.Now(), Reason: reasonUnknown}
+		r.Exit = &store.Exit{Code: codeUnknown, FinishedAt: time.Now().UnixNano(), Reason: reasonUnknown}
 		if err := d.Store.Finish(ctx, c.id, *r.Exit); err != nil {
 			return err
 		}
 	}
 	c.status = &runtimeapi.ContainerStatus{
-		Id: c.id, Metadata: r.Container.GetMetadata(), CreatedAt: r.CreatedAt.UnixNano(), StartedAt: r.Exit.StartedAt.UnixNano(),
+		Id: c.id, Metadata: r.Container.GetMetadata(), CreatedAt: r.CreatedAt.UnixNano(), StartedAt: r.Exit.StartedAt,
 		Image: r.Container.GetImage(), ImageRef: r.Image, Labels: r.Container.GetLabels(), Annotations: r.Container.GetAnnotations(),
 		StopSignal: r.Container.GetStopSignal(),
 	}
@@ -209,8 +216,8 @@ func (d *Driver) discardKept(ctx context.Context, h Handler, id string) error {
 	}
 }
 
-// exitOf returns the recorded end of a container.
-func exitOf(r *store.Record) *store.Exit {
+// recorded returns the recorded end of a container.
+func recorded(r *store.Record) *store.Exit {
 	if r.Exit != nil {
 		return r.Exit
 	}
@@ -233,13 +240,19 @@ func (d *Driver) sweep(ctx context.Context, kept map[string]keeper.Container) er
 		return err
 	}
 	for _, key := range keys {
-		if d.containers[key] != nil {
+		if d.ownsSnapshot(key) {
 			continue
 		}
-		if err := store.UnmountRoot(d.root(key)); err != nil {
-			return err // what is mounted must not be removed with the directory
+		id, _, _ := strings.Cut(key, "-")
+		if d.containers[id] == nil {
+			if err := d.unmount(id); err != nil {
+				return err // what is mounted must not be removed with the directory
+			}
+			if err := removeState(d.containerDir(id)); err != nil {
+				return err
+			}
 		}
-		if err := errors.Join(removeState(d.containerDir(key)), d.Store.RemoveSnapshot(ctx, key)); err != nil {
+		if err := d.Store.RemoveSnapshot(ctx, key); err != nil {
 			return err
 		}
 	}

@@ -57,8 +57,10 @@ type Record struct {
 
 // Exit is the end of a container.
 type Exit struct {
-	Code                  int32
-	StartedAt, FinishedAt time.Time
+	Code int32
+	// StartedAt and FinishedAt are in nanoseconds since 1970. StartedAt is 0 for a container
+	// that has not started.
+	StartedAt, FinishedAt int64
 	// Reason and Message are those of the status.
 	Reason, Message string
 }
@@ -189,8 +191,9 @@ const maxExitText = 3 << 10
 
 // String is the text of the label: code, times in nanoseconds since 1970, reason and message.
 func (e Exit) String() string {
-	text := fmt.Sprintf("%d %d %d %s ", e.Code, e.StartedAt.UnixNano(), e.FinishedAt.UnixNano(), e.Reason)
-	return text + e.Message[:min(len(e.Message), maxExitText)]
+	text := fmt.Sprintf("%d %d %d %s ", e.Code, e.StartedAt, e.FinishedAt, e.Reason)
+	// What is no UTF-8 cannot be sent.
+	return text + strings.ToValidUTF8(e.Message[:min(len(e.Message), maxExitText)], "")
 }
 
 func parseExit(text string) (Exit, error) {
@@ -210,5 +213,5 @@ func parseExit(text string) (Exit, error) {
 	if err != nil {
 		return Exit{}, fmt.Errorf("end %q: %w", text, err)
 	}
-	return Exit{Code: int32(code), StartedAt: time.Unix(0, started), FinishedAt: time.Unix(0, finished), Reason: fields[3], Message: fields[4]}, nil
+	return Exit{Code: int32(code), StartedAt: started, FinishedAt: finished, Reason: fields[3], Message: fields[4]}, nil
 }

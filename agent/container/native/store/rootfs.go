@@ -24,10 +24,15 @@ const labelRoot = "containerd.io/gc.root"
 // Prepare makes a snapshot for the root file system of a container on top of the snapshot of
 // an image, and returns its mounts.
 func (s *Store) Prepare(ctx context.Context, key, parent string) ([]mount.Mount, error) {
+	return s.prepare(ctx, snapshots.Snapshotter.Prepare, key, parent)
+}
+
+// prepare makes a snapshot of a container.
+func (s *Store) prepare(ctx context.Context, with func(snapshots.Snapshotter, context.Context, string, string, ...snapshots.Opt) ([]mount.Mount, error), key, parent string) ([]mount.Mount, error) {
 	return call(ctx, func(ctx context.Context) ([]mount.Mount, error) {
 		labels := map[string]string{labelKind: kindContainer, labelRoot: "tinylet"}
-		return s.client.SnapshotService(s.snapshotter).Prepare(ctx, key, parent, snapshots.WithLabels(labels))
-	}, "prepare root file system %s", key)
+		return with(s.client.SnapshotService(s.snapshotter), ctx, key, parent, snapshots.WithLabels(labels))
+	}, "prepare snapshot %s", key)
 }
 
 // Unpacker unpacks the layers of an image.
@@ -38,16 +43,30 @@ type Unpacker interface {
 // PrepareImage makes a snapshot for the root file system of a container with an image, whose
 // layers it unpacks if needed.
 func (s *Store) PrepareImage(ctx context.Context, key string, image *Image) ([]mount.Mount, error) {
+	if err := s.needUnpacked(ctx, image); err != nil {
+		return nil, err
+	}
+	return s.Prepare(ctx, key, image.ChainID)
+}
+
+// ViewImage makes a read-only snapshot for a container with an image as a volume, whose layers
+// it unpacks if needed.
+func (s *Store) ViewImage(ctx context.Context, key string, image *Image) ([]mount.Mount, error) {
+	if err := s.needUnpacked(ctx, image); err != nil {
+		return nil, err
+	}
+	return s.prepare(ctx, snapshots.Snapshotter.View, key, image.ChainID)
+}
+
+// needUnpacked unpacks the layers of an image unless they are.
+func (s *Store) needUnpacked(ctx context.Context, image *Image) error {
 	_, err := call(ctx, func(ctx context.Context) (snapshots.Info, error) {
 		return s.client.SnapshotService(s.snapshotter).Stat(ctx, image.ChainID)
 	}, "find root file system of image %s", image.ID)
 	if errors.Is(err, container.ErrNotFound) {
 		err = s.unpack(ctx, image)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s.Prepare(ctx, key, image.ChainID)
+	return err
 }
 
 // unpack unpacks the layers of an image that was imported.
@@ -113,6 +132,13 @@ func UnmountRoot(target string) error {
 		return fmt.Errorf("unmount root file system at %q: %w", target, err)
 	}
 	return nil
+}
+
+// SnapshotUsage returns what a snapshot uses without its parents.
+func (s *Store) SnapshotUsage(ctx context.Context, key string) (snapshots.Usage, error) {
+	return call(ctx, func(ctx context.Context) (snapshots.Usage, error) {
+		return s.client.SnapshotService(s.snapshotter).Usage(ctx, key)
+	}, "measure snapshot %s", key)
 }
 
 // Usage returns the directory of the snapshotter, and the bytes that all snapshots use.
