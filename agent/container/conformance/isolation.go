@@ -59,7 +59,7 @@ func (p *pod) startIn(name, script string, change func(*runtimeapi.ContainerConf
 	p.w.Helper()
 	c := p.containerConfig(name, script)
 	options := p.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	c.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Network: options.GetNetwork(), Ipc: options.GetIpc(), Pid: options.GetPid()}
+	c.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Network: options.GetNetwork(), Ipc: options.GetIpc(), Pid: options.GetPid(), UsernsOptions: options.GetUsernsOptions()}
 	if change != nil {
 		change(c)
 	}
@@ -329,6 +329,71 @@ func testImageVolume(w *testEnv) {
 		volume("/volume", sub)(c)
 		if _, err := w.Runtime.CreateContainer(w.Context(), p.id, c, p.config); err == nil {
 			w.Errorf("a volume with the part %q of an image was created", sub)
+		}
+	}
+}
+
+// hasUsers reports whether the default handler has user namespaces.
+func (w *testEnv) hasUsers() bool {
+	w.Helper()
+	status, err := w.Runtime.Status(w.Context())
+	w.ok("Status", err)
+	for _, h := range status.GetRuntimeHandlers() {
+		if h.GetName() == "" {
+			return h.GetFeatures().GetUserNamespaces()
+		}
+	}
+	return false
+}
+
+func testUsers(w *testEnv) {
+	w.needsProcesses()
+	if w.Features.Configured == "" || !w.Features.PodNetwork || !w.hasUsers() {
+		w.Skip("the runtime has no user namespaces")
+	}
+	const first, size = 300000, 65536
+	mapping := []*runtimeapi.IDMapping{{HostId: first, ContainerId: 0, Length: size}}
+	p := w.isolated()
+	options := p.config.Linux.SecurityContext.NamespaceOptions
+	options.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mapping, Gids: mapping}
+	options.Pid = runtimeapi.NamespaceMode_POD
+	p.run()
+	id := p.startIn("main", scriptForever, func(c *runtimeapi.ContainerConfig) {
+		c.Image = &runtimeapi.ImageSpec{Image: w.Features.Configured}
+		if w.Features.ImageVolumes {
+			c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volume", Readonly: true, Image: c.Image, UidMappings: mapping, GidMappings: mapping}}
+		}
+	})
+	root := p.startIn("root", scriptForever, nil)
+	for _, tt := range []struct{ what, id, script, want string }{
+		{"mapping", id, "cat /proc/self/uid_map /proc/self/gid_map | xargs", fmt.Sprintf("0 %d %d 0 %d %d", first, size, first, size)},
+		{"user", id, "id -u; id -G", "1234\n2345 3456"},
+		{"volume", id, "cat /data/seed; echo more > /data/more; ls -ldn /data /data/* | awk '{ print $3, $4 }' | xargs", "seed\n1234 2345 1234 2345 1234 2345"},
+		{"root file system", root, "touch /new; ls -ldn / /new /bin/busybox | awk '{ print $3, $4 }' | xargs", "0 0 0 0 0 0"},
+		{"hostname", root, "hostname", "isolated"},
+		{"sysctls", root, "cat /proc/sys/net/ipv4/ip_local_port_range /proc/sys/kernel/shm_rmid_forced | xargs", "40000 41000 1"},
+		{"user namespace of the first process", root, "cat /proc/1/uid_map | xargs", fmt.Sprintf("0 %d %d", first, size)},
+	} {
+		if got := w.inside(tt.id, tt.script); got != tt.want {
+			w.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+		}
+	}
+	if w.Features.ImageVolumes {
+		if got := w.inside(id, "cat /volume/data/seed; ls -ldn /volume/data | awk '{ print $3, $4 }'"); got != "seed\n1234 2345" {
+			w.Errorf("image as a volume: %q", got)
+		}
+	}
+	for what, bad := range map[string]*runtimeapi.UserNamespace{
+		"two mappings":          {Mode: runtimeapi.NamespaceMode_POD, Uids: append(mapping, mapping...), Gids: mapping},
+		"no mapping":            {Mode: runtimeapi.NamespaceMode_POD},
+		"a mapping without 0":   {Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{{HostId: first, ContainerId: 1, Length: size}}, Gids: mapping},
+		"mappings of the host":  {Mode: runtimeapi.NamespaceMode_NODE, Uids: mapping, Gids: mapping},
+		"mode of the container": {Mode: runtimeapi.NamespaceMode_CONTAINER, Uids: mapping, Gids: mapping},
+	} {
+		q := w.isolated()
+		q.config.Linux.SecurityContext.NamespaceOptions.UsernsOptions = bad
+		if id, err := w.Runtime.RunPodSandbox(w.Context(), q.config, ""); err == nil {
+			w.Errorf("%s: sandbox %s runs", what, id)
 		}
 	}
 }

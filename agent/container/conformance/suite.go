@@ -114,6 +114,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 		{"input for one client", testStdinOnce},
 		{"configuration of an image", testImageConfig},
 		{"image as a volume", testImageVolume},
+		{"user namespace", testUsers},
 		{"events", testEvents},
 		{"events after reconnect", testEventsReconnect},
 		{"runtime restart", testRestart},

@@ -180,9 +180,13 @@ func (e *testEnv) newDriver(t *testing.T) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	handler, err := NewHandler(t.Context(), e.program)
+	if err != nil {
+		t.Fatal(err)
+	}
 	d, err := New(t.Context(), Config{
 		Store: store.New(c, "overlayfs", platforms.Default(), unpacker.Store), Keeper: e.keeper,
-		Handlers: map[string]Handler{"": {Program: e.program}}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree,
+		Handlers: map[string]Handler{"": handler}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

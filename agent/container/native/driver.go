@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +45,19 @@ import (
 type Handler struct {
 	Program  oci.Program
 	Features spec.Handler
+}
+
+// NewHandler returns the handler of an OCI runtime program with what that can do.
+func NewHandler(ctx context.Context, p oci.Program) (Handler, error) {
+	f, err := p.Features(ctx)
+	if err != nil {
+		return Handler{}, err
+	}
+	h := Handler{Program: p, Features: spec.Handler{RecursiveReadOnly: slices.Contains(f.MountOptions, "rro")}}
+	if linux := f.Linux; linux != nil && linux.MountExtensions != nil && linux.MountExtensions.IDMap != nil && linux.MountExtensions.IDMap.Enabled != nil {
+		h.Features.IDMapMounts = *linux.MountExtensions.IDMap.Enabled
+	}
+	return h, nil
 }
 
 // Network connects sandboxes. Its methods are safe for concurrent use.
@@ -130,6 +144,11 @@ func makePrivate(dir string) error {
 	}
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %q: %w", dir, err)
+	}
+	// What is mounted on /run is often noexec, which the first process of a pod could not be
+	// started from.
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return fmt.Errorf("mount %q again: %w", dir, err)
 	}
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mount %q private: %w", dir, err)

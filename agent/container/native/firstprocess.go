@@ -101,7 +101,7 @@ func (d *Driver) firstConfig(s *podSandbox, namespaces *sandbox.Config, h Handle
 				},
 			},
 		},
-		Namespaces: spec.Namespaces{Network: paths.Net, IPC: paths.IPC, UTS: paths.UTS}, Handler: h.Features, Node: d.Node,
+		Namespaces: spec.Namespaces{Network: paths.Net, IPC: paths.IPC, UTS: paths.UTS, User: paths.User}, Handler: h.Features, Node: d.Node,
 	}
 }
 

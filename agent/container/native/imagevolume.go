@@ -36,13 +36,13 @@ func (d *Driver) ownsSnapshot(key string) bool {
 
 // imageVolumes mounts the images that a container has as volumes (KEP-4639). It returns the
 // directories by the index of their mounts.
-func (d *Driver) imageVolumes(ctx context.Context, id string, mounts []*runtimeapi.Mount) (map[int]string, error) {
+func (d *Driver) imageVolumes(ctx context.Context, id string, mounts []*runtimeapi.Mount, ids store.IDMap) (map[int]string, error) {
 	out := map[int]string{}
 	for i, m := range mounts {
 		if m.GetImage() == nil {
 			continue
 		}
-		dir, err := d.imageVolume(ctx, id, i, m)
+		dir, err := d.imageVolume(ctx, id, i, m, ids)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %q: %w", crierrors.ErrImageVolumeMountFailed, m.GetContainerPath(), err)
 		}
@@ -51,7 +51,7 @@ func (d *Driver) imageVolumes(ctx context.Context, id string, mounts []*runtimea
 	return out, nil
 }
 
-func (d *Driver) imageVolume(ctx context.Context, id string, index int, m *runtimeapi.Mount) (string, error) {
+func (d *Driver) imageVolume(ctx context.Context, id string, index int, m *runtimeapi.Mount, ids store.IDMap) (string, error) {
 	image, err := d.Store.Image(ctx, m.GetImage().GetImage())
 	if err != nil {
 		return "", err
@@ -65,7 +65,7 @@ func (d *Driver) imageVolume(ctx context.Context, id string, index int, m *runti
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return "", err
 	}
-	mounts, err := d.Store.ViewImage(ctx, volumeKey(id, name), image)
+	mounts, err := d.Store.ViewImage(ctx, volumeKey(id, name), image, ids)
 	if err != nil {
 		return "", err
 	}

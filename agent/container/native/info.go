@@ -42,9 +42,10 @@ func (d *Driver) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	out := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		condition(runtimeapi.RuntimeReady, "RuntimeNotReady", err), condition(runtimeapi.NetworkReady, "NetworkNotReady", d.Network.Problem()),
 	}}}
+	users := d.Store.CheckIDMaps(ctx) == nil
 	for name, h := range d.Handlers {
 		out.RuntimeHandlers = append(out.RuntimeHandlers, &runtimeapi.RuntimeHandler{
-			Name: name, Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: h.Features.RecursiveReadOnly},
+			Name: name, Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: h.Features.RecursiveReadOnly, UserNamespaces: users && h.Features.IDMapMounts},
 		})
 	}
 	return out, nil

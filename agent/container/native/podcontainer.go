@@ -129,7 +129,7 @@ func (d *Driver) create(ctx context.Context, s *podSandbox, c *podContainer, con
 	if err := d.Store.Create(ctx, record); err != nil {
 		return err
 	}
-	mounts, err := d.Store.PrepareImage(ctx, c.id, image)
+	mounts, err := d.Store.PrepareImage(ctx, c.id, image, idMap(s.config))
 	if err != nil {
 		return err
 	}
@@ -150,11 +150,11 @@ func (d *Driver) build(ctx context.Context, s *podSandbox, c *podContainer, conf
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := makeVolumes(filepath.Join(d.VolumeDir, c.id), d.root(c.id), image.Config.Volumes)
+	volumes, err := makeVolumes(filepath.Join(d.VolumeDir, c.id), d.root(c.id), image.Config.Volumes, idMap(s.config))
 	if err != nil {
 		return nil, err
 	}
-	images, err := d.imageVolumes(ctx, c.id, config.GetMounts())
+	images, err := d.imageVolumes(ctx, c.id, config.GetMounts(), idMap(s.config))
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (d *Driver) build(ctx context.Context, s *podSandbox, c *podContainer, conf
 	}
 	return spec.Build(&spec.Container{
 		ID: c.id, SandboxID: s.id, Config: config, Sandbox: s.config, Image: &image.Config, ImageName: config.GetImage().GetImage(), Users: users,
-		Namespaces: spec.Namespaces{Network: paths.Net, IPC: paths.IPC, UTS: paths.UTS, PID: paths.PID, Target: target},
+		Namespaces: spec.Namespaces{Network: paths.Net, IPC: paths.IPC, UTS: paths.UTS, User: paths.User, PID: paths.PID, Target: target},
 		Files:      spec.Files{Hostname: paths.Hostname, ResolvConf: paths.ResolvConf, Shm: paths.Shm},
 		Volumes:    volumes, ImageMounts: images, Handler: d.Handlers[s.handler].Features, Node: d.Node,
 	})

@@ -8,13 +8,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/native/sandbox"
+	"github.com/tinylet/tinylet/agent/container/native/spec"
 	"github.com/tinylet/tinylet/agent/container/native/store"
 )
 
@@ -57,6 +60,9 @@ func (d *Driver) namespaces(id string, c *runtimeapi.PodSandboxConfig) *sandbox.
 		HostIPC:   c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() == runtimeapi.NamespaceMode_NODE,
 		SharedPID: sharedPID(c), Hostname: c.GetHostname(), Sysctls: c.GetLinux().GetSysctls(), DNS: resolvConf(c.GetDnsConfig()),
 	}
+	if m := idMap(c); m != (store.IDMap{}) {
+		out.UIDs, out.GIDs = processIDs(m.UIDs), processIDs(m.GIDs)
+	}
 	if !hostNetwork(c) {
 		out.NetNS = filepath.Join(d.NetNS, id)
 	}
@@ -79,8 +85,7 @@ func resolvConf(c *runtimeapi.DNSConfig) []byte {
 }
 
 // check returns an error for a config that the driver cannot run.
-func (d *Driver) check(c *runtimeapi.PodSandboxConfig, handler string) error {
-	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+func (d *Driver) check(ctx context.Context, c *runtimeapi.PodSandboxConfig, handler string) error {
 	switch {
 	case c.GetMetadata() == nil:
 		return errors.New("sandbox config has no metadata")
@@ -88,15 +93,40 @@ func (d *Driver) check(c *runtimeapi.PodSandboxConfig, handler string) error {
 		return fmt.Errorf("no runtime for %q is configured", handler)
 	case hostNetwork(c) && c.GetHostname() != "":
 		return errors.New("a hostname needs a UTS namespace of the pod's own, which a pod on the host's network has not")
-	case len(options.GetUsernsOptions().GetUids()) > 0:
-		return fmt.Errorf("a user namespace is not supported by driver native: use driver cri: %w", container.ErrUnsupported)
 	}
-	return nil
+	uids, _, err := spec.UserMappings(usersOf(c))
+	switch {
+	case err != nil:
+		return fmt.Errorf("namespace_options.userns_options: %w", err)
+	case len(uids) == 0:
+		return nil
+	case !d.Handlers[handler].Features.IDMapMounts:
+		return fmt.Errorf("a user namespace needs an OCI runtime with idmapped mounts, such as crun 1.9 or runc 1.2: %w", container.ErrUnsupported)
+	}
+	return d.Store.CheckIDMaps(ctx)
+}
+
+func usersOf(c *runtimeapi.PodSandboxConfig) *runtimeapi.UserNamespace {
+	return c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
+}
+
+// idMap returns the mapping of the owners of files in a pod: the zero value without a user
+// namespace. The config was checked.
+func idMap(c *runtimeapi.PodSandboxConfig) store.IDMap {
+	uids, gids, err := spec.UserMappings(usersOf(c))
+	if err != nil || len(uids) == 0 || len(gids) == 0 {
+		return store.IDMap{}
+	}
+	return store.IDMap{UIDs: uids[0], GIDs: gids[0]}
+}
+
+func processIDs(m specs.LinuxIDMapping) []syscall.SysProcIDMap {
+	return []syscall.SysProcIDMap{{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)}}
 }
 
 // RunPodSandbox implements container.Sandboxes.
 func (d *Driver) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	if err := d.check(config, handler); err != nil {
+	if err := d.check(ctx, config, handler); err != nil {
 		return "", fmt.Errorf("run sandbox: %w", err)
 	}
 	s := &podSandbox{turn: newTurn(), id: newID(), config: proto.CloneOf(config), handler: handler, created: time.Now()}

@@ -12,9 +12,11 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/container/native/spec"
+	"github.com/tinylet/tinylet/agent/container/native/store"
 )
 
 // readUsers reads the users and groups of a mounted root file system, which may be hostile:
@@ -74,7 +76,7 @@ const maxVolumeFiles = 100_000
 
 // makeVolumes makes a directory for each volume of an image, with the content of the image at
 // its path. It returns the directories by volume.
-func makeVolumes(dir, rootDir string, volumes map[string]struct{}) (map[string]string, error) {
+func makeVolumes(dir, rootDir string, volumes map[string]struct{}, ids store.IDMap) (map[string]string, error) {
 	if len(volumes) == 0 {
 		return nil, nil
 	}
@@ -84,7 +86,7 @@ func makeVolumes(dir, rootDir string, volumes map[string]struct{}) (map[string]s
 	}
 	defer func() { _ = root.Close() }()
 	out := make(map[string]string, len(volumes))
-	c := copier{left: maxVolumeFiles}
+	c := copier{left: maxVolumeFiles, ids: ids}
 	for i, volume := range sortedKeys(volumes) {
 		target := filepath.Join(dir, strconv.Itoa(i))
 		if err := os.MkdirAll(target, 0o755); err != nil {
@@ -109,7 +111,10 @@ func sortedKeys(m map[string]struct{}) []string {
 
 // copier copies trees from below a root, with owners, modes and links. It follows no link out
 // of the root, and none of those that it copies.
-type copier struct{ left int }
+type copier struct {
+	left int
+	ids  store.IDMap // of the owners below the root: the copies have those of the image
+}
 
 // copyVolume copies what is at a path below a root into a directory. An absent path is an
 // empty volume.
@@ -137,7 +142,7 @@ func (c *copier) copyVolume(from *os.Root, name, target string) error {
 	if err := c.copyDir(source, to, "."); err != nil {
 		return err
 	}
-	return own(to, ".", info)
+	return c.own(to, ".", info)
 }
 
 func (c *copier) copyDir(from, to *os.Root, dir string) error {
@@ -191,7 +196,7 @@ func (c *copier) copyEntry(from, to *os.Root, name string) error {
 	default:
 		return nil // devices, sockets and FIFOs are not content
 	}
-	return own(to, name, info)
+	return c.own(to, name, info)
 }
 
 func copyFile(from, to *os.Root, name string) error {
@@ -208,16 +213,24 @@ func copyFile(from, to *os.Root, name string) error {
 }
 
 // own gives a copy the owner, the mode and the time of its original.
-func own(to *os.Root, name string, info fs.FileInfo) error {
+func (c *copier) own(to *os.Root, name string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return errors.New("no owner")
 	}
-	if err := to.Lchown(name, int(stat.Uid), int(stat.Gid)); err != nil {
+	if err := to.Lchown(name, unmapped(stat.Uid, c.ids.UIDs), unmapped(stat.Gid, c.ids.GIDs)); err != nil {
 		return err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		return nil
 	}
 	return errors.Join(to.Chmod(name, info.Mode()), to.Chtimes(name, info.ModTime(), info.ModTime()))
+}
+
+// unmapped returns the ID in a user namespace of an ID on the host.
+func unmapped(id uint32, m specs.LinuxIDMapping) int {
+	if id >= m.HostID && id-m.HostID < m.Size {
+		return int(id - m.HostID + m.ContainerID)
+	}
+	return int(id)
 }

@@ -3,7 +3,7 @@
 // files of the pod's name and DNS. It does not connect the network namespace.
 //
 // A user namespace cannot be entered by a thread of a process with several, so a sandbox with
-// one of its own needs a process for a moment (user_namespaces(7), setns(2)).
+// one of its own needs a process while it is created (user_namespaces(7), setns(2)).
 package sandbox
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +39,9 @@ type Config struct {
 	ShmSize int64
 	// SharedPID reserves the path of a PID namespace that the containers share.
 	SharedPID bool
+	// UIDs and GIDs map the users of a user namespace of the pod's own. Without them it has
+	// the host's.
+	UIDs, GIDs []syscall.SysProcIDMap
 	// DNS is the content of /etc/resolv.conf.
 	DNS []byte
 }
@@ -49,6 +53,7 @@ const (
 	nameIPC        = "ipc"
 	nameUTS        = "uts"
 	namePID        = "pid"
+	nameUser       = "user"
 	nameShm        = "shm"
 	nameHostname   = "hostname"
 	nameResolvConf = "resolv.conf"
@@ -56,7 +61,7 @@ const (
 
 // Paths are what the containers of a sandbox use. A path is empty where they use the host's.
 type Paths struct {
-	Net, IPC, UTS, PID, Shm, Hostname, ResolvConf string
+	Net, IPC, UTS, PID, User, Shm, Hostname, ResolvConf string
 }
 
 // Paths returns the paths of a sandbox.
@@ -64,6 +69,9 @@ func (c *Config) Paths() Paths {
 	p := Paths{Net: c.NetNS, Hostname: filepath.Join(c.Dir, nameHostname), ResolvConf: filepath.Join(c.Dir, nameResolvConf)}
 	if c.NetNS != "" {
 		p.UTS = filepath.Join(c.Dir, nameUTS)
+	}
+	if len(c.UIDs) > 0 {
+		p.User = filepath.Join(c.Dir, nameUser)
 	}
 	if c.SharedPID {
 		p.PID = filepath.Join(c.Dir, namePID)
@@ -78,6 +86,9 @@ func (c *Config) Paths() Paths {
 // Remove removes what there is of it.
 func Create(c *Config) error {
 	writes, err := plan(c)
+	if err == nil && len(c.UIDs)+len(c.GIDs) > 0 {
+		err = errors.Join(mapsRoot(c.UIDs), mapsRoot(c.GIDs))
+	}
 	if err != nil {
 		return fmt.Errorf("create sandbox: %w", err)
 	}
@@ -105,7 +116,7 @@ func create(c *Config, writes []sysctl) error {
 			return err
 		}
 	}
-	for _, pin := range []string{p.Net, p.IPC, p.UTS} {
+	for _, pin := range []string{p.Net, p.IPC, p.UTS, p.User} {
 		if err := prepare(pin); err != nil {
 			return err
 		}
@@ -127,20 +138,12 @@ func unshare(c *Config, p Paths, writes []sysctl) error {
 	if p.IPC != "" {
 		flags |= unix.CLONE_NEWIPC
 	}
-	if flags == 0 {
-		return nil
-	}
-	if err := unix.Unshare(flags); err != nil {
+	if err := newNamespaces(flags, c, p.User); err != nil {
 		return fmt.Errorf("create namespaces: %w", err)
 	}
 	if p.UTS != "" && c.Hostname != "" {
 		if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 			return fmt.Errorf("set hostname %q: %w", c.Hostname, err)
-		}
-	}
-	for _, w := range writes {
-		if err := w.write(); err != nil {
-			return err
 		}
 	}
 	for kind, pin := range map[string]string{"net": p.Net, "ipc": p.IPC, "uts": p.UTS} {
@@ -149,6 +152,34 @@ func unshare(c *Config, p Paths, writes []sysctl) error {
 		}
 		if err := unix.Mount("/proc/thread-self/ns/"+kind, pin, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s namespace at %q: %w", kind, pin, err)
+		}
+	}
+	return writeSysctls(c, writes)
+}
+
+// writeSysctls writes sysctls in the namespaces of the calling thread, which must end.
+func writeSysctls(c *Config, writes []sysctl) error {
+	var ofUsers []sysctl
+	for _, w := range writes {
+		if len(c.UIDs) > 0 && ofIPC(w.path) {
+			ofUsers = append(ofUsers, w)
+			continue
+		}
+		if err := w.write(); err != nil {
+			return err
+		}
+	}
+	if len(ofUsers) == 0 {
+		return nil
+	}
+	restore, err := becomeRoot(c)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	for _, w := range ofUsers {
+		if err := w.write(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -220,7 +251,7 @@ func mountShm(path string, size int64) error {
 func Remove(c *Config) error {
 	p := c.Paths()
 	var failed error
-	for _, path := range []string{p.Net, p.IPC, p.UTS, p.PID, p.Shm} {
+	for _, path := range []string{p.Net, p.IPC, p.UTS, p.PID, p.User, p.Shm} {
 		if path != "" {
 			failed = errors.Join(failed, unmount(path))
 		}

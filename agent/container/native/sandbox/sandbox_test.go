@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -102,6 +103,50 @@ func TestSandbox(t *testing.T) {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// TestUsers makes a sandbox with a user namespace, to which its other namespaces belong.
+func TestUsers(t *testing.T) {
+	dir := lab(t)
+	users := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 200000, Size: 65536}}
+	c := &Config{
+		Dir: filepath.Join(dir, "pod"), NetNS: filepath.Join(dir, "netns", "pod"), Hostname: "web-0", UIDs: users, GIDs: users,
+		Sysctls: map[string]string{"net.ipv4.tcp_syncookies": "0", "kernel/shmmax": "4194304"},
+	}
+	for range 2 { // the second replaces the first
+		if err := Create(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := c.Paths()
+	out, err := exec.Command("nsenter", "--user="+p.User, "--net="+p.Net, "--ipc="+p.IPC, "--uts="+p.UTS, "sh", "-c",
+		"hostname; hostname other && hostname; cat /proc/self/uid_map; cd /proc/sys; cat net/ipv4/tcp_syncookies kernel/shmmax net/ipv4/ip_unprivileged_port_start net/ipv4/ping_group_range").CombinedOutput()
+	if want := "web-0 other 0 200000 65536 0 4194304 0 65534 65534"; err != nil || strings.Join(strings.Fields(string(out)), " ") != want {
+		t.Errorf("inside: %q, %v, want %q", out, err, want)
+	}
+	if err := Remove(c); err != nil {
+		t.Fatal(err)
+	}
+	if left := mounts(t, dir); len(left) > 0 {
+		t.Errorf("mounts are left: %v", left)
+	}
+	c.UIDs = []syscall.SysProcIDMap{{ContainerID: 0, HostID: 200000, Size: 0}}
+	if err := Create(c); err == nil {
+		t.Error("a mapping of no user is accepted")
+	}
+	if err := Remove(c); err != nil {
+		t.Fatal(err)
+	}
+	c = &Config{Dir: filepath.Join(dir, "host"), HostIPC: true, UIDs: users, GIDs: users}
+	if err := Create(c); err != nil {
+		t.Fatal(err)
+	}
+	if left := mounts(t, dir); len(left) != 1 || left[0] != c.Paths().User {
+		t.Errorf("a pod with users and the namespaces of the host has mounts %v", left)
+	}
+	if err := Remove(c); err != nil {
+		t.Fatal(err)
 	}
 }
 

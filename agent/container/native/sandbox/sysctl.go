@@ -21,8 +21,10 @@ type sysctl struct {
 // and enable_unprivileged_icmp in internal/cri/config/config_unix.go).
 var defaults = map[string]string{
 	"net.ipv4.ip_unprivileged_port_start": "0",
-	"net.ipv4.ping_group_range":           "0 2147483647",
+	pingGroups:                            "0 2147483647",
 }
+
+const pingGroups = "net.ipv4.ping_group_range"
 
 // plan returns the sysctls to write, in the order of their names. It refuses those that would
 // change the host.
@@ -30,6 +32,9 @@ func plan(c *Config) ([]sysctl, error) {
 	all := map[string]sysctl{}
 	if c.NetNS != "" {
 		for name, value := range defaults {
+			if name == pingGroups && len(c.UIDs) > 0 {
+				continue // the namespace does not have all groups
+			}
 			all[pathOf(name)] = sysctl{name, pathOf(name), value}
 		}
 	}

@@ -104,11 +104,11 @@ func (b *builder) pidNamespace() error {
 // OCI runtime needs it for mounts and files.
 func (b *builder) userNamespace() error {
 	own, pod := b.containerOptions().GetUsernsOptions(), b.podOptions().GetUsernsOptions()
-	uids, gids, err := userMappings(own)
+	uids, gids, err := UserMappings(own)
 	if err != nil {
 		return err
 	}
-	podUIDs, podGIDs, err := userMappings(pod)
+	podUIDs, podGIDs, err := UserMappings(pod)
 	if err != nil {
 		return fmt.Errorf("of the sandbox: %w", err)
 	}
@@ -125,9 +125,9 @@ func (b *builder) userNamespace() error {
 	return nil
 }
 
-// userMappings returns the mappings of a user namespace: none for the host's, one of users and
+// UserMappings returns the mappings of a user namespace: none for the host's, one of users and
 // one of groups for the pod's (parseUsernsIDs in server/helpers.go).
-func userMappings(users *runtimeapi.UserNamespace) (uids, gids []specs.LinuxIDMapping, err error) {
+func UserMappings(users *runtimeapi.UserNamespace) (uids, gids []specs.LinuxIDMapping, err error) {
 	if users == nil {
 		return nil, nil, nil
 	}

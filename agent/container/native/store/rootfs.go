@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -21,17 +22,45 @@ import (
 // labelRoot keeps a snapshot until it is removed by its name.
 const labelRoot = "containerd.io/gc.root"
 
-// Prepare makes a snapshot for the root file system of a container on top of the snapshot of
-// an image, and returns its mounts.
-func (s *Store) Prepare(ctx context.Context, key, parent string) ([]mount.Mount, error) {
-	return s.prepare(ctx, snapshots.Snapshotter.Prepare, key, parent)
+// IDMap maps the owners of the files of a snapshot for a user namespace: one range of users and
+// one of groups, as containerd's labels have room for. The zero value does not.
+type IDMap struct{ UIDs, GIDs specs.LinuxIDMapping }
+
+func label(m specs.LinuxIDMapping) string {
+	return fmt.Sprintf("%d:%d:%d", m.ContainerID, m.HostID, m.Size)
 }
 
-// prepare makes a snapshot of a container.
-func (s *Store) prepare(ctx context.Context, with func(snapshots.Snapshotter, context.Context, string, string, ...snapshots.Opt) ([]mount.Mount, error), key, parent string) ([]mount.Mount, error) {
+// CheckIDMaps returns container.ErrUnsupported if the snapshotter cannot map owners.
+func (s *Store) CheckIDMaps(ctx context.Context) error {
+	plugins, err := s.snapshotterPlugin(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range plugins.GetPlugins() {
+		if slices.Contains(p.GetCapabilities(), "remap-ids") {
+			return nil
+		}
+	}
+	return fmt.Errorf("snapshotter %s of containerd cannot map the owners of files, which needs containerd 2.0 and Linux 5.19: %w", s.snapshotter, container.ErrUnsupported)
+}
+
+func (s *Store) snapshotterPlugin(ctx context.Context) (*introspection.PluginsResponse, error) {
+	return call(ctx, func(ctx context.Context) (*introspection.PluginsResponse, error) {
+		return s.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1", "id=="+s.snapshotter)
+	}, "find snapshotter %s", s.snapshotter)
+}
+
+// prepare makes a snapshot of a container on top of the snapshot of an image.
+func (s *Store) prepare(ctx context.Context, with func(snapshots.Snapshotter, context.Context, string, string, ...snapshots.Opt) ([]mount.Mount, error), key string, image *Image, m IDMap) ([]mount.Mount, error) {
+	if err := s.needUnpacked(ctx, image); err != nil {
+		return nil, err
+	}
 	return call(ctx, func(ctx context.Context) ([]mount.Mount, error) {
 		labels := map[string]string{labelKind: kindContainer, labelRoot: "tinylet"}
-		return with(s.client.SnapshotService(s.snapshotter), ctx, key, parent, snapshots.WithLabels(labels))
+		if m != (IDMap{}) {
+			labels[snapshots.LabelSnapshotUIDMapping], labels[snapshots.LabelSnapshotGIDMapping] = label(m.UIDs), label(m.GIDs)
+		}
+		return with(s.client.SnapshotService(s.snapshotter), ctx, key, image.ChainID, snapshots.WithLabels(labels))
 	}, "prepare snapshot %s", key)
 }
 
@@ -42,20 +71,14 @@ type Unpacker interface {
 
 // PrepareImage makes a snapshot for the root file system of a container with an image, whose
 // layers it unpacks if needed.
-func (s *Store) PrepareImage(ctx context.Context, key string, image *Image) ([]mount.Mount, error) {
-	if err := s.needUnpacked(ctx, image); err != nil {
-		return nil, err
-	}
-	return s.Prepare(ctx, key, image.ChainID)
+func (s *Store) PrepareImage(ctx context.Context, key string, image *Image, m IDMap) ([]mount.Mount, error) {
+	return s.prepare(ctx, snapshots.Snapshotter.Prepare, key, image, m)
 }
 
 // ViewImage makes a read-only snapshot for a container with an image as a volume, whose layers
 // it unpacks if needed.
-func (s *Store) ViewImage(ctx context.Context, key string, image *Image) ([]mount.Mount, error) {
-	if err := s.needUnpacked(ctx, image); err != nil {
-		return nil, err
-	}
-	return s.prepare(ctx, snapshots.Snapshotter.View, key, image.ChainID)
+func (s *Store) ViewImage(ctx context.Context, key string, image *Image, m IDMap) ([]mount.Mount, error) {
+	return s.prepare(ctx, snapshots.Snapshotter.View, key, image, m)
 }
 
 // needUnpacked unpacks the layers of an image unless they are.
@@ -143,9 +166,7 @@ func (s *Store) SnapshotUsage(ctx context.Context, key string) (snapshots.Usage,
 
 // Usage returns the directory of the snapshotter, and the bytes that all snapshots use.
 func (s *Store) Usage(ctx context.Context) (dir string, used int64, err error) {
-	plugins, err := call(ctx, func(ctx context.Context) (*introspection.PluginsResponse, error) {
-		return s.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1", "id=="+s.snapshotter)
-	}, "find directory of snapshotter %s", s.snapshotter)
+	plugins, err := s.snapshotterPlugin(ctx)
 	if err != nil {
 		return "", 0, err
 	}
