@@ -139,19 +139,19 @@ func (d *Driver) attach(ctx context.Context, id string, s sessions.Streams) erro
 	} else if input != nil {
 		_ = input.Close()
 	}
-	go func() {
-		for size := range s.Resize {
-			_ = d.Keeper.Resize(ctx, id, size)
-		}
-	}()
-	for range 2 {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return cancelled(ctx)
-		}
+	if s.Resize != nil {
+		go func() {
+			for size := range s.Resize {
+				_ = d.Keeper.Resize(ctx, id, size)
+			}
+		}()
 	}
-	return nil
+	// A client that leaves does not wait for output of the container.
+	defer context.AfterFunc(ctx, func() { _ = errors.Join(closeFile(outRead), closeFile(errRead)) })()
+	for range 2 {
+		<-done
+	}
+	return cancelled(ctx)
 }
 
 // pipeFor returns a pipe for an output of a client, or nils without one.

@@ -39,7 +39,7 @@ type Streams struct {
 	Stdout, Stderr io.Writer
 	// Terminal reports whether the client asked for a terminal. Stderr is nil then.
 	Terminal bool
-	// Resize has the sizes of the client's terminal.
+	// Resize has the sizes of the client's terminal. It is closed when the session ends.
 	Resize <-chan oci.Size
 }
 
@@ -160,6 +160,7 @@ func streamsOf(ctx context.Context, in io.Reader, out, err io.WriteCloser, tty b
 	sizes := make(chan oci.Size)
 	s.Resize = sizes
 	go func() {
+		defer close(sizes)
 		for {
 			select {
 			case size, ok := <-resize:
