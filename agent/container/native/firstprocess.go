@@ -57,6 +57,9 @@ func (d *Driver) startFirst(ctx context.Context, s *podSandbox, namespaces *sand
 	if err != nil {
 		return err
 	}
+	// It is not a mount as the root of a container is. From inside a user namespace, crun looks
+	// for the mount above it as often as the path has slashes.
+	built.Root.Path = root
 	if err := writeConfig(bundle, built); err != nil {
 		return err
 	}
