@@ -276,7 +276,33 @@ func (s *service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runt
 
 func (s *imageService) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	img, err := s.rt.ImageStatus(ctx, r.GetImage())
+	if err == nil && img == nil {
+		img, err = s.rt.ImageStatus(ctx, s.imageID(ctx, r.GetImage()))
+	}
 	return &runtimeapi.ImageStatusResponse{Image: img}, grpcError(err)
+}
+
+// imageID returns the image with the ID of which the name is a prefix without the algorithm, or
+// the image unchanged.
+func (s *imageService) imageID(ctx context.Context, image *runtimeapi.ImageSpec) *runtimeapi.ImageSpec {
+	prefix := image.GetImage()
+	if prefix == "" || strings.Trim(prefix, "0123456789abcdef") != "" {
+		return image
+	}
+	all, err := s.rt.ListImages(ctx, nil)
+	if err != nil {
+		return image // the call itself has the error
+	}
+	ids := make([]string, 0, len(all))
+	for _, i := range all {
+		_, encoded, _ := strings.Cut(i.GetId(), ":")
+		ids = append(ids, encoded)
+	}
+	id := only(ids, prefix)
+	if id == prefix {
+		return image
+	}
+	return &runtimeapi.ImageSpec{Image: id, Annotations: image.GetAnnotations()}
 }
 
 func (s *imageService) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
@@ -290,7 +316,13 @@ func (s *imageService) ListImages(ctx context.Context, r *runtimeapi.ListImagesR
 }
 
 func (s *imageService) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
-	return &runtimeapi.RemoveImageResponse{}, grpcError(s.rt.RemoveImage(ctx, r.GetImage()))
+	// A name comes before the prefix of an ID (LocalResolve in containerd's
+	// internal/cri/server/images/service.go).
+	spec := r.GetImage()
+	if img, err := s.rt.ImageStatus(ctx, spec); err == nil && img == nil {
+		spec = s.imageID(ctx, spec)
+	}
+	return &runtimeapi.RemoveImageResponse{}, grpcError(s.rt.RemoveImage(ctx, spec))
 }
 
 func (s *imageService) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ type stub struct {
 	container.Runtime
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
+	images     []*runtimeapi.Image
 	err        error
 	url        string
 	got        []string
@@ -45,6 +47,25 @@ func (s *stub) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter) 
 		s.got = append(s.got, "container "+f.GetId()+" of "+f.GetPodSandboxId())
 	}
 	return s.containers, s.err
+}
+
+func (s *stub) ListImages(context.Context, *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	return s.images, s.err
+}
+
+func (s *stub) ImageStatus(_ context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	for _, i := range s.images {
+		if name := spec.GetImage(); slices.Contains(i.GetRepoTags(), name) || i.GetId() == name || i.GetId() == "sha256:"+name {
+			return i, s.err
+		}
+	}
+	return nil, s.err
+}
+
+func (s *stub) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error {
+	i, err := s.ImageStatus(ctx, spec)
+	s.got = append(s.got, i.GetId())
+	return err
 }
 
 func (s *stub) StartContainer(_ context.Context, id string) error {
@@ -79,6 +100,12 @@ func (s withStats) PodSandboxStats(_ context.Context, id string) (*runtimeapi.Po
 // serve returns a client of a server.
 func serve(t *testing.T, rt container.Runtime, forward net.Listener) runtimeapi.RuntimeServiceClient {
 	t.Helper()
+	return runtimeapi.NewRuntimeServiceClient(connect(t, rt, forward))
+}
+
+// connect serves a runtime until the test ends.
+func connect(t *testing.T, rt container.Runtime, forward net.Listener) *grpc.ClientConn {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "cri")
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +136,7 @@ func serve(t *testing.T, rt container.Runtime, forward net.Listener) runtimeapi.
 			t.Error(err)
 		}
 	})
-	return runtimeapi.NewRuntimeServiceClient(conn)
+	return conn
 }
 
 func TestListen(t *testing.T) {
@@ -146,6 +173,24 @@ func TestShortIDs(t *testing.T) {
 	rt.got = nil
 	if _, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: "b"}}); err != nil || rt.got[0] != "sandbox "+id("b1") {
 		t.Errorf("filter of sandboxes: %q, %v", rt.got, err)
+	}
+}
+
+// TestShortImageIDs calls with the beginnings of IDs of images, before which names come.
+func TestShortImageIDs(t *testing.T) {
+	id := func(start string) string { return "sha256:" + start + strings.Repeat("0", 64-len(start)) }
+	rt := &stub{images: []*runtimeapi.Image{{Id: id("a1")}, {Id: id("a2"), RepoTags: []string{"abc"}}, {Id: id("abc")}}}
+	c := runtimeapi.NewImageServiceClient(connect(t, rt, nil))
+	for give, want := range map[string]string{"a1": id("a1"), "abc": id("a2"), id("a1"): id("a1"), "a": "", "d": "", "": "", "x": "", "sha256:a": ""} {
+		spec := &runtimeapi.ImageSpec{Image: give}
+		r, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: spec})
+		if err != nil || r.GetImage().GetId() != want {
+			t.Errorf("image %q: %q, %v", give, r.GetImage().GetId(), err)
+		}
+		rt.got = nil
+		if _, err := c.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec}); err != nil || rt.got[0] != want {
+			t.Errorf("remove %q: %q, %v", give, rt.got, err)
+		}
 	}
 }
 

@@ -90,6 +90,8 @@ type Config struct {
 	// Received is called with the bytes that pulls have received, in parts. It may be nil.
 	Received func(bytes int)
 	Node     *spec.Node
+	// Systemd reports whether the containers' cgroups are scopes of systemd.
+	Systemd bool
 	// Cgroups has the cgroups of the containers.
 	Cgroups *cgroups.Tree
 	Log     *slog.Logger
@@ -114,6 +116,12 @@ func New(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{Config: c, pulls: newTurn(), sandboxes: map[string]*podSandbox{}, containers: map[string]*podContainer{}, firsts: map[string]*podSandbox{}, names: map[string]string{}}
 	if _, ok := c.Handlers[""]; !ok {
 		return nil, errors.New("start native driver: there is no default handler")
+	}
+	if c.Systemd {
+		d.Handlers = map[string]Handler{}
+		for name, h := range c.Handlers {
+			d.Handlers[name] = Handler{Program: append(slices.Clone(h.Program), "--systemd-cgroup"), Features: h.Features}
+		}
 	}
 	for _, dir := range []string{c.Dir, d.sandboxDir(""), d.containerDir(""), d.execDir()} {
 		mode := os.FileMode(0o700)

@@ -42,10 +42,11 @@ func (d *Driver) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*
 		return nil, err
 	}
 	var out []*runtimeapi.Image
+	ref := f.GetImage().GetImage()
+	is := store.ImageIs(ref)
 	for i := range all {
-		ref := f.GetImage().GetImage()
-		if image := imageOf(&all[i]); ref == "" || ref == image.GetId() || slices.Contains(image.GetRepoTags(), ref) || slices.Contains(image.GetRepoDigests(), ref) {
-			out = append(out, image)
+		if ref == "" || is(&all[i]) {
+			out = append(out, imageOf(&all[i]))
 		}
 	}
 	return out, nil

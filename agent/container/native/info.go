@@ -56,7 +56,11 @@ func (d *Driver) Info(context.Context) (container.Info, error) { return containe
 
 // RuntimeConfig implements container.RuntimeInfo.
 func (d *Driver) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	return nil, fmt.Errorf("read cgroup driver: %w", container.ErrUnsupported)
+	driver := runtimeapi.CgroupDriver_CGROUPFS
+	if d.Systemd {
+		driver = runtimeapi.CgroupDriver_SYSTEMD
+	}
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
 // ImageFsInfo implements container.Images.

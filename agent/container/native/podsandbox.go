@@ -91,6 +91,8 @@ func (d *Driver) check(ctx context.Context, c *runtimeapi.PodSandboxConfig, hand
 		return errors.New("sandbox config has no metadata")
 	case d.Handlers[handler].Program == nil:
 		return fmt.Errorf("no runtime for %q is configured", handler)
+	case c.GetLinux().GetCgroupParent() != "" && d.Systemd != spec.IsSlice(c.GetLinux().GetCgroupParent()):
+		return fmt.Errorf("linux.cgroup_parent %q is of another cgroup driver; set cgroupDriver of the kubelet's configuration to that of the container runtime", c.GetLinux().GetCgroupParent())
 	case hostNetwork(c) && c.GetHostname() != "":
 		return errors.New("a hostname needs a UTS namespace of the pod's own, which a pod on the host's network has not")
 	}
@@ -130,6 +132,12 @@ func (d *Driver) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandbo
 		return "", fmt.Errorf("run sandbox: %w", err)
 	}
 	s := &podSandbox{turn: newTurn(), id: newID(), config: proto.CloneOf(config), handler: handler, created: time.Now()}
+	if d.Systemd && s.config.GetLinux().GetCgroupParent() == "" {
+		if s.config.Linux == nil {
+			s.config.Linux = new(runtimeapi.LinuxPodSandboxConfig)
+		}
+		s.config.Linux.CgroupParent = "system.slice" // a scope is in a slice
+	}
 	name := sandboxName(config.GetMetadata())
 	if err := d.reserve(name, s.id); err != nil {
 		return "", fmt.Errorf("run sandbox: %w", err)

@@ -4,28 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/native/spec"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// cgroupOf returns the path of the cgroup of a container, which the OCI runtime makes of
-// linux.cgroupsPath in its spec.
+// cgroupOf returns the path of the cgroup of a container.
 func cgroupOf(s *podSandbox, id string) string {
-	parent := s.config.GetLinux().GetCgroupParent()
-	switch {
-	case parent == "":
-		return path.Join("/k8s.io", id)
-	case strings.HasSuffix(parent, ".slice"):
-		return path.Join(parent, "cri-containerd-"+id+".scope")
-	default:
-		return path.Join(parent, id)
-	}
+	return spec.ContainerCgroup(s.config.GetLinux().GetCgroupParent(), id)
 }
 
 // outOfMemory reports whether the OOM killer has killed a process of a container. The
@@ -88,7 +78,7 @@ func (d *Driver) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.Po
 		Linux:      &runtimeapi.LinuxPodSandboxStats{},
 	}
 	if parent := s.config.GetLinux().GetCgroupParent(); parent != "" {
-		if out.Linux.Cpu, out.Linux.Memory, err = d.usage(parent); err != nil {
+		if out.Linux.Cpu, out.Linux.Memory, err = d.usage(spec.ParentCgroup(parent)); err != nil {
 			return nil, fmt.Errorf("read usage of sandbox %q: %w", id, err)
 		}
 	}

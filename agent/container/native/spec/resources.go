@@ -2,8 +2,6 @@ package spec
 
 import (
 	"maps"
-	"path"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -12,9 +10,7 @@ import (
 // resources sets the cgroup and its limits (WithResources in opts/spec_linux_opts.go). Zero
 // means not set. Memory is in bytes, CPU time in microseconds.
 func (b *builder) resources() error {
-	if parent := b.Sandbox.GetLinux().GetCgroupParent(); parent != "" {
-		b.spec.Linux.CgroupsPath = cgroupPath(parent, b.ID)
-	}
+	b.spec.Linux.CgroupsPath = cgroupsPath(b.Sandbox.GetLinux().GetCgroupParent(), b.ID)
 	in := b.Config.GetLinux().GetResources()
 	if in == nil {
 		return nil
@@ -64,13 +60,4 @@ func nonZero[T int64 | uint64](n T) *T {
 		return nil
 	}
 	return &n
-}
-
-// cgroupPath returns the path of a container's cgroup below the pod's, or for a systemd slice
-// the unit's name in the form slice:prefix:name (getCgroupsPath in server/helpers.go).
-func cgroupPath(parent, id string) string {
-	if slice := path.Base(parent); strings.HasSuffix(slice, ".slice") {
-		return slice + ":cri-containerd:" + id
-	}
-	return path.Join(parent, id)
 }

@@ -3,7 +3,6 @@ package spec
 import (
 	"cmp"
 	"fmt"
-	"path"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -26,7 +25,7 @@ func Build(c *Container) (*specs.Spec, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("build OCI spec of container %q: %w", c.Config.GetMetadata().GetName(), err)
 	}
-	b := &builder{Container: c, spec: base(c.ID), security: c.Config.GetLinux().GetSecurityContext()}
+	b := &builder{Container: c, spec: base(), security: c.Config.GetLinux().GetSecurityContext()}
 	// The order is containerd's where steps depend on each other: mounts need the cgroup
 	// namespace, privileged containers replace earlier settings, seccomp needs the
 	// capabilities.
@@ -43,7 +42,7 @@ func Build(c *Container) (*specs.Spec, error) {
 
 // base returns the spec before the configs are applied: populateDefaultUnixSpec in
 // pkg/oci/spec.go without what the CRI plugin removes again.
-func base(id string) *specs.Spec {
+func base() *specs.Spec {
 	return &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: rootfs},
@@ -51,8 +50,6 @@ func base(id string) *specs.Spec {
 			Capabilities: &specs.LinuxCapabilities{},
 		},
 		Linux: &specs.Linux{
-			// Sandboxes without a cgroup parent get containerd's group for its namespace.
-			CgroupsPath: path.Join("/k8s.io", id),
 			Resources: &specs.LinuxResources{
 				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: anyAccess}},
 			},

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -89,19 +90,32 @@ func (s *Store) Images(ctx context.Context) ([]Image, error) {
 }
 
 // Image returns the image of a name, of an ID, or of an ID without its algorithm. It returns
-// nil if there is none.
+// nil if there is none. A name without a domain is Docker Hub's, and its default tag is latest.
 func (s *Store) Image(ctx context.Context, ref string) (*Image, error) {
 	all, err := s.Images(ctx)
 	if err != nil {
 		return nil, err
 	}
+	is := ImageIs(ref)
 	for i := range all {
-		image := &all[i]
-		if string(image.ID) == ref || image.ID.Encoded() == ref || slices.Contains(image.Tags, ref) || slices.Contains(image.Digests, ref) {
+		if image := &all[i]; is(image) {
 			return image, nil
 		}
 	}
 	return nil, nil
+}
+
+// ImageIs returns a function that reports whether an image is that of a reference, in the
+// forms that Image takes.
+func ImageIs(ref string) func(*Image) bool {
+	name := ref
+	// An ID may have the form of a name: it is compared too.
+	if named, err := reference.ParseDockerRef(ref); err == nil {
+		name = named.String()
+	}
+	return func(i *Image) bool {
+		return string(i.ID) == ref || i.ID.Encoded() == ref || slices.Contains(i.Tags, name) || slices.Contains(i.Digests, name)
+	}
 }
 
 // RemoveImage removes an image with all its names, and returns when containerd has collected
