@@ -75,6 +75,7 @@ func TestConformanceOverFake(t *testing.T) {
 //	TINYLET_RUNTIME_PATIENCE  how long a step may take on this machine, such as 60s
 //	TINYLET_RUNTIME_NETWORK     set if the runtime connects pods
 //	TINYLET_RUNTIME_CONFIGURED  conformance.Features.Configured, if there is one
+//	TINYLET_RUNTIME_CGROUP      the parent of the pods' cgroups, a slice if the runtime uses systemd
 //	TINYLET_RUNTIME_LOGS      a folder for the logs, /var/log/pods by default
 //	TINYLET_RUNTIME_RESTART   a program that restarts the runtime, with arguments
 func TestConformanceOverRuntime(t *testing.T) {
@@ -100,8 +101,8 @@ func TestConformanceOverRuntime(t *testing.T) {
 			Image:     image,
 			Absent:    "localhost/absent:1",
 			Removable: os.Getenv("TINYLET_RUNTIME_SPARE"),
-			LogRoot:   logs,
-			Timeout:   patience,
+			LogRoot:   logs, CgroupParent: os.Getenv("TINYLET_RUNTIME_CGROUP"),
+			Timeout: patience,
 			Features: &conformance.Features{
 				PodNetwork: os.Getenv("TINYLET_RUNTIME_NETWORK") != "", Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED"),
 			},

@@ -22,6 +22,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/native/keeper"
 	"github.com/tinylet/tinylet/agent/container/native/oci"
+	"github.com/tinylet/tinylet/agent/container/native/spec"
 	"github.com/tinylet/tinylet/agent/container/native/store"
 	"github.com/tinylet/tinylet/cgroups"
 	"github.com/tinylet/tinylet/net/cni"
@@ -45,13 +46,14 @@ func TestMain(m *testing.M) {
 //	TINYLET_RUNTIME_CONFIGURED  conformance.Features.Configured
 //	TINYLET_RUNTIME_PATIENCE  how long a step may take on this machine, such as 60s
 //	TINYLET_RUNTIME_RESTART   a program that restarts containerd, with arguments
+//	TINYLET_RUNTIME_CGROUP    the parent of the pods' cgroups; a slice makes scopes of systemd
 //	TINYLET_RUNTIME_SERVED    set if the driver is to be called over CRI
 func TestConformance(t *testing.T) {
 	e := newEnv(t)
 	conformance.Run(t, func(t *testing.T) conformance.Env {
 		env := conformance.Env{
 			Runtime: e.runtime(t), Image: e.image, Absent: "localhost/absent:1", Removable: os.Getenv("TINYLET_RUNTIME_SPARE"),
-			LogRoot: "/var/log/pods", CgroupParent: "/conformance", Timeout: e.patience, OwnEvents: true,
+			LogRoot: "/var/log/pods", CgroupParent: cmp.Or(os.Getenv("TINYLET_RUNTIME_CGROUP"), "/conformance"), Timeout: e.patience, OwnEvents: true,
 			Features: &conformance.Features{PodNetwork: true, Configured: os.Getenv("TINYLET_RUNTIME_CONFIGURED"), ImageVolumes: true},
 		}
 		if argv := strings.Fields(os.Getenv("TINYLET_RUNTIME_RESTART")); len(argv) > 0 {
@@ -186,7 +188,7 @@ func (e *testEnv) newDriver(t *testing.T) *Driver {
 	}
 	d, err := New(t.Context(), Config{
 		Store: store.New(c, "overlayfs", platforms.Default(), unpacker.Store), Keeper: e.keeper,
-		Handlers: map[string]Handler{"": handler}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree,
+		Handlers: map[string]Handler{"": handler}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree, Systemd: spec.IsSlice(os.Getenv("TINYLET_RUNTIME_CGROUP")),
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func prepared(t *testing.T) (context.Context, *Image) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), boardTime)
 	t.Cleanup(cancel)
-	im, err := Prepare(ctx, Options{Arch: arch, Progress: testLog{t}})
+	im, err := Prepare(ctx, Options{Arch: arch, Systemd: os.Getenv("BOARD_SYSTEMD") != "", Progress: testLog{t}})
 	if err != nil {
 		t.Fatal(err)
 	}

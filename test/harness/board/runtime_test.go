@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +21,10 @@ import (
 // of containerd, for both drivers; and the import of image archives.
 func TestRuntimeConformance(t *testing.T) {
 	ctx, im := prepared(t)
+	restart, parent := "/etc/init.d/S40containerd restart", "/conformance"
+	if os.Getenv("BOARD_SYSTEMD") != "" {
+		restart, parent = "systemctl restart containerd", "/conformance.slice"
+	}
 	tests := []struct{ name, pkg, test, env string }{
 		{"cri", "cri", "TestConformanceOverRuntime", ""},
 		{"native", "native", "TestConformance", ""},
@@ -56,7 +61,8 @@ func TestRuntimeConformance(t *testing.T) {
 					"TINYLET_RUNTIME_CONFIGURED="+configuredImage,
 					"TINYLET_RUNTIME_NETWORK=yes",
 					"TINYLET_RUNTIME_PATIENCE=120s",
-					"TINYLET_RUNTIME_RESTART=/etc/init.d/S40containerd restart",
+					"TINYLET_RUNTIME_RESTART="+restart,
+					"TINYLET_RUNTIME_CGROUP="+parent,
 				),
 				Stdout: io.MultiWriter(&said, testLog{t}), Stderr: testLog{t},
 			})
@@ -66,8 +72,8 @@ func TestRuntimeConformance(t *testing.T) {
 			// One that skips itself has not passed.
 			if out.Exit != 0 || !strings.Contains(said.String(), "--- PASS: "+tt.test) {
 				t.Errorf("%s ends with exit code %d and does not pass", tt.test, out.Exit)
-				log, err := vm.Get(ctx, "/var/log/containerd.log")
-				t.Logf("containerd's log: %s, %v", tail(string(log), 5000), err)
+				log, err := vm.Shell(ctx, "tail -c 5000 /var/log/containerd.log || journalctl -u containerd -n 50")
+				t.Logf("containerd's log: %s, %v", log, err)
 			}
 		})
 	}
