@@ -3,6 +3,7 @@ package native
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -119,6 +120,9 @@ func newEnv(t *testing.T) *testEnv {
 	}
 	volumes, err := os.MkdirTemp("/var/lib", "native-")
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(volumes, 0o711)); err != nil {
 		t.Fatal(err)
 	}
 	return &testEnv{

@@ -77,7 +77,9 @@ type Config struct {
 	Keeper keeper.Client
 	// Handlers are the runtime handlers by name. That of "" is the default.
 	Handlers map[string]Handler
-	// Dir is the directory of the driver's files on a tmpfs. It becomes a private mount.
+	// Dir is the directory of the driver's files on a tmpfs. It becomes a private mount. All
+	// users must be able to search the directories above it: with a user namespace, the OCI
+	// runtime resolves the root file system as a user of the pod.
 	Dir string
 	// VolumeDir is the directory on the disk of the volumes of images, by container.
 	VolumeDir string

@@ -16,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/native/pause"
 	"github.com/tinylet/tinylet/agent/container/native/sandbox"
 	"github.com/tinylet/tinylet/agent/container/native/spec"
+	"github.com/tinylet/tinylet/agent/container/native/store"
 )
 
 // firstProcess is the first process of the PID namespace that the containers of a pod share.
@@ -52,14 +53,17 @@ func (d *Driver) startFirst(ctx context.Context, s *podSandbox, namespaces *sand
 	if err := os.WriteFile(filepath.Join(root, pauseFile), program, 0o755); err != nil {
 		return fmt.Errorf("start first process: %w", err)
 	}
+	// The OCI runtime makes the mount points as root of the pod's user namespace.
+	if m := idMap(s.config); m != (store.IDMap{}) {
+		if err := os.Chown(root, int(m.UIDs.HostID), int(m.GIDs.HostID)); err != nil {
+			return fmt.Errorf("start first process: %w", err)
+		}
+	}
 	handler := d.Handlers[s.handler]
 	built, err := spec.Build(d.firstConfig(s, namespaces, handler))
 	if err != nil {
 		return err
 	}
-	// It is not a mount as the root of a container is. From inside a user namespace, crun looks
-	// for the mount above it as often as the path has slashes.
-	built.Root.Path = root
 	if err := writeConfig(bundle, built); err != nil {
 		return err
 	}

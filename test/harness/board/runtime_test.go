@@ -19,6 +19,7 @@ import (
 // the board, against its containerd: the suite for runtime drivers, with
 // sandboxes that have a network, containers with logs, events, and a restart
 // of containerd, for both drivers; and the import of image archives.
+// CONFORMANCE_PART selects parts of the suite.
 func TestRuntimeConformance(t *testing.T) {
 	ctx, im := prepared(t)
 	restart, parent := "/etc/init.d/S40containerd restart", "/conformance"
@@ -53,7 +54,7 @@ func TestRuntimeConformance(t *testing.T) {
 			shell(ctx, t, vm, "ctr -n k8s.io images import "+suiteArchive)
 			var said bytes.Buffer
 			out, err := vm.RunCmd(ctx, Cmd{
-				Argv: []string{guestTest(tt.pkg), "-test.run", "^" + tt.test + "$", "-test.v", "-test.timeout", fmt.Sprint(boardTime)},
+				Argv: []string{guestTest(tt.pkg), "-test.run", "^" + tt.test + "$/" + os.Getenv("CONFORMANCE_PART"), "-test.v", "-test.timeout", fmt.Sprint(boardTime)},
 				Env: append(strings.Fields(tt.env),
 					"TINYLET_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 					"TINYLET_RUNTIME_IMAGE="+BusyboxImage,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	introspection "github.com/containerd/containerd/api/services/introspection/v1"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -132,6 +133,11 @@ func MountRoot(mounts []mount.Mount, target string) error {
 	if err := os.MkdirAll(target, 0o711); err != nil {
 		return fmt.Errorf("mount root file system: %w", err)
 	}
+	if len(mounts) == 1 && mounts[0].Type == "bind" {
+		if mapped, err := mountMapped(mounts[0], target); mapped || err != nil {
+			return err
+		}
+	}
 	unsynced := slices.Clone(mounts)
 	for i := range unsynced {
 		if unsynced[i].Type == "overlay" {
@@ -146,6 +152,36 @@ func MountRoot(mounts []mount.Mount, target string) error {
 		return fmt.Errorf("mount root file system at %q: %w", target, err)
 	}
 	return nil
+}
+
+// mountMapped mounts a directory if it has ID mappings: the view of an image with one layer.
+// containerd's mount does not map a directory that it mounts read-only, and it mounts others
+// twice, one on the other (Mount.mount in core/mount/mount_linux.go).
+func mountMapped(m mount.Mount, target string) (mapped bool, err error) {
+	var uids, gids string
+	var set uint64
+	for _, o := range m.Options {
+		switch name, value, _ := strings.Cut(o, "="); name {
+		case "uidmap":
+			uids = value
+		case "gidmap":
+			gids = value
+		case "ro":
+			set = unix.MOUNT_ATTR_RDONLY
+		}
+	}
+	if uids == "" || gids == "" {
+		return false, nil
+	}
+	users, err := mount.GetUsernsFD(uids, gids)
+	if err != nil {
+		return true, fmt.Errorf("mount %q at %q: %w", m.Source, target, err)
+	}
+	err = mount.IDMapMountWithAttrs(m.Source, target, int(users.Fd()), set, 0)
+	if err = errors.Join(err, users.Close()); err != nil {
+		return true, fmt.Errorf("mount %q at %q: %w", m.Source, target, err)
+	}
+	return true, nil
 }
 
 // UnmountRoot unmounts a root file system. It returns nil if none is mounted.
