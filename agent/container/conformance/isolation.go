@@ -397,3 +397,22 @@ func testUsers(w *testEnv) {
 		}
 	}
 }
+
+// testOOMKiller runs a container until its memory limit ends it. A second one in the pod goes
+// on.
+func testOOMKiller(w *testEnv) {
+	w.needsProcesses()
+	p := w.runPod()
+	limit := func(c *runtimeapi.ContainerConfig) {
+		c.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 16 << 20}
+	}
+	other := p.startIn("other", scriptForever, limit)
+	id := p.startIn("main", "exec tail /dev/zero", limit)
+	if s := w.waitExited(id); s.GetExitCode() != 137 || s.GetReason() != "OOMKilled" {
+		w.Errorf("exit code %d, reason %q", s.GetExitCode(), s.GetReason())
+	}
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), other, 0))
+	if s := w.waitExited(other); s.GetReason() != "Error" {
+		w.Errorf("the other container: reason %q", s.GetReason())
+	}
+}

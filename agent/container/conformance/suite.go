@@ -115,6 +115,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 		{"configuration of an image", testImageConfig},
 		{"image as a volume", testImageVolume},
 		{"user namespace", testUsers},
+		{"OOM killer", testOOMKiller},
 		{"events", testEvents},
 		{"events after reconnect", testEventsReconnect},
 		{"runtime restart", testRestart},

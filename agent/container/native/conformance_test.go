@@ -190,9 +190,22 @@ func (e *testEnv) newDriver(t *testing.T) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	poller, err := tree.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	polls := make(chan error, 1)
+	pollCtx, stopPolls := context.WithCancel(context.Background())
+	go func() { polls <- poller.Run(pollCtx) }()
+	t.Cleanup(func() {
+		stopPolls()
+		if err := <-polls; err != nil {
+			t.Error(err)
+		}
+	})
 	d, err := New(t.Context(), Config{
 		Store: store.New(c, "overlayfs", platforms.Default(), unpacker.Store), Keeper: e.keeper,
-		Handlers: map[string]Handler{"": handler}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree, Systemd: spec.IsSlice(os.Getenv("TINYLET_RUNTIME_CGROUP")),
+		Handlers: map[string]Handler{"": handler}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree, Poller: poller, Systemd: spec.IsSlice(os.Getenv("TINYLET_RUNTIME_CGROUP")),
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

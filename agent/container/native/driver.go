@@ -92,8 +92,10 @@ type Config struct {
 	// Received is called with the bytes that pulls have received, in parts. It may be nil.
 	Received func(bytes int)
 	Node     *spec.Node
-	// Systemd reports whether the containers' cgroups are scopes of systemd.
+	// Systemd reports whether the containers' cgroups are scopes of systemd. Poller, which must
+	// run, then watches them; else it may be nil.
 	Systemd bool
+	Poller  *cgroups.Poller
 	// Cgroups has the cgroups of the containers.
 	Cgroups *cgroups.Tree
 	Log     *slog.Logger
@@ -118,6 +120,9 @@ func New(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{Config: c, pulls: newTurn(), sandboxes: map[string]*podSandbox{}, containers: map[string]*podContainer{}, firsts: map[string]*podSandbox{}, names: map[string]string{}}
 	if _, ok := c.Handlers[""]; !ok {
 		return nil, errors.New("start native driver: there is no default handler")
+	}
+	if c.Systemd && c.Poller == nil {
+		return nil, errors.New("start native driver: there is no poller of the scopes of systemd")
 	}
 	if c.Systemd {
 		d.Handlers = map[string]Handler{}

@@ -121,6 +121,7 @@ func (d *Driver) end(ctx context.Context, c *podContainer, h Handler, e store.Ex
 		return err
 	}
 	c.finish(e)
+	c.unwatchOOM()
 	s := d.findSandbox(c.sandboxID)
 	if s == nil {
 		return nil

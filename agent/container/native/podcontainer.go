@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/sys/signal"
@@ -25,6 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/native/spec"
 	"github.com/tinylet/tinylet/agent/container/native/store"
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // podContainer is a container.
@@ -44,6 +46,9 @@ type podContainer struct {
 	pid    oci.Process                 // of the first process, while it runs
 	ended  chan struct{}               // closed when it has ended; nil before its start
 	exit   *store.Exit                 // its end as observed first: a repeated call does not find its cgroup
+	watch  *cgroups.Watch              // for the OOM killer, while it runs; may be nil
+
+	oomKilled atomic.Bool // as the watch has seen
 }
 
 // containerState is what a container has until the next boot.
@@ -328,6 +333,7 @@ func (d *Driver) start(ctx context.Context, s *podSandbox, c *podContainer) erro
 	c.mu.Lock()
 	c.pid = oci.Process{PID: started.PID, StartTime: started.StartTime}
 	c.mu.Unlock()
+	d.watchOOM(s, c)
 	c.change(func(st *runtimeapi.ContainerStatus) {
 		st.State, st.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, started.StartedAt
 	})

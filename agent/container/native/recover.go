@@ -139,6 +139,7 @@ func (d *Driver) recoverContainer(ctx context.Context, r *store.Record, k keeper
 		c.change(func(st *runtimeapi.ContainerStatus) {
 			st.State, st.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, k.StartedAt
 		})
+		d.watchOOM(s, c)
 	case k.Phase == keeper.PhaseExited:
 		c.ended = make(chan struct{})
 		if r.Exit == nil {

@@ -13,28 +13,6 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// cgroupOf returns the path of the cgroup of a container.
-func cgroupOf(s *podSandbox, id string) string {
-	return spec.ContainerCgroup(s.config.GetLinux().GetCgroupParent(), id)
-}
-
-// outOfMemory reports whether the OOM killer has killed a process of a container. The
-// container's cgroup must not have been removed.
-func (d *Driver) outOfMemory(c *podContainer) bool {
-	s := d.findSandbox(c.sandboxID)
-	if s == nil {
-		return false
-	}
-	var stats cgroups.Stats
-	if err := d.Cgroups.NewReader().Read(cgroupOf(s, c.id), cgroups.PartEvents, &stats); err != nil {
-		if !errors.Is(err, cgroups.ErrNotFound) {
-			d.Log.Warn("cannot read memory events", "container", c.id, "error", err)
-		}
-		return false
-	}
-	return stats.Events.OOMKill.Value > 0
-}
-
 // ContainerStats returns what a container uses. One that does not run uses its writable layer
 // alone.
 func (d *Driver) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
