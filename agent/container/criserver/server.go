@@ -277,7 +277,9 @@ func (s *service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runt
 func (s *imageService) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	img, err := s.rt.ImageStatus(ctx, r.GetImage())
 	if err == nil && img == nil {
-		img, err = s.rt.ImageStatus(ctx, s.imageID(ctx, r.GetImage()))
+		if spec := s.imageID(ctx, r.GetImage()); spec != r.GetImage() {
+			img, err = s.rt.ImageStatus(ctx, spec)
+		}
 	}
 	return &runtimeapi.ImageStatusResponse{Image: img}, grpcError(err)
 }

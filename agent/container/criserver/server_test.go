@@ -278,6 +278,7 @@ func TestSessions(t *testing.T) {
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("Upgrade") != "SPDY/3.1" {
 		t.Fatalf("%+v, %v", response, err)
 	}
+	defer func() { _ = response.Body.Close() }()
 	_, _ = io.WriteString(conn, "hello") // a client waits for the response: httputil.ReverseProxy drops what comes before
 	if got, err := io.ReadAll(in); err != nil || string(got) != "/exec/token hello" {
 		t.Errorf("%q, %v", got, err)

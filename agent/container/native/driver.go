@@ -65,10 +65,11 @@ type Network interface {
 	// Setup connects a network namespace, and returns the pod's addresses. It completes what
 	// an interrupted call has left.
 	Setup(ctx context.Context, sandboxID, netns string, config *runtimeapi.PodSandboxConfig) (ips []string, err error)
-	// Teardown removes what Setup has made. It returns nil if there is nothing.
-	Teardown(ctx context.Context, sandboxID string) error
+	// Teardown removes what Setup has made. It returns nil if there is nothing. netns is empty
+	// if the namespace is gone, as after a boot.
+	Teardown(ctx context.Context, sandboxID, netns string, config *runtimeapi.PodSandboxConfig) error
 	// Problem returns why pods cannot be connected, or nil.
-	Problem() error
+	Problem(ctx context.Context) error
 }
 
 // Config configures a driver.

@@ -40,7 +40,7 @@ func (d *Driver) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 		err = errors.Join(err, keeperErr)
 	}
 	out := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-		condition(runtimeapi.RuntimeReady, "RuntimeNotReady", err), condition(runtimeapi.NetworkReady, "NetworkNotReady", d.Network.Problem()),
+		condition(runtimeapi.RuntimeReady, "RuntimeNotReady", err), condition(runtimeapi.NetworkReady, "NetworkNotReady", d.Network.Problem(ctx)),
 	}}}
 	users := d.Store.CheckIDMaps(ctx) == nil
 	for name, h := range d.Handlers {

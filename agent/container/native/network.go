@@ -25,6 +25,12 @@ type PodNetwork struct {
 	Config func() (cni.Config, error)
 }
 
+// The annotations with the bandwidths of a pod.
+const (
+	annotationIngress = "kubernetes.io/ingress-bandwidth"
+	annotationEgress  = "kubernetes.io/egress-bandwidth"
+)
+
 // podInterface is the name of a pod's interface, which is part of the ID of its network.
 const podInterface = "eth0"
 
@@ -50,10 +56,10 @@ func (n PodNetwork) Setup(_ context.Context, sandboxID, netns string, c *runtime
 	if pod.Ports, err = hostPorts(c.GetPortMappings()); err != nil {
 		return nil, fmt.Errorf("set up network of sandbox %q: %w", sandboxID, err)
 	}
-	if pod.Ingress, err = bandwidth(c.GetAnnotations(), "kubernetes.io/ingress-bandwidth"); err != nil {
+	if pod.Ingress, err = bandwidth(c.GetAnnotations(), annotationIngress); err != nil {
 		return nil, fmt.Errorf("set up network of sandbox %q: %w", sandboxID, err)
 	}
-	if pod.Egress, err = bandwidth(c.GetAnnotations(), "kubernetes.io/egress-bandwidth"); err != nil {
+	if pod.Egress, err = bandwidth(c.GetAnnotations(), annotationEgress); err != nil {
 		return nil, fmt.Errorf("set up network of sandbox %q: %w", sandboxID, err)
 	}
 	err = n.open(func(network *podnet.Network) error {
@@ -67,7 +73,7 @@ func (n PodNetwork) Setup(_ context.Context, sandboxID, netns string, c *runtime
 }
 
 // Teardown implements Network. A configuration that cannot be read must not keep a pod.
-func (n PodNetwork) Teardown(_ context.Context, sandboxID string) error {
+func (n PodNetwork) Teardown(_ context.Context, sandboxID, _ string, _ *runtimeapi.PodSandboxConfig) error {
 	withDefault := PodNetwork{Config: func() (cni.Config, error) {
 		config, err := n.Config()
 		if err != nil {
@@ -81,7 +87,7 @@ func (n PodNetwork) Teardown(_ context.Context, sandboxID string) error {
 }
 
 // Problem implements Network.
-func (n PodNetwork) Problem() error {
+func (n PodNetwork) Problem(context.Context) error {
 	return n.open(func(network *podnet.Network) error { return network.Ready() })
 }
 

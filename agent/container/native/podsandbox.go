@@ -19,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/native/sandbox"
 	"github.com/tinylet/tinylet/agent/container/native/spec"
 	"github.com/tinylet/tinylet/agent/container/native/store"
+	"github.com/tinylet/tinylet/net/netns"
 )
 
 // podSandbox is a sandbox.
@@ -220,12 +221,19 @@ func (d *Driver) dismantle(ctx context.Context, s *podSandbox) error {
 	if err := d.stopFirst(ctx, s); err != nil {
 		return err
 	}
+	namespaces := d.namespaces(s.id, s.config)
 	if !hostNetwork(s.config) {
-		if err := d.Network.Teardown(ctx, s.id); err != nil {
+		path := namespaces.NetNS
+		if ns, err := netns.Open(path); err == nil {
+			_ = ns.Close()
+		} else {
+			path = ""
+		}
+		if err := d.Network.Teardown(ctx, s.id, path, s.config); err != nil {
 			return err
 		}
 	}
-	return sandbox.Remove(d.namespaces(s.id, s.config))
+	return sandbox.Remove(namespaces)
 }
 
 // discardSandbox removes everything of a sandbox without containers, its record last.

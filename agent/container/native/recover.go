@@ -96,8 +96,9 @@ func (d *Driver) recoverSandbox(ctx context.Context, r *store.Record, k keeper.C
 		}
 	}
 	if !s.ready {
+		// The network plugin may not be installed yet. Stopping the sandbox does it again.
 		if err := d.dismantle(ctx, s); err != nil {
-			return err
+			d.Log.Warn("cannot clean up sandbox", "sandbox", s.id, "error", err)
 		}
 	}
 	d.sandboxes[s.id] = s
