@@ -113,6 +113,10 @@ test-pod: host build-arm64 ## all that a pod's spec can ask for, on a simulated 
 test-systemd: host build-arm64 control-plane ## a simulated arm64 board whose process 1 is systemd, with which the runtime makes cgroups: pods, and as a node of a real control plane resizes and memory pressure (root, slow, not in test)
 	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags board -count=1 -timeout 45m -v -run '^TestSystemd$$' ./test/suites/standalone
 	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestResize|TestMemoryPressure)$$' ./test/suites/cluster
+.PHONY: test-native
+test-native: host stock-kubelet ## the conformance suite for the native driver on arm64 boards with systemd, and with the upstream CNI plugins (root, slow, not in test)
+	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags board -count=1 -timeout 45m -v -run '^TestRuntimeConformance$$/^(native|recovery)$$' ./test/harness/board
+	BOARD_ARCH=arm64 BOARD_CNI=$(CURDIR)/.cache/kubelet/cni go test -tags board -count=1 -timeout 45m -v -run '^TestRuntimeConformance$$/^native$$' ./test/harness/board
 # A runtime in its own configuration (test/harness/board/stock.go): "debian" has systemd and
 # Debian's containerd 1.7, the others are containerd of that branch by default.
 STOCKS ?= debian 2.0 2.3 2.4

@@ -48,6 +48,7 @@ func TestMain(m *testing.M) {
 //	TINYLET_RUNTIME_PATIENCE  how long a step may take on this machine, such as 60s
 //	TINYLET_RUNTIME_RESTART   a program that restarts containerd, with arguments
 //	TINYLET_RUNTIME_CGROUP    the parent of the pods' cgroups; a slice makes scopes of systemd
+//	TINYLET_RUNTIME_CNI       set if the plugins of /etc/cni/net.d are to connect sandboxes
 //	TINYLET_RUNTIME_SERVED    set if the driver is to be called over CRI
 func TestConformance(t *testing.T) {
 	e := newEnv(t)
@@ -203,9 +204,13 @@ func (e *testEnv) newDriver(t *testing.T) *Driver {
 			t.Error(err)
 		}
 	})
+	network := Network(PodNetwork{Config: e.network})
+	if os.Getenv("TINYLET_RUNTIME_CNI") != "" {
+		network = &PluginNetwork{ConfDir: "/etc/cni/net.d", PluginDirs: []string{"/opt/cni/bin"}, CacheDir: filepath.Join(e.volumes, "cni")}
+	}
 	d, err := New(t.Context(), Config{
 		Store: store.New(c, "overlayfs", platforms.Default(), unpacker.Store), Keeper: e.keeper,
-		Handlers: map[string]Handler{"": handler}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: PodNetwork{Config: e.network}, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree, Poller: poller, Systemd: spec.IsSlice(os.Getenv("TINYLET_RUNTIME_CGROUP")),
+		Handlers: map[string]Handler{"": handler}, Dir: filepath.Join(e.dir, "driver"), VolumeDir: e.volumes, NetNS: "/run/netns", Network: network, Node: node, HostDirs: []string{e.hostDir}, Received: e.received, Cgroups: tree, Poller: poller, Systemd: spec.IsSlice(os.Getenv("TINYLET_RUNTIME_CGROUP")),
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

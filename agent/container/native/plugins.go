@@ -78,6 +78,8 @@ func (n *PluginNetwork) load() (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
+// readConf reads a configuration list, or the configuration of one plugin, which containerd
+// takes too.
 func readConf(file string) (*libcni.NetworkConfigList, error) {
 	if strings.HasSuffix(file, ".conflist") {
 		return libcni.NetworkConfFromFile(file)
@@ -90,7 +92,11 @@ func readConf(file string) (*libcni.NetworkConfigList, error) {
 	if err != nil {
 		return nil, err
 	}
-	return libcni.ConfListFromConf(conf)
+	list, err := json.Marshal(map[string]any{"name": conf.Network.Name, "cniVersion": conf.Network.CNIVersion, "plugins": []json.RawMessage{data}})
+	if err != nil {
+		return nil, err
+	}
+	return libcni.NetworkConfFromBytes(list)
 }
 
 func (n *PluginNetwork) cni() *libcni.CNIConfig {

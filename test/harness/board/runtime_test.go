@@ -19,7 +19,8 @@ import (
 // the board, against its containerd: the suite for runtime drivers, with
 // sandboxes that have a network, containers with logs, events, and a restart
 // of containerd, for both drivers; and the import of image archives.
-// CONFORMANCE_PART selects parts of the suite.
+// CONFORMANCE_PART selects parts of the suite. With BOARD_CNI, a directory with upstream's CNI
+// plugins, those connect the sandboxes.
 func TestRuntimeConformance(t *testing.T) {
 	ctx, im := prepared(t)
 	restart, parent := "/etc/init.d/S40containerd restart", "/conformance"
@@ -40,7 +41,14 @@ func TestRuntimeConformance(t *testing.T) {
 		buildTest(ctx, t, im.Arch, binary, "./agent/container/"+pkg)
 		files = append(files, File{Path: guestTest(pkg), Mode: 0o755, Source: binary})
 	}
-	files = append(files, File{Path: "/etc/cni/net.d/10-suite.conflist", Mode: 0o644, Data: []byte(conflist)}, File{Path: "/opt/cni/bin/tinylet-cni", Link: guestTest("cri")})
+	network := conflist
+	if dir := os.Getenv("BOARD_CNI"); dir != "" {
+		network = foreignConflist
+		for _, name := range []string{"bridge", "host-local", "portmap"} {
+			files = append(files, File{Path: "/opt/cni/bin/" + name, Mode: 0o755, Source: filepath.Join(dir, name)})
+		}
+	}
+	files = append(files, File{Path: "/etc/cni/net.d/10-suite.conflist", Mode: 0o644, Data: []byte(network)}, File{Path: "/opt/cni/bin/tinylet-cni", Link: guestTest("cri")})
 	vm := booted(ctx, t, im, VMOptions{Files: files})
 	busybox, err := vm.Get(ctx, "/usr/bin/busybox")
 	if err != nil {
@@ -64,6 +72,7 @@ func TestRuntimeConformance(t *testing.T) {
 					"TINYLET_RUNTIME_PATIENCE=120s",
 					"TINYLET_RUNTIME_RESTART="+restart,
 					"TINYLET_RUNTIME_CGROUP="+parent,
+					"TINYLET_RUNTIME_CNI="+os.Getenv("BOARD_CNI"),
 				),
 				Stdout: io.MultiWriter(&said, testLog{t}), Stderr: testLog{t},
 			})
@@ -117,6 +126,13 @@ func suiteImages(t *testing.T, a Arch, busybox []byte) []byte {
 
 // conflist is the network of the pods that the runtime runs by itself.
 const conflist = `{"cniVersion": "1.0.0", "name": "suite", "plugins": [{"type": "tinylet-cni", "ranges": [{"subnet": "10.99.0.0/24"}]}]}
+`
+
+// foreignConflist is the same with upstream's plugins.
+const foreignConflist = `{"cniVersion": "1.0.0", "name": "suite", "plugins": [
+  {"type": "bridge", "bridge": "suite0", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.99.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}
+]}
 `
 
 // guestTest is where a package's tests lie on the board.
