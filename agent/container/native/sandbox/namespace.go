@@ -121,10 +121,21 @@ func create(c *Config, writes []sysctl) error {
 			return err
 		}
 	}
+	return onThreadThatEnds(func() error { return unshare(c, p, writes) })
+}
+
+// onThreadThatEnds calls f on a thread of its own, which ends with the namespaces that f has
+// made its own. It is not the main thread: that cannot end, and /proc/self shows its namespaces.
+func onThreadThatEnds(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends with its namespaces
-		done <- unshare(c, p, writes)
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			done <- f() // not unlocked
+			return
+		}
+		done <- onThreadThatEnds(f) // while the main thread is locked to this goroutine
+		runtime.UnlockOSThread()
 	}()
 	return <-done
 }

@@ -225,3 +225,17 @@ func FuzzSysctlPath(f *testing.F) {
 		}
 	})
 }
+
+// TestThreadThatEnds does not use the main thread, which would stay in the namespaces of a pod.
+func TestThreadThatEnds(t *testing.T) {
+	for range 1000 {
+		if err := onThreadThatEnds(func() error {
+			if unix.Gettid() == unix.Getpid() {
+				return errors.New("it is the main thread")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
