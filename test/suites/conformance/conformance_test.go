@@ -22,6 +22,7 @@ import (
 	"github.com/tinylet/tinylet/test/harness/board"
 	"github.com/tinylet/tinylet/test/harness/board/imagetar"
 	"github.com/tinylet/tinylet/test/harness/controlplane"
+	"github.com/tinylet/tinylet/test/harness/ginkgo"
 )
 
 const (
@@ -113,7 +114,7 @@ func TestConformance(t *testing.T) {
 	if err := os.WriteFile(written, []byte(run.Page(rules)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []Outcome{Passed, Failed, Skipped, NotRun} {
+	for _, o := range []ginkgo.Outcome{ginkgo.Passed, ginkgo.Failed, ginkgo.Skipped, ginkgo.NotRun} {
 		t.Logf("%s: %d", o, run.count(o))
 	}
 	for _, x := range rules.Unexpected(run.Results, limited) {
@@ -235,7 +236,7 @@ func (s suiteOn) node() corev1.Node {
 
 // ginkgo runs tests by their names, several at a time and for a limited time, and
 // returns the result of each.
-func (s suiteOn) ginkgo(names []string, limit string, processes int) []Result {
+func (s suiteOn) ginkgo(names []string, limit string, processes int) []ginkgo.Result {
 	s.Helper()
 	dir := filepath.Join(s.ArtifactDir(), fmt.Sprintf("%d-at-a-time", processes))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -263,18 +264,18 @@ func (s suiteOn) ginkgo(names []string, limit string, processes int) []Result {
 }
 
 // report returns the results of tests from a JUnit report.
-func report(t *testing.T, path string, names []string) []Result {
+func report(t *testing.T, path string, names []string) []ginkgo.Result {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	results, err := ReadJUnit(file, names)
+	results, err := ginkgo.ReadJUnit(file)
 	if err != nil {
 		t.Error(err)
 	}
-	return results
+	return ginkgo.Named(results, names)
 }
 
 // end keeps the logs of the board and ends it.

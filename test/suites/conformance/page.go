@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tinylet/tinylet/test/harness/ginkgo"
 )
 
 // Run is a run of the suite.
@@ -16,11 +18,11 @@ type Run struct {
 	Runtime           string // the container runtime, with its version
 	Board             string
 	Choice            Choice
-	Results           []Result // of Choice.Run
+	Results           []ginkgo.Result // of Choice.Run
 }
 
 // count returns how many results have an outcome.
-func (r Run) count(o Outcome) int {
+func (r Run) count(o ginkgo.Outcome) int {
 	n := 0
 	for _, x := range r.Results {
 		if x.Outcome == o {
@@ -42,7 +44,7 @@ failed, such as after an image of the suite was corrected.
 func (r Run) Page(rules Rules) string {
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	ran := len(r.Results) - r.count(NotRun)
+	ran := len(r.Results) - r.count(ginkgo.NotRun)
 	rest := r.Choice.Selected - len(r.Choice.Omitted) - ran
 	say("# Upstream's conformance tests\n")
 	say("`make test-conformance` runs the tests of nodes and volumes of Kubernetes' own")
@@ -62,27 +64,27 @@ func (r Run) Page(rules Rules) string {
 	say("| omitted, with a reason | %d |", len(r.Choice.Omitted))
 	say("| not run in this run | %d |", rest)
 	say("| ran | %d |", ran)
-	say("| passed | %d |", r.count(Passed))
-	say("| failed | %d |", r.count(Failed))
-	say("| skipped themselves | %d |\n", r.count(Skipped))
+	say("| passed | %d |", r.count(ginkgo.Passed))
+	say("| failed | %d |", r.count(ginkgo.Failed))
+	say("| skipped themselves | %d |\n", r.count(ginkgo.Skipped))
 	say("## By subject\n")
 	say("| subject | passed | failed | skipped themselves | not run |\n|---|---|---|---|---|")
-	subjects := map[string]map[Outcome]int{}
+	subjects := map[string]map[ginkgo.Outcome]int{}
 	for _, x := range r.Results {
 		s := subject(x.Name)
 		if subjects[s] == nil {
-			subjects[s] = map[Outcome]int{}
+			subjects[s] = map[ginkgo.Outcome]int{}
 		}
 		subjects[s][x.Outcome]++
 	}
 	for _, s := range slices.Sorted(maps.Keys(subjects)) {
 		n := subjects[s]
-		if n[Passed]+n[Failed]+n[Skipped] == 0 {
+		if n[ginkgo.Passed]+n[ginkgo.Failed]+n[ginkgo.Skipped] == 0 {
 			continue // the count above has them
 		}
-		say("| %s | %d | %d | %d | %d |", cell(s), n[Passed], n[Failed], n[Skipped], n[NotRun])
+		say("| %s | %d | %d | %d | %d |", cell(s), n[ginkgo.Passed], n[ginkgo.Failed], n[ginkgo.Skipped], n[ginkgo.NotRun])
 	}
-	section := func(title, about, head string, in func(Result) bool, text func(Result) string) {
+	section := func(title, about, head string, in func(ginkgo.Result) bool, text func(ginkgo.Result) string) {
 		say("\n## %s\n%s", title, about)
 		if !slices.ContainsFunc(r.Results, in) {
 			say("None.")
@@ -95,16 +97,18 @@ func (r Run) Page(rules Rules) string {
 			}
 		}
 	}
-	of := func(o Outcome) func(Result) bool { return func(x Result) bool { return x.Outcome == o } }
-	section("Failed", "", "reason", of(Failed), func(x Result) string {
+	of := func(o ginkgo.Outcome) func(ginkgo.Result) bool {
+		return func(x ginkgo.Result) bool { return x.Outcome == o }
+	}
+	section("Failed", "", "reason", of(ginkgo.Failed), func(x ginkgo.Result) string {
 		if reason := rules.MayFail(x.Name); reason != "" {
 			return reason
 		}
 		return "not listed: " + x.Message
 	})
 	section("Failed first, passed again", fmt.Sprintf(again, processes), "the first failure",
-		func(x Result) bool { return x.Outcome == Passed && x.Before != "" }, func(x Result) string { return x.Before })
-	section("Skipped themselves", "", "what the test says", of(Skipped), func(x Result) string { return x.Message })
+		func(x ginkgo.Result) bool { return x.Outcome == ginkgo.Passed && x.Before != "" }, func(x ginkgo.Result) string { return x.Before })
+	section("Skipped themselves", "", "what the test says", of(ginkgo.Skipped), func(x ginkgo.Result) string { return x.Message })
 	say("\n## Omitted\n")
 	if len(r.Choice.Omitted) == 0 {
 		say("None.")

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tinylet/tinylet/test/harness/ginkgo"
 )
 
 func TestPage(t *testing.T) {
@@ -28,7 +30,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", line, page)
 		}
 	}
-	run.Results = append(run.Results, Result{Name: "volume x", Outcome: NotRun})
+	run.Results = append(run.Results, ginkgo.Result{Name: "volume x", Outcome: ginkgo.NotRun})
 	if strings.Contains(run.Page(r), "| volume x |") {
 		t.Error("the page lists a subject of which nothing ran")
 	}

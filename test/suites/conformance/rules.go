@@ -9,20 +9,16 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/tinylet/tinylet/test/harness/ginkgo"
 )
 
 // Rules say which tests of upstream's suite are run, and which of them may
 // fail.
 type Rules struct {
-	Select []*regexp.Regexp // of the names of tests that are run
-	Omit   []Exception      // of those, the ones that are not run
-	Fail   []Exception      // of the others, the ones that may fail
-}
-
-// Exception is tests that are not run or that may fail, and why.
-type Exception struct {
-	Match  *regexp.Regexp
-	Reason string
+	Select []*regexp.Regexp   // of the names of tests that are run
+	Omit   []ginkgo.Exception // of those, the ones that are not run
+	Fail   []ginkgo.Exception // of the others, the ones that may fail
 }
 
 // ParseRules reads the files selection.yaml and exceptions.yaml. It refuses
@@ -38,48 +34,22 @@ func ParseRules(selection, exceptions []byte) (Rules, error) {
 	if len(s.Select) == 0 {
 		return Rules{}, errors.New("read the selection: it selects nothing")
 	}
-	type listed struct {
-		Match  string `json:"match"`
-		Reason string `json:"reason"`
-	}
 	var e struct {
-		Omit []listed `json:"omit"`
-		Fail []listed `json:"fail"`
+		Omit []ginkgo.Exception `json:"omit"`
+		Fail []ginkgo.Exception `json:"fail"`
 	}
 	if err := yaml.UnmarshalStrict(exceptions, &e); err != nil {
 		return Rules{}, fmt.Errorf("read the exceptions: %w", err)
 	}
-	var r Rules
+	r := Rules{Omit: e.Omit, Fail: e.Fail}
 	for _, expression := range s.Select {
-		re, err := compile(expression)
+		re, err := ginkgo.Compile(expression)
 		if err != nil {
 			return Rules{}, fmt.Errorf("read the selection: %w", err)
 		}
 		r.Select = append(r.Select, re)
 	}
-	for _, list := range []struct {
-		from []listed
-		to   *[]Exception
-	}{{e.Omit, &r.Omit}, {e.Fail, &r.Fail}} {
-		for _, x := range list.from {
-			re, err := compile(x.Match)
-			if err != nil {
-				return Rules{}, fmt.Errorf("read the exceptions: %w", err)
-			}
-			if strings.TrimSpace(x.Reason) == "" {
-				return Rules{}, fmt.Errorf("read the exceptions: %q has no reason", x.Match)
-			}
-			*list.to = append(*list.to, Exception{Match: re, Reason: strings.Join(strings.Fields(x.Reason), " ")})
-		}
-	}
 	return r, nil
-}
-
-func compile(expression string) (*regexp.Regexp, error) {
-	if expression == "" {
-		return nil, errors.New("an expression is empty")
-	}
-	return regexp.Compile(expression)
 }
 
 // processes is how many tests run at a time. Several of them only wait, for up to
@@ -88,7 +58,7 @@ const processes = 6
 
 // Again returns the names of the tests that are to be run again, alone: those that
 // failed without a listed reason, and those that were not run.
-func (r Rules) Again(results []Result) []string {
+func (r Rules) Again(results []ginkgo.Result) []string {
 	var names []string
 	for _, x := range r.Unexpected(results, false) {
 		names = append(names, x.Name)
@@ -166,7 +136,7 @@ func (r Rules) MayFail(name string) string {
 
 // reason returns the first reason that a list has for a test, and all
 // expressions that match it.
-func reason(list []Exception, name string) (first string, matching []*regexp.Regexp) {
+func reason(list []ginkgo.Exception, name string) (first string, matching []*regexp.Regexp) {
 	for _, x := range list {
 		if !x.Match.MatchString(name) {
 			continue

@@ -1,11 +1,12 @@
-package conformance
+// Package ginkgo reads the reports that suites of upstream's tests write, and the lists
+// of exceptions to them. Ginkgo is what runs these suites.
+package ginkgo
 
 import (
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 )
@@ -51,10 +52,9 @@ type message struct {
 // notBegun is the message that Ginkgo gives a test which it did not begin.
 const notBegun = "skipped"
 
-// ReadJUnit returns the results of the tests of these names, in their order,
-// from a JUnit report that Ginkgo wrote. The error names whatever of the suite
-// itself failed, such as its start.
-func ReadJUnit(r io.Reader, names []string) ([]Result, error) {
+// ReadJUnit returns the results of all tests from a JUnit report that Ginkgo wrote.
+// The error names whatever of the suite itself failed, such as its start.
+func ReadJUnit(r io.Reader) ([]Result, error) {
 	var report struct {
 		Suites []struct {
 			Cases []testcase `xml:"testcase"`
@@ -63,28 +63,37 @@ func ReadJUnit(r io.Reader, names []string) ([]Result, error) {
 	if err := xml.NewDecoder(r).Decode(&report); err != nil {
 		return nil, fmt.Errorf("read the JUnit report: %w", err)
 	}
-	cases := map[string]testcase{}
+	var results []Result
 	var errs []error
 	for _, s := range report.Suites {
 		for _, c := range s.Cases {
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
 			if isTest {
-				cases[name] = c
+				results = append(results, c.result(name))
 			} else if c.problem() != nil {
 				errs = append(errs, fmt.Errorf("%s: %s", c.Name, c.problem().short()))
 			}
 		}
 	}
-	results := make([]Result, 0, len(names))
-	for _, name := range names {
-		c, ok := cases[name]
-		if !ok {
-			results = append(results, Result{Name: name, Outcome: NotRun})
-			continue
-		}
-		results = append(results, c.result(name))
-	}
 	return results, errors.Join(errs...)
+}
+
+// Named returns the results of the tests of these names, in their order. A test
+// without a result was not run.
+func Named(results []Result, names []string) []Result {
+	all := map[string]Result{}
+	for _, x := range results {
+		all[x.Name] = x
+	}
+	named := make([]Result, 0, len(names))
+	for _, name := range names {
+		x, ok := all[name]
+		if !ok {
+			x = Result{Name: name, Outcome: NotRun}
+		}
+		named = append(named, x)
+	}
+	return named
 }
 
 func (c testcase) problem() *message {
@@ -135,29 +144,4 @@ func (m message) short() string {
 		return string(runes[:most]) + "…"
 	}
 	return string(runes)
-}
-
-// Merge returns the results with those of the tests that were run again, alone.
-func Merge(results, again []Result) []Result {
-	out := slices.Clone(results)
-	for _, x := range again {
-		for i := range out {
-			if out[i].Name != x.Name || x.Outcome == NotRun {
-				continue
-			}
-			if out[i].Outcome == Failed {
-				x.Before = out[i].Message
-			}
-			out[i] = x
-		}
-	}
-	return out
-}
-
-// Unexpected returns the results that fail a run: failures that the rules do
-// not list, and tests without a result unless the run's time was limited.
-func (r Rules) Unexpected(results []Result, limited bool) []Result {
-	return slices.DeleteFunc(slices.Clone(results), func(x Result) bool {
-		return limited && x.Outcome == NotRun || x.Outcome == Passed || x.Outcome == Skipped || x.Outcome == Failed && r.MayFail(x.Name) != ""
-	})
 }

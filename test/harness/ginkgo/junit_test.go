@@ -1,7 +1,6 @@
-package conformance
+package ginkgo
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,25 +31,30 @@ var results = []Result{
 	{Name: "node c", Outcome: Skipped, Message: "needs two nodes"},
 	{Name: "node d", Outcome: NotRun},
 	{Name: "node e", Outcome: Failed, Message: "no memory", Took: time.Second},
-	{Name: "node f", Outcome: NotRun},
 	{Name: "node g", Outcome: NotRun, Took: 9 * time.Second},
 	{Name: "node h", Outcome: Failed, Message: "[TIMEDOUT] A spec timeout occurred", Took: 9 * time.Second},
 	{Name: "node i", Outcome: NotRun, Took: 9 * time.Second},
+	{Name: "another", Outcome: NotRun},
 }
 
-var ran = []string{"node a", "node b", "node c", "node d", "node e", "node f", "node g", "node h", "node i"}
-
 func TestReadJUnit(t *testing.T) {
-	got, err := ReadJUnit(strings.NewReader(junit), ran)
+	got, err := ReadJUnit(strings.NewReader(junit))
 	if diff := cmp.Diff(results, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	broken := strings.Replace(junit, `status="passed" time="0.5">`, `status="failed" time="0.5"><failure message="no node is ready"></failure>`, 1)
-	if _, err := ReadJUnit(strings.NewReader(broken), ran); err == nil || !strings.Contains(err.Error(), "no node is ready") {
+	if _, err := ReadJUnit(strings.NewReader(broken)); err == nil || !strings.Contains(err.Error(), "no node is ready") {
 		t.Errorf("a suite that did not begin: %v", err)
 	}
-	if _, err := ReadJUnit(strings.NewReader(junit[:400]), ran); err == nil {
+	if _, err := ReadJUnit(strings.NewReader(junit[:400])); err == nil {
 		t.Error("half a report is accepted")
+	}
+}
+
+func TestNamed(t *testing.T) {
+	want := []Result{results[1], {Name: "node f", Outcome: NotRun}, results[0]}
+	if diff := cmp.Diff(want, Named(results, []string{"node b", "node f", "node a"})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -58,46 +62,5 @@ func TestShort(t *testing.T) {
 	got := message{Text: strings.Repeat("ä\n", 1000)}.short()
 	if n := len([]rune(got)); n != 301 || strings.Contains(got, "\n") {
 		t.Errorf("%d characters: %q", n, got)
-	}
-}
-
-func TestUnexpected(t *testing.T) {
-	r, err := ParseRules([]byte("select: [node]"), []byte("fail: [{match: node b, reason: the board is slow}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := results[3:]
-	if diff := cmp.Diff(want, r.Unexpected(results, false)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]Result{results[4], results[7]}, r.Unexpected(results, true)); diff != "" {
-		t.Errorf("with a limit (-want +got):\n%s", diff)
-	}
-}
-
-func TestAgainAndMerge(t *testing.T) {
-	r, err := ParseRules([]byte("select: [node]"), []byte("fail: [{match: node b, reason: the board is slow}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"node d", "node e", "node f", "node g", "node h", "node i"}, r.Again(results)); diff != "" {
-		t.Errorf("run again (-want +got):\n%s", diff)
-	}
-	got := Merge(results, []Result{
-		{Name: "node e", Outcome: Passed, Took: time.Minute}, {Name: "node h", Outcome: Failed, Message: "again"},
-		{Name: "node d", Outcome: Passed}, {Name: "node g", Outcome: NotRun},
-	})
-	want := slices.Clone(results)
-	want[4] = Result{Name: "node e", Outcome: Passed, Took: time.Minute, Before: "no memory"}
-	want[7] = Result{Name: "node h", Outcome: Failed, Message: "again", Before: "[TIMEDOUT] A spec timeout occurred"}
-	want[3] = Result{Name: "node d", Outcome: Passed}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("merged (-want +got):\n%s", diff)
-	}
-	if results[4].Outcome != Failed {
-		t.Error("Merge changes its argument")
-	}
-	if page := (Run{Results: got}).Page(r); !strings.Contains(page, "failed, such as after an image of the suite was corrected.\n\n| test | the first failure |\n|---|---|\n| node e | no memory |\n") {
-		t.Errorf("the page lacks the test that passed alone:\n%s", page)
 	}
 }
