@@ -20,7 +20,7 @@ import (
 // link; a name that ends in a slash is a folder.
 type File struct {
 	Name string
-	Mode fs.FileMode // permission and sticky bits
+	Mode fs.FileMode // permission, set-UID, set-GID and sticky bits
 	Data []byte
 	Link string
 	// UID and GID own a file or a folder, unless it is a link.
@@ -203,8 +203,10 @@ func layer(files []File) ([]byte, error) {
 	for _, f := range files {
 		name := strings.TrimPrefix(path.Clean("/"+f.Name), "/")
 		mode := int64(f.Mode.Perm())
-		if f.Mode&fs.ModeSticky != 0 {
-			mode |= 0o1000
+		for bit, of := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+			if f.Mode&bit != 0 {
+				mode |= of
+			}
 		}
 		if name == "" {
 			return nil, fmt.Errorf("file named %q", f.Name)

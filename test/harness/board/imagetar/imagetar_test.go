@@ -57,13 +57,14 @@ func TestLayer(t *testing.T) {
 		{Name: "../../etc/passwd", Mode: 0o644},
 		{Name: "tmp/", Mode: 0o777 | fs.ModeSticky},
 		{Name: "tmp/", Mode: 0o700},
+		{Name: "bin/su", Mode: 0o755 | fs.ModeSetuid | fs.ModeSetgid},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	names, _ := entries(t, b)
 	want := []string{
-		"5 0755 bin/", "0 0755 bin/sh", "2 0777 bin/ls -> sh", "5 0755 etc/", "0 0644 etc/passwd", "5 1777 tmp/",
+		"5 0755 bin/", "0 0755 bin/sh", "2 0777 bin/ls -> sh", "5 0755 etc/", "0 0644 etc/passwd", "5 1777 tmp/", "0 6755 bin/su",
 	}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Error(d)
