@@ -186,6 +186,17 @@ conformance-programs: # upstream's tests and what runs them, and the programs of
 test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME, without those that passed in the report CONFORMANCE_EARLIER; writes docs/reference/conformance.md (root, an hour, not in test)
 	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/suites/conformance
 
+.PHONY: critest-programs test-critest
+CRI_TOOLS := sigs.k8s.io/cri-tools
+critest-programs: # upstream's critest, the driver that it tests, and a stand-in for programs of its images, for arm64
+	export CGO_ENABLED=0 GOOS=linux GOARCH=arm64 out=$(CURDIR)/.cache/critest && \
+	go test -c -trimpath -ldflags "-s -w" -o $$out/native.test ./agent/container/native && \
+	go build -trimpath -ldflags "-s -w" -o $$out/standin ./test/suites/critest/standin && \
+	cd test/suites/critest/upstream && version=$$(go list -m -f '{{.Version}}' $(CRI_TOOLS)) && \
+	go test -c -vet=off -trimpath -ldflags "-s -w -X $(CRI_TOOLS)/pkg/version.Version=$$version" -o $$out/critest $(CRI_TOOLS)/cmd/critest
+test-critest: host critest-programs ## upstream's tests of container runtimes, critest, against the driver native on a simulated arm64 board, or those of CRITEST_FOCUS (slow, not in test)
+	go test -tags board -count=1 -timeout 60m -v -artifacts -outputdir $(CURDIR)/.cache/critest -run '^TestCritest$$' ./test/suites/critest
+
 .PHONY: addons-programs test-addons
 ADDONS := cd test/suites/addons/programs
 ADDON := CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/addons/
