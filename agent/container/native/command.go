@@ -54,7 +54,10 @@ func (d *Driver) commandIn(id string, cmd []string, terminal bool) (*oci.Command
 	if data, err = json.Marshal(&p); err != nil {
 		return nil, fmt.Errorf("encode process of container %q: %w", id, err)
 	}
-	return &oci.Command{Program: d.handlerOf(c).Program, Container: id, Process: data, Dir: d.execDir(), Env: os.Environ(), Terminal: terminal}, nil
+	h := d.handlerOf(c)
+	return &oci.Command{
+		Program: h.Program, Container: id, Process: data, Dir: d.execDir(), Env: os.Environ(), Terminal: terminal, SendsTerminal: h.SendsTerminal,
+	}, nil
 }
 
 // limited keeps the first bytes that are written to it, and drops the rest.

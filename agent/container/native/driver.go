@@ -45,6 +45,8 @@ import (
 type Handler struct {
 	Program  oci.Program
 	Features spec.Handler
+	// SendsTerminal is that of commands.
+	SendsTerminal bool
 }
 
 // NewHandler returns the handler of an OCI runtime program with what that can do.
@@ -53,7 +55,7 @@ func NewHandler(ctx context.Context, p oci.Program) (Handler, error) {
 	if err != nil {
 		return Handler{}, err
 	}
-	h := Handler{Program: p, Features: spec.Handler{RecursiveReadOnly: slices.Contains(f.MountOptions, "rro")}}
+	h := Handler{Program: p, SendsTerminal: oci.SendsTerminal(f), Features: spec.Handler{RecursiveReadOnly: slices.Contains(f.MountOptions, "rro")}}
 	if linux := f.Linux; linux != nil && linux.MountExtensions != nil && linux.MountExtensions.IDMap != nil && linux.MountExtensions.IDMap.Enabled != nil {
 		h.Features.IDMapMounts = *linux.MountExtensions.IDMap.Enabled
 	}
@@ -128,7 +130,7 @@ func New(ctx context.Context, c Config) (*Driver, error) {
 	if c.Systemd {
 		d.Handlers = map[string]Handler{}
 		for name, h := range c.Handlers {
-			d.Handlers[name] = Handler{Program: append(slices.Clone(h.Program), "--systemd-cgroup"), Features: h.Features}
+			d.Handlers[name] = Handler{Program: append(slices.Clone(h.Program), "--systemd-cgroup"), Features: h.Features, SendsTerminal: h.SendsTerminal}
 		}
 	}
 	for _, dir := range []string{c.Dir, d.sandboxDir(""), d.containerDir(""), d.execDir()} {

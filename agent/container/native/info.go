@@ -39,7 +39,7 @@ func (d *Driver) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	if _, keeperErr := d.Keeper.Hello(ctx); keeperErr != nil {
 		err = errors.Join(err, keeperErr)
 	}
-	out := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+	out := &runtimeapi.StatusResponse{Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}, Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		condition(runtimeapi.RuntimeReady, "RuntimeNotReady", err), condition(runtimeapi.NetworkReady, "NetworkNotReady", d.Network.Problem(ctx)),
 	}}}
 	users := d.Store.CheckIDMaps(ctx) == nil

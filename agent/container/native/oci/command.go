@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/store/atomicfile"
@@ -44,6 +46,8 @@ type Command struct {
 	Stdout, Stderr io.Writer
 	// Terminal must equal terminal in Process. There is no Stderr then.
 	Terminal bool
+	// SendsTerminal is the result of the function SendsTerminal for the program.
+	SendsTerminal bool
 	// Resize has the sizes of the terminal. It may be nil.
 	Resize <-chan Size
 }
@@ -55,6 +59,7 @@ const (
 	commandPID       = "pid"
 	commandLog       = "log"
 	commandContainer = "container"
+	commandConsole   = "tty"
 )
 
 // Run runs the command, and returns its exit code. It returns ErrFailed if the program
@@ -69,6 +74,9 @@ func (c *Command) Run(ctx context.Context) (exitCode int32, err error) {
 		return 0, fmt.Errorf("run command in container %s: %w", c.Container, err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // Sweep removes what is left
+	if err := c.sizeProcess(); err != nil {
+		return 0, fmt.Errorf("run command in container %s: %w", c.Container, err)
+	}
 	for name, data := range map[string][]byte{commandContainer: []byte(c.Container), commandProcess: c.Process} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			return 0, fmt.Errorf("run command in container %s: %w", c.Container, err)
@@ -81,16 +89,48 @@ func (c *Command) Run(ctx context.Context) (exitCode int32, err error) {
 	return code, nil
 }
 
+// sizeProcess puts the first size of the terminal into the process for a program that makes the
+// terminal. A command may ask for the size at once.
+func (c *Command) sizeProcess() error {
+	if !c.Terminal || !c.SendsTerminal {
+		return nil
+	}
+	select {
+	case size, ok := <-c.Resize:
+		if !ok {
+			return nil
+		}
+		var p map[string]any
+		if err := json.Unmarshal(c.Process, &p); err != nil {
+			return fmt.Errorf("decode process: %w", err)
+		}
+		p["consoleSize"] = specs.Box{Width: uint(size.Width), Height: uint(size.Height)}
+		var err error
+		c.Process, err = json.Marshal(p)
+		return err
+	default:
+		return nil
+	}
+}
+
 func (c *Command) run(ctx context.Context, dir string) (int32, error) {
 	pidFile, logFile := filepath.Join(dir, commandPID), filepath.Join(dir, commandLog)
-	args := c.Program.Exec(c.Container, filepath.Join(dir, commandProcess), pidFile, logFile, c.Terminal)
+	connect, consoleSocket := c.pipes, ""
+	switch {
+	case c.Terminal && c.SendsTerminal:
+		console, err := ListenConsole(filepath.Join(dir, commandConsole))
+		if err != nil {
+			return 0, err
+		}
+		defer console.Close()
+		connect, consoleSocket = c.received(console), console.Path
+	case c.Terminal:
+		connect = c.terminal
+	}
+	args := c.Program.Exec(c.Container, filepath.Join(dir, commandProcess), pidFile, logFile, consoleSocket, c.Terminal)
 	run := exec.Command(args[0], args[1:]...)
 	run.Env, run.Dir, run.WaitDelay = c.Env, "/", outputDelay
 	run.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	connect := c.pipes
-	if c.Terminal {
-		connect = c.terminal
-	}
 	started, finish, err := connect(run)
 	if err != nil {
 		return 0, err
@@ -194,7 +234,10 @@ func (c *Command) terminal(run *exec.Cmd) (started func(error), finish func() er
 		return nil, nil, fmt.Errorf("open terminal: %w", err)
 	}
 	select {
-	case size := <-c.Resize: // a command may ask for the size at once
+	case size, ok := <-c.Resize: // a command may ask for the size at once
+		if !ok {
+			break
+		}
 		if err := setSize(master, size); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("set size of terminal: %w", err), master.Close(), slave.Close())
 		}
@@ -209,30 +252,80 @@ func (c *Command) terminal(run *exec.Cmd) (started func(error), finish func() er
 			close(copied)
 			return
 		}
-		go c.resizes(master, done)
-		if c.Stdin != nil {
-			go func() { _, _ = io.Copy(master, c.Stdin) }() // ends with the input or the terminal
-		}
 		go func() {
 			defer close(copied)
-			output := c.Stdout
-			if output == nil {
-				output = io.Discard
-			}
-			_, _ = io.Copy(output, master) // EIO is the end of a terminal
+			c.copyTerminal(master, done)
 		}()
 	}
 	finish = func() error {
 		close(done)
-		timer := time.NewTimer(outputDelay)
-		defer timer.Stop()
-		select {
-		case <-copied:
-		case <-timer.C:
-		}
+		awaitOutput(copied)
 		return master.Close()
 	}
 	return started, finish, nil
+}
+
+// received uses the terminal that the program sends. crun, when it copies itself, drops what
+// the command has written last (wait_for_process in src/libcrun/container.c).
+func (c *Command) received(console *Console) func(*exec.Cmd) (started func(error), finish func() error, err error) {
+	return func(*exec.Cmd) (started func(error), finish func() error, err error) {
+		done, copied := make(chan struct{}), make(chan struct{})
+		var master *os.File
+		var failed error
+		got := make(chan struct{})
+		started = func(err error) {
+			if err != nil {
+				console.Close()
+			}
+			go func() {
+				defer close(copied)
+				master, failed = console.receiveFile()
+				close(got)
+				if failed == nil {
+					c.copyTerminal(master, done)
+				}
+			}()
+		}
+		finish = func() error {
+			close(done)
+			// A program that has ended has sent it, or does not.
+			select {
+			case <-got:
+			case <-time.After(outputDelay):
+			}
+			console.Close()
+			if <-got; failed != nil {
+				return nil // the program has failed, and its pid file or exit code says so
+			}
+			awaitOutput(copied)
+			return master.Close()
+		}
+		return started, finish, nil
+	}
+}
+
+// copyTerminal copies between the terminal and the client until the terminal ends, and applies
+// its sizes until done is closed.
+func (c *Command) copyTerminal(master *os.File, done <-chan struct{}) {
+	go c.resizes(master, done)
+	if c.Stdin != nil {
+		go func() { _, _ = io.Copy(master, c.Stdin) }() // ends with the input or the terminal
+	}
+	output := c.Stdout
+	if output == nil {
+		output = io.Discard
+	}
+	_, _ = io.Copy(output, master) // EIO is the end of a terminal
+}
+
+// awaitOutput waits until the rest of the output was copied.
+func awaitOutput(copied <-chan struct{}) {
+	timer := time.NewTimer(outputDelay)
+	defer timer.Stop()
+	select {
+	case <-copied:
+	case <-timer.C:
+	}
 }
 
 // resizes applies the sizes of the terminal until done is closed.

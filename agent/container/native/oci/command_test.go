@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,6 +37,27 @@ type process struct {
 	Terminal bool     `json:"terminal"`
 	Fail     bool     `json:"fail"` // of the program
 	Hang     bool     `json:"hang"`
+
+	ConsoleSize *specs.Box `json:"consoleSize"`
+}
+
+// sendTerminal makes a terminal, and sends its master to a socket.
+func sendTerminal(path string, size *specs.Box) (slave *os.File, err error) {
+	master, slave, err := openTerminal()
+	if err != nil {
+		return nil, err
+	}
+	if size != nil {
+		if err := setSize(master, Size{uint16(size.Width), uint16(size.Height)}); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	_, _, err = conn.(*net.UnixConn).WriteMsgUnix([]byte("terminal"), unix.UnixRights(int(master.Fd())), nil)
+	return slave, errors.Join(err, conn.Close(), master.Close())
 }
 
 // fakeExec is `exec` of an OCI runtime without a container.
@@ -65,6 +88,15 @@ func fakeExec(args []string) int {
 	run := exec.Command(p.Args[0], p.Args[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: !tty}
+	if path := options["console-socket"]; path != "" {
+		slave, err := sendTerminal(path, p.ConsoleSize)
+		if err != nil {
+			return fail(err)
+		}
+		run.Stdin, run.Stdout, run.Stderr = slave, slave, slave
+		run.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		defer func() { _ = slave.Close() }()
+	}
 	if err := run.Start(); err != nil {
 		return fail(err)
 	}
@@ -190,12 +222,49 @@ func TestCommandOutputHeld(t *testing.T) {
 }
 
 func TestCommandTerminal(t *testing.T) {
+	for name, sends := range map[string]bool{"copied by the program": false, "sent by the program": true} {
+		t.Run(name, func(t *testing.T) { testTerminal(t, sends) })
+	}
+}
+
+// TestCommandTerminalWhole has a program that ends before the output was read.
+func TestCommandTerminalWhole(t *testing.T) {
+	for range 20 {
+		var out bytes.Buffer
+		c := command(t, "printf hello", func(c *Command, _ *process) { c.Terminal, c.SendsTerminal, c.Stdout = true, true, &out })
+		if code, err := c.Run(t.Context()); code != 0 || err != nil || out.String() != "hello" {
+			t.Fatalf("got %d, %v, %q", code, err, &out)
+		}
+	}
+}
+
+// TestCommandSendsNoTerminal has programs that fail before they have sent the terminal, or hang.
+func TestCommandSendsNoTerminal(t *testing.T) {
+	c := command(t, "true", func(c *Command, p *process) { c.Terminal, c.SendsTerminal, p.Fail = true, true, true })
+	if _, err := c.Run(t.Context()); !errors.Is(err, ErrFailed) {
+		t.Errorf("a program that fails: %v", err)
+	}
+	c = command(t, "true", func(c *Command, p *process) { c.Terminal, c.SendsTerminal, p.Hang = true, true, true })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a program that hangs: %v", err)
+	}
+	c = command(t, "true", func(c *Command, _ *process) {
+		c.Terminal, c.SendsTerminal, c.Program = true, true, Program{"/nonexistent"}
+	})
+	if _, err := c.Run(t.Context()); !errors.Is(err, ErrFailed) {
+		t.Errorf("no program: %v", err)
+	}
+}
+
+func testTerminal(t *testing.T, sends bool) {
 	input, typed := io.Pipe()
 	sizes := make(chan Size, 1)
 	sizes <- Size{Width: 99, Height: 22}
 	output, shown := io.Pipe()
 	c := command(t, "stty size; until [ \"$(stty size)\" = '10 50' ]; do sleep 0.01; done; read x; echo got $x; exit 6", func(c *Command, _ *process) {
-		c.Terminal, c.Stdin, c.Stdout, c.Resize = true, input, shown, sizes
+		c.Terminal, c.SendsTerminal, c.Stdin, c.Stdout, c.Resize = true, sends, input, shown, sizes
 	})
 	type result struct {
 		code int32

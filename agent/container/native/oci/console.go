@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +33,21 @@ func (c *Console) Close() { _ = c.listener.Close() }
 
 // Receive returns the descriptor of the terminal's master, which the caller closes. It waits
 // for it for 5 s at most.
-func (c *Console) Receive() (int, error) {
-	deadline := time.Now().Add(consoleTimeout)
+func (c *Console) Receive() (int, error) { return c.receive(time.Now().Add(consoleTimeout)) }
+
+// receiveFile returns the terminal's master, or an error when the socket is closed.
+func (c *Console) receiveFile() (*os.File, error) {
+	fd, err := c.receive(time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // a pending read ends with Close
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "terminal"), nil
+}
+
+func (c *Console) receive(deadline time.Time) (int, error) {
 	if err := c.listener.SetDeadline(deadline); err != nil {
 		return -1, err
 	}

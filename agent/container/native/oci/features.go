@@ -10,6 +10,13 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 )
 
+// annotationCrun is in the features of crun.
+const annotationCrun = "run.oci.crun.version"
+
+// SendsTerminal reports whether a program with the features takes a console socket for a command
+// that it waits for. crun does, and runc does not.
+func SendsTerminal(f *features.Features) bool { return f.Annotations[annotationCrun] != "" }
+
 // Features returns what the program can do (features.md in the OCI runtime specification). A
 // program that does not know the command, such as crun before 1.8 or runc before 1.1, has none
 // of the features.

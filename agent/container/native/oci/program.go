@@ -40,15 +40,15 @@ func (p Program) Run(id, bundle, pidFile, logFile, consoleSocket string) []strin
 }
 
 // Exec returns the command line that runs the process of a file with its JSON document in a
-// container, and exits with its exit code. With a terminal, the program copies between its
-// own terminal and that of the process: runc takes no console socket for a command that it
-// waits for.
-func (p Program) Exec(id, process, pidFile, logFile string, terminal bool) []string {
+// container, and exits with its exit code. With a terminal and no console socket, the program
+// copies between its own terminal and that of the process: runc takes no console socket for a
+// command that it waits for.
+func (p Program) Exec(id, process, pidFile, logFile, consoleSocket string, terminal bool) []string {
 	options := []string{"--process=" + process}
 	if terminal {
 		options = append(options, "--tty")
 	}
-	return p.command(logFile, "exec", options, pidFile, "", id)
+	return p.command(logFile, "exec", options, pidFile, consoleSocket, id)
 }
 
 // Delete returns the command line that kills and deletes a container.
