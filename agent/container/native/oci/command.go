@@ -271,31 +271,30 @@ func (c *Command) received(console *Console) func(*exec.Cmd) (started func(error
 	return func(*exec.Cmd) (started func(error), finish func() error, err error) {
 		done, copied := make(chan struct{}), make(chan struct{})
 		var master *os.File
-		var failed error
-		got := make(chan struct{})
+		got := make(chan struct{}) // closed when the program has sent it, or does not
 		started = func(err error) {
 			if err != nil {
 				console.Close()
 			}
 			go func() {
 				defer close(copied)
-				master, failed = console.receiveFile()
+				// A program that sends none has failed, which its pid file or exit code says.
+				master, _ = console.receiveFile()
 				close(got)
-				if failed == nil {
+				if master != nil {
 					c.copyTerminal(master, done)
 				}
 			}()
 		}
 		finish = func() error {
 			close(done)
-			// A program that has ended has sent it, or does not.
 			select {
 			case <-got:
 			case <-time.After(outputDelay):
 			}
 			console.Close()
-			if <-got; failed != nil {
-				return nil // the program has failed, and its pid file or exit code says so
+			if <-got; master == nil {
+				return nil
 			}
 			awaitOutput(copied)
 			return master.Close()
