@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,15 +59,27 @@ func (c *container) snapshot() Container {
 	return state
 }
 
-// save writes the record. The caller holds no lock. A record that cannot be written costs
-// the next keeper what it has.
-func (c *container) save() error {
-	data, err := json.Marshal(c.snapshot())
+// set changes the state and writes the record. The caller holds no lock. The record is first:
+// as soon as the state is that of a container that has exited, a client may acknowledge it,
+// which removes the directory. A record that cannot be written costs the next keeper what it
+// has; the state changes nevertheless.
+func (c *container) set(change func(*Container)) error {
+	state := c.snapshot()
+	change(&state)
+	err := saveRecord(c.dir, state)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.state)
+	return err
+}
+
+func saveRecord(dir string, state Container) error {
+	data, err := json.Marshal(state)
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
-	if err := atomicfile.Write(filepath.Join(c.dir, fileRecord), data, 0o600); err != nil {
-		return fmt.Errorf("write record of container %s: %w", c.state.ID, err)
+	if err := atomicfile.Write(filepath.Join(dir, fileRecord), data, 0o600); err != nil {
+		return fmt.Errorf("write record of container %s: %w", state.ID, err)
 	}
 	return nil
 }
@@ -148,13 +159,6 @@ func (c *container) closeMaster() {
 		_ = unix.Close(c.master)
 		c.master = -1
 	}
-}
-
-// exited records the end of the first process.
-func (c *container) exited(code int32, known bool, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.state.Phase, c.state.ExitCode, c.state.CodeKnown, c.state.FinishedAt = PhaseExited, code, known, now.UnixNano()
 }
 
 // close closes and removes everything of the container.

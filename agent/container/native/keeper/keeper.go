@@ -177,10 +177,14 @@ func (k *Keeper) insert(c *container) error {
 	return nil
 }
 
-func (k *Keeper) forget(c *container) {
+// remove closes and forgets a container. Another one of its ID has to wait for that: they have
+// the same directory.
+func (k *Keeper) remove(c *container) error {
+	err := c.close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.containers, c.state.ID)
+	return err
 }
 
 func (k *Keeper) container(id string) (*container, error) {
@@ -217,9 +221,10 @@ func (k *Keeper) ended(c *container, code int32, known bool) {
 	case <-c.ended:
 	case <-timer.C:
 	}
-	c.exited(code, known, now)
 	c.closeStdin()
-	if err := c.save(); err != nil {
+	if err := c.set(func(s *Container) {
+		s.Phase, s.ExitCode, s.CodeKnown, s.FinishedAt = PhaseExited, code, known, now.UnixNano()
+	}); err != nil {
 		k.config.Log.Warn("cannot write record of container", "error", err)
 	}
 	k.notify()
@@ -255,6 +260,5 @@ func (k *Keeper) ack(id string) error {
 	if phase := c.snapshot().Phase; phase != PhaseExited && phase != PhaseInterrupted {
 		return fmt.Errorf("%w: container %s is %s", ErrInvalid, id, phase)
 	}
-	k.forget(c)
-	return c.close()
+	return k.remove(c)
 }

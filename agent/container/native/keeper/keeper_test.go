@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,6 +147,8 @@ type lab struct {
 	Client
 	dir     string // of bundles and logs
 	process *exec.Cmd
+	// messages are those of the keeper. They are complete when it was killed.
+	messages bytes.Buffer
 }
 
 func newLab(t *testing.T) *lab {
@@ -197,7 +200,7 @@ func (l *lab) start() {
 	}
 	l.process = exec.Command(program, "first", l.Dir)
 	l.process.Env = append(os.Environ(), roleVariable+"=keeper")
-	l.process.Stderr = os.Stderr
+	l.process.Stderr = io.MultiWriter(os.Stderr, &l.messages)
 	if err := l.process.Start(); err != nil {
 		l.Fatal(err)
 	}
@@ -905,4 +908,46 @@ func TestDescriptors(t *testing.T) {
 	}
 	// Connections are closed after their responses.
 	l.until("the keeper has closed what it has opened", func() bool { return count() <= was })
+}
+
+// TestAcknowledgeAtOnce acknowledges containers as soon as they are listed as exited. The keeper
+// has written their records by then: a write that comes later would be to a directory that is
+// being removed.
+func TestAcknowledgeAtOnce(t *testing.T) {
+	l := newLab(t)
+	const containers = 50
+	ended := make(chan error)
+	go func() {
+		ended <- func() error {
+			for left := containers; left > 0; {
+				all, err := l.List(t.Context())
+				if err != nil {
+					return err
+				}
+				for _, c := range all {
+					if c.Phase != PhaseExited {
+						continue
+					}
+					if err := l.Acknowledge(t.Context(), c.ID); err != nil {
+						return err
+					}
+					left--
+				}
+			}
+			return nil
+		}()
+	}()
+	for i := range containers {
+		l.run("c"+strconv.Itoa(i), "true")
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if dirs, err := os.ReadDir(filepath.Join(l.Dir, "containers")); err != nil || len(dirs) > 0 {
+		t.Fatalf("acknowledged containers have left %v (%v)", dirs, err)
+	}
+	l.kill()
+	if strings.Contains(l.messages.String(), "cannot write record") {
+		t.Error("the keeper has written the record of a container that was acknowledged")
+	}
 }

@@ -30,8 +30,7 @@ func (k *Keeper) start(s *Start) (Container, error) {
 	}
 	err := k.run(c, s)
 	if err != nil {
-		k.forget(c)
-		return Container{}, fmt.Errorf("start container %s: %w", s.ID, errors.Join(err, c.close()))
+		return Container{}, fmt.Errorf("start container %s: %w", s.ID, errors.Join(err, k.remove(c)))
 	}
 	return c.snapshot(), nil
 }
@@ -47,7 +46,7 @@ func (k *Keeper) run(c *container, s *Start) error {
 	if err := c.log.open(); err != nil {
 		return err
 	}
-	if err := c.save(); err != nil {
+	if err := saveRecord(c.dir, c.snapshot()); err != nil {
 		return err
 	}
 	stdio, err := k.openStdio(c, s)
@@ -73,10 +72,10 @@ func (k *Keeper) run(c *container, s *Start) error {
 			return err
 		}
 	}
-	c.mu.Lock()
-	c.state.Phase, c.state.PID, c.state.StartTime, c.state.StartedAt = PhaseRunning, pid, process.StartTime, time.Now().UnixNano()
-	c.mu.Unlock()
-	if err := c.save(); err != nil {
+	started := time.Now().UnixNano()
+	if err := c.set(func(s *Container) {
+		s.Phase, s.PID, s.StartTime, s.StartedAt = PhaseRunning, pid, process.StartTime, started
+	}); err != nil {
 		k.config.Log.Warn("cannot write record of container", "error", err) // it runs
 	}
 	k.reaper.claim(pid, func(status unix.WaitStatus) { go k.ended(c, codeOf(status), true) })

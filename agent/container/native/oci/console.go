@@ -3,6 +3,7 @@ package oci
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -76,10 +77,17 @@ const maxDescriptors = 4
 // ErrTruncated means that a packet is larger than the buffer, or has too many descriptors.
 var ErrTruncated = errors.New("packet is too long")
 
-// ReadPacket reads one packet with its descriptors.
+// ReadPacket reads one packet with its descriptors. It returns io.EOF when the peer has closed
+// the connection and no packet is left.
 func ReadPacket(conn *net.UnixConn, buffer []byte) (data []byte, fds []int, err error) {
 	control := make([]byte, unix.CmsgSpace(maxDescriptors*4))
 	n, controls, flags, _, err := conn.ReadMsgUnix(buffer, control)
+	if errors.Is(err, io.EOF) {
+		// The kernel looks for a packet first and for the end of the connection next
+		// (unix_dgram_recvmsg in net/unix/af_unix.c). A packet that came between the two is
+		// still there.
+		n, controls, flags, _, err = conn.ReadMsgUnix(buffer, control)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
