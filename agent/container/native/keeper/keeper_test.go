@@ -916,11 +916,13 @@ func TestDescriptors(t *testing.T) {
 func TestAcknowledgeAtOnce(t *testing.T) {
 	l := newLab(t)
 	const containers = 50
-	ended := make(chan error)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
 	go func() {
 		ended <- func() error {
 			for left := containers; left > 0; {
-				all, err := l.List(t.Context())
+				all, err := l.List(ctx)
 				if err != nil {
 					return err
 				}
@@ -928,7 +930,7 @@ func TestAcknowledgeAtOnce(t *testing.T) {
 					if c.Phase != PhaseExited {
 						continue
 					}
-					if err := l.Acknowledge(t.Context(), c.ID); err != nil {
+					if err := l.Acknowledge(ctx, c.ID); err != nil {
 						return err
 					}
 					left--

@@ -83,9 +83,9 @@ func ReadPacket(conn *net.UnixConn, buffer []byte) (data []byte, fds []int, err 
 	control := make([]byte, unix.CmsgSpace(maxDescriptors*4))
 	n, controls, flags, _, err := conn.ReadMsgUnix(buffer, control)
 	if errors.Is(err, io.EOF) {
-		// The kernel looks for a packet first and for the end of the connection next
-		// (unix_dgram_recvmsg in net/unix/af_unix.c). A packet that came between the two is
-		// still there.
+		// The kernel checks the queue first and the end of the connection next
+		// (unix_dgram_recvmsg in net/unix/af_unix.c). A packet that arrives between the two
+		// is still in the queue.
 		n, controls, flags, _, err = conn.ReadMsgUnix(buffer, control)
 	}
 	if err != nil {
