@@ -8,6 +8,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/logrotate"
 	"github.com/tinylet/tinylet/agent/container/pleg"
 	"github.com/tinylet/tinylet/agent/container/preload"
+	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/resource/podcgroup"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -39,6 +40,9 @@ func newRuntimeStage(core *core) (_ *runtimeStage, err error) {
 			core.guard.RuntimeConnected()
 		}
 		core.node.RuntimeConnected()
+		if core.hostNetwork {
+			network.RemoveTornResults(network.ResultsDir, core.log)
+		}
 		core.networkInputs.Trigger()
 	}})
 	s.rotator, err = logrotate.New(logrotate.Config{
